@@ -1,0 +1,30 @@
+#pragma once
+// A model on disk: a folder with config.json and safetensors, native or of a Hugging Face family.
+
+#include <filesystem>
+#include <string>
+
+#include "pare/arch/architecture.h"
+#include "pare/checkpoint/weights.h"
+
+namespace pare {
+
+struct StoredModel {
+  std::filesystem::path path;
+  std::string family;          // "pare" for the native format
+  Architecture architecture;
+  Weights weights;             // under canonical names, complete and of the right shapes
+  Dtype dtype = Dtype::f32;    // of most of the parameters
+};
+
+// Opens and checks everything but the data: config, header, names, shapes, all problems listed.
+StoredModel open_model(const std::filesystem::path& folder);
+
+// The weights under the family's own names: what `--form compat` and a round trip write.
+Weights family_weights(const std::string& family, const Architecture& architecture, const Weights& canonical);
+
+// Writes a native model folder, whole or not at all. An existing output needs `replace`.
+void write_native_model(const std::filesystem::path& folder, const Architecture& architecture, const Weights& weights,
+                        bool replace, uint64_t shard_bytes);
+
+}  // namespace pare

@@ -1,0 +1,47 @@
+#pragma once
+// How a transformer RUNS: one executor for any Architecture, any dtype, CPU and CUDA.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "pare/arch/architecture.h"
+#include "pare/checkpoint/weights.h"
+#include "pare/model/taps.h"
+
+namespace pare {
+
+struct Inputs {
+  at::Tensor ids;        // int64 [batch, tokens]; not with pixels
+  at::Tensor mask;       // bool [batch, tokens]: true where there is a token; undefined: everywhere. Left or right padding.
+  at::Tensor types;      // int64 [batch, tokens]; undefined: zeros
+  at::Tensor positions;  // int64 [batch, tokens]; undefined: real tokens counted from 0, so padding changes no answer
+  at::Tensor pixels;     // float [batch, channels, height, width]
+};
+
+struct Outputs {
+  at::Tensor hidden;  // [batch, tokens, width], after the final norm
+  at::Tensor logits;  // [batch, tokens, vocab], or [batch, classes]; undefined for an encoder
+  at::Tensor pooled;  // [batch, width], where an encoder has a pooler
+};
+
+struct Cache;  // cache.h
+
+class Model {
+ public:
+  // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
+  Model(const Architecture& architecture, const Weights& weights, at::ScalarType dtype,
+        at::Device device = at::kCPU);
+  ~Model();
+  Model(Model&&) noexcept;
+
+  const Architecture& architecture() const;
+  // With a cache, the tokens given continue those seen before. Records gradients only when grad mode is on.
+  Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pare

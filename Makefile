@@ -1,0 +1,39 @@
+# Each target does everything it needs from a fresh clone: system packages, libtorch, build, run.
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
+
+.PHONY: help demo test build lint format asan clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: build ## the story so far, in under a minute after the build, offline
+	@build/pare demo
+
+test: ## lint, build and every test; ends with one line of totals
+	@tools/setup.sh test
+	@tools/lint.py
+	@$(MAKE) --no-print-directory build
+	@tools/test.py build
+
+build: ## build/pare
+	@tools/setup.sh build && mkdir -p build
+	@$(CONFIGURE) -B build >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build build -j $(JOBS)
+
+lint: ## format, layers, sizes, cited paths
+	@tools/lint.py
+
+format: ## clang-format on every source file
+	@clang-format -i $$(git ls-files '*.h' '*.cpp')
+
+asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/setup.sh test
+	@$(CONFIGURE) -B build-asan -DPARE_ASAN=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	@cmake --build build-asan -j $(JOBS)
+	@ASAN_OPTIONS=detect_leaks=0 tools/test.py build-asan --without conformance
+
+clean: ## removes what was built, keeps what was fetched into .deps/
+	@rm -rf build build-asan build-fuzz

@@ -1,0 +1,13 @@
+#pragma once
+// JSON from untrusted files: any bytes give a value or an InputError that says where and what.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace pare {
+
+// `subject` names the text in messages, usually its path. Nesting is limited, duplicate keys are an error.
+nlohmann::json parse_json(std::string_view text, const std::string& subject);
+
+}  // namespace pare

@@ -1,0 +1,41 @@
+#pragma once
+// Words, numbers and tables for people.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pare {
+
+// The candidate that `word` is probably a misspelling of; empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// For messages, where names from files are untrusted: control characters and broken UTF-8 escaped, cut when very long.
+std::string escaped(std::string_view text);
+std::string quote(std::string_view text);  // the same, in 'quotes'
+
+std::string with_commas(int64_t number);  // 33,554,432
+std::string human_count(int64_t number);  // 6.9B
+std::string human_bytes(uint64_t bytes);  // 13.7 GB, in powers of 1000
+std::string human_time(double seconds);   // 42 s, 3 min 05 s, 2 h 07 min
+
+// Shell patterns over whole names: * any run, ? one character, [a-z] and [!a-z] sets, \ quotes the next.
+bool glob_match(std::string_view pattern, std::string_view name);
+
+// Columns with two spaces between them; a row may end early.
+enum class Align { left, right };
+
+class Table {
+ public:
+  explicit Table(std::vector<Align> columns) : columns_(std::move(columns)) {}
+  void row(std::vector<std::string> cells);
+  void rule();  // a line of dashes across the table
+  std::string text() const;
+
+ private:
+  std::vector<Align> columns_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
+};
+
+}  // namespace pare

@@ -1,6 +1,7 @@
 #pragma once
 // What a transformer IS: one plain value that says everything the executor, the passes and the counts need.
-// docs/formats.md explains every field; architecture_json.h reads and writes it; validate.h lists what is wrong with it.
+// docs/formats.md explains every field; architecture_json.h reads and writes it; validate.h lists what is wrong with
+// it.
 
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,7 @@ enum class CacheKind { kv, k, v, x };
 enum class MlpKind { dense, heads };
 enum class Gate { position };
 enum class FirstLayer { dense, table };
+enum class FactorScope { token, sum };
 
 struct Norm {
   NormKind kind = NormKind::rms;
@@ -39,12 +41,12 @@ struct Norm {
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::linear;
   double factor = 1;
-  double original_context = 0;            // dynamic, yarn, longrope, llama3
-  double attention_factor = 1;            // yarn, longrope: multiplies cosines and sines
-  double beta_fast = 32, beta_slow = 1;   // yarn
-  bool truncate = true;                   // yarn: round the ends of the ramp to whole dimensions
-  double low_frequency = 1, high_frequency = 4;    // llama3
-  std::vector<double> short_factor, long_factor;   // longrope: one per rotated plane
+  double original_context = 0;                    // dynamic, yarn, longrope, llama3
+  double attention_factor = 1;                    // yarn, longrope: multiplies cosines and sines
+  double beta_fast = 32, beta_slow = 1;           // yarn
+  bool truncate = true;                           // yarn: round the ends of the ramp to whole dimensions
+  double low_frequency = 1, high_frequency = 4;   // llama3
+  std::vector<double> short_factor, long_factor;  // longrope: one per rotated plane
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -141,7 +143,9 @@ struct Embedding {
   double scale = 1;
   std::optional<Norm> norm;
   std::optional<int64_t> factor;  // width of a factorised table
-  bool factor_bias = false;       // the projection from factor to width has a bias (ALBERT)
+  FactorScope factor_scope =
+      FactorScope::token;  // token: projected, then positions are added (OPT); sum: after all (ALBERT)
+  bool factor_bias = false;
   bool class_token = false;
   std::optional<Patch> patch;
   bool operator==(const Embedding&) const = default;
@@ -168,8 +172,8 @@ struct Architecture {
   Task task = Task::causal_lm;
   int64_t width = 0, vocab = 0, context = 0;
   Embedding embedding;
-  std::vector<Block> blocks;                    // kinds of blocks, as written; see expanded_blocks
-  std::optional<std::vector<int64_t>> layers;   // absent: each block once, in order
+  std::vector<Block> blocks;                   // kinds of blocks, as written; see expanded_blocks
+  std::optional<std::vector<int64_t>> layers;  // absent: each block once, in order
   FirstLayer first_layer = FirstLayer::dense;
   std::optional<Norm> final_norm;
   Head head;
@@ -183,8 +187,9 @@ std::vector<int64_t> layer_blocks(const Architecture& architecture);
 // Equal neighbours folded into `repeat`, the form that is written.
 std::vector<Block> folded_blocks(const std::vector<Block>& blocks);
 
-// The width of one row of the token table, and of what the head reads.
+// The widths of a row of the token table, of a row of the position and type tables, and of what the head reads.
 int64_t token_width(const Architecture& architecture);
+int64_t embedding_width(const Architecture& architecture);
 int64_t head_input_width(const Architecture& architecture);
 // How many positions the stream of one image has (patches and class token).
 int64_t patch_positions(const Architecture& architecture);

@@ -1,0 +1,58 @@
+// The only place that prints errors and picks exit codes.
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <new>
+
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/support/error.h"
+#include "pare/support/interrupt.h"
+
+namespace {
+
+int refuse(const std::string& message) {
+  fmt::print(stderr, "pare: error: {}\n", message);
+  return 1;
+}
+
+int report_bug(const std::string& message) {
+  fmt::print(stderr, "pare: internal error: {}\npare: this is a bug of pare, not of your input: please report it\n",
+             message);
+  return 70;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A closed stdout shows as EPIPE where it is written.
+  std::signal(SIGPIPE, SIG_IGN);
+  pare::install_interrupt_handler();
+  try {
+    pare::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
+    return 0;
+  } catch (const pare::ReaderGone&) {
+    return 0;
+  } catch (const pare::Interrupted&) {
+    fmt::print(stderr, "pare: interrupted\n");
+    return 130;
+  } catch (const pare::InputError& error) {
+    return refuse(error.what());
+  } catch (const pare::IoError& error) {
+    return refuse(error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return refuse(error.what());
+  } catch (const std::bad_alloc&) {
+    return refuse("out of memory");
+  } catch (const c10::OutOfMemoryError& error) {
+    return refuse(fmt::format("out of memory: {}", error.what_without_backtrace()));
+  } catch (const c10::Error& error) {
+    return report_bug(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return report_bug(error.what());
+  }
+}

@@ -3,20 +3,25 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace pare {
 
+// clang-format off
 enum class Dtype {
   boolean, u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64, c64,
-  f8_e4m3, f8_e5m2, f8_e8m0, f6_e2m3, f6_e3m2, f4,
+  f8_e4m3, f8_e5m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz, f6_e2m3, f6_e3m2, f4,
 };
+// clang-format on
 
 std::optional<Dtype> dtype_from_name(std::string_view name);  // "F32", "BF16", ...
 std::string_view dtype_name(Dtype dtype);
 int64_t dtype_bits(Dtype dtype);  // sub-byte types exist, so bits
+const std::vector<std::string>& dtype_names();
 
-// The names of the command line and of config.json: float32, bfloat16, float16, float64.
+// The names of the command line and of config.json: float32, bfloat16, float16, float64. Empty for other types.
 std::optional<Dtype> float_dtype_from_word(std::string_view word);
 std::string_view dtype_word(Dtype dtype);
 

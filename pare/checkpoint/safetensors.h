@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pare/checkpoint/dtype.h"
@@ -20,30 +22,37 @@ struct StoredTensor {
   uint64_t begin = 0, end = 0;  // bytes, from the start of the file
 };
 
+// nullopt when the product overflows, or when elements smaller than a byte do not fill the last one.
+std::optional<uint64_t> byte_size(Dtype dtype, std::span<const int64_t> shape);
+
+constexpr uint64_t max_safetensors_header = 100'000'000;  // set by the format
+
 using Metadata = std::map<std::string, std::string>;
+
+struct SafetensorsHeader {
+  std::map<std::string, StoredTensor> tensors;
+  Metadata metadata;
+};
+
+// Checks the raw text of the header of a file of `file_size` bytes. Pure, for the fuzzer and the tests.
+SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_size, const std::string& subject);
 
 class SafetensorsFile {
  public:
   // Reads and checks the header only. Throws InputError naming the file and every problem found.
-  explicit SafetensorsFile(std::filesystem::path path);
+  explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const;
   const std::map<std::string, StoredTensor>& tensors() const;
   const Metadata& metadata() const;
 
-  // Copies bytes [offset, offset + into.size()) of a tensor's data with pread: a file that shrinks while open is an
-  // error, not a signal.
+  // Copies bytes of a tensor's data, from `offset` within it. A file that shrank since it was opened is an InputError.
   void read(const std::string& name, uint64_t offset, std::span<std::byte> into) const;
 
  private:
   struct State;
   std::shared_ptr<const State> state_;  // a copy of this object shares the open file
 };
-
-// The header of a file of `file_size` bytes, from its raw text. Pure, for the fuzzer and the tests.
-std::map<std::string, StoredTensor> parse_safetensors_header(std::string_view header, uint64_t data_begin,
-                                                             uint64_t file_size, const std::string& subject,
-                                                             Metadata* metadata);
 
 // Writes one file front to back and never holds more than the tensor at hand.
 // Tensors are declared first, then written in sorted order by name; the same input gives the same bytes.

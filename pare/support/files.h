@@ -1,24 +1,68 @@
 #pragma once
 // Files that are read with suspicion, and outputs that appear whole or not at all.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace pare {
 
-// InputError when it is missing, no regular file, or larger than `max_bytes`; IoError when the system refuses.
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
-
 // Throws IoError "cannot VERB 'PATH': CAUSE", with the cause and a hint from `error_number` (an errno).
 [[noreturn]] void fail_io(std::string_view verb, const std::filesystem::path& path, int error_number);
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// A regular file, opened for reading at any place. InputError when it is missing or something else.
+class InputFile {
+ public:
+  explicit InputFile(std::filesystem::path path);
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t size() const { return size_; }  // when it was opened
+  // Fills `into` from byte `offset` on. Less than asked for means that the file ends there, whatever its size was.
+  size_t read_at(uint64_t offset, std::span<std::byte> into) const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor descriptor_;
+  uint64_t size_ = 0;
+};
+
+// A new file, written front to back.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path);
+  void write(std::span<const std::byte> bytes);
+  void sync();
+
+ private:
+  std::filesystem::path path_;
+  Descriptor descriptor_;
+};
+
+// InputError when it has more than `max_bytes`, before anything is allocated.
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+// A new file with this text, synced; for files inside an AtomicFolder.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 // A file or folder that is built under a temporary name beside its target and takes the target's name on commit.
 // Without commit the destructor removes it, also when an interrupt or an error unwinds the stack.
 class AtomicOutput {
  public:
-  AtomicOutput(AtomicOutput&&) = delete;
+  AtomicOutput(const AtomicOutput&) = delete;
+  AtomicOutput& operator=(const AtomicOutput&) = delete;
   ~AtomicOutput();
 
   // Where to write until commit: a folder that exists already, or a file that the caller creates.
@@ -37,14 +81,11 @@ class AtomicOutput {
 
 // Both refuse an existing target with InputError unless `replace`.
 struct AtomicFile : AtomicOutput {
-  AtomicFile(const std::filesystem::path& target, bool replace) : AtomicOutput(target, replace) {}
+  AtomicFile(const std::filesystem::path& target, bool replace);
 };
 
 struct AtomicFolder : AtomicOutput {
   AtomicFolder(const std::filesystem::path& target, bool replace);
 };
-
-// Writes the whole text under a new name and syncs it; for files inside an AtomicFolder.
-void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace pare

@@ -1,0 +1,152 @@
+#include "pare/checkpoint/weights.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+
+#include "pare/checkpoint/safetensors.h"
+#include "pare/checkpoint/shards.h"
+#include "pare/support/error.h"
+#include "pare/support/interrupt.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+// The eight-bit and smaller floats are left out on purpose: they are quantised, and mean nothing without their scales.
+constexpr std::array<std::pair<Dtype, at::ScalarType>, 14> scalar_types = {{
+    {Dtype::boolean, at::kBool},
+    {Dtype::u8, at::kByte},
+    {Dtype::i8, at::kChar},
+    {Dtype::u16, at::kUInt16},
+    {Dtype::i16, at::kShort},
+    {Dtype::u32, at::kUInt32},
+    {Dtype::i32, at::kInt},
+    {Dtype::u64, at::kUInt64},
+    {Dtype::i64, at::kLong},
+    {Dtype::f16, at::kHalf},
+    {Dtype::bf16, at::kBFloat16},
+    {Dtype::f32, at::kFloat},
+    {Dtype::f64, at::kDouble},
+    {Dtype::c64, at::kComplexFloat},
+}};
+
+// An infinity or NaN has an exponent of ones only, so adding one at its end carries into the sign's place.
+// No comparisons and no branches: compilers turn this into vector code on any machine.
+template <typename Word>
+bool all_finite(std::span<const std::byte> bytes, Word exponent, Word one) {
+  const Word* words = reinterpret_cast<const Word*>(bytes.data());
+  Word carries = 0;
+  for (size_t i = 0; i < bytes.size() / sizeof(Word); ++i) {
+    carries |= static_cast<Word>((words[i] & exponent) + one);
+  }
+  return (carries >> (8 * sizeof(Word) - 1)) == 0;
+}
+
+bool all_finite(at::ScalarType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case at::kHalf:
+      return all_finite<uint16_t>(bytes, 0x7C00, 0x0400);
+    case at::kBFloat16:
+      return all_finite<uint16_t>(bytes, 0x7F80, 0x0080);
+    case at::kFloat:
+    case at::kComplexFloat:
+      return all_finite<uint32_t>(bytes, 0x7F800000, 0x00800000);
+    case at::kDouble:
+      return all_finite<uint64_t>(bytes, 0x7FF0000000000000, 0x0010000000000000);
+    default:
+      return true;
+  }
+}
+
+[[noreturn]] void fail_not_finite(const at::Tensor& tensor, const std::string& name, const std::string& subject) {
+  at::Tensor flat = (tensor.is_complex() ? at::view_as_real(tensor) : tensor).flatten();
+  at::Tensor bad = at::isfinite(flat).logical_not().nonzero().flatten();
+  int64_t first = bad[0].item<int64_t>();
+  throw InputError(fmt::format("tensor {} of {} is not finite: element {} is {}, and {} of {} are infinite or NaN",
+                               quote(name), subject, with_commas(first), flat[first].item<double>(),
+                               with_commas(bad.numel()), with_commas(flat.numel())));
+}
+
+at::Tensor load(const SafetensorsFile& file, const std::string& name, const StoredTensor& stored) {
+  check_interrupt();
+  std::string subject = quote(file.path().filename().string());
+  at::ScalarType type;
+  try {
+    type = scalar_type(stored.dtype);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("tensor {} of {}: {}", quote(name), subject, error.what()));
+  }
+  at::Tensor tensor = at::empty(stored.shape, type);
+  std::span<std::byte> bytes(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
+  // A piece still lies in its core's cache when it is checked, and several cores copy faster than one.
+  constexpr int64_t piece = 1 << 20;
+  std::atomic<bool> finite = true;
+  at::parallel_for(0, (std::ssize(bytes) + piece - 1) / piece, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::span<std::byte> part = bytes.subspan(i * piece, std::min<int64_t>(piece, std::ssize(bytes) - i * piece));
+      file.read(name, static_cast<uint64_t>(i * piece), part);
+      if (!all_finite(type, part)) {
+        finite = false;
+      }
+    }
+  });
+  if (!finite) {
+    fail_not_finite(tensor, name, subject);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(Dtype dtype) {
+  for (const auto& [ours, torchs] : scalar_types) {
+    if (ours == dtype) {
+      return torchs;
+    }
+  }
+  throw InputError(
+      fmt::format("{} is a quantised type that pare does not compute with: use a checkpoint in float16, "
+                  "bfloat16, float32 or float64",
+                  dtype_name(dtype)));
+}
+
+Dtype dtype_of(at::ScalarType type) {
+  for (const auto& [ours, torchs] : scalar_types) {
+    if (torchs == type) {
+      return ours;
+    }
+  }
+  fail_check(__FILE__, __LINE__, "type", std::string("no stored type for ") + at::toString(type));
+}
+
+void check_finite(const at::Tensor& tensor, const std::string& name, const std::string& subject) {
+  PARE_CHECK(tensor.is_cpu() && tensor.is_contiguous(), quote(name));
+  std::span<const std::byte> bytes(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
+  if (!all_finite(tensor.scalar_type(), bytes)) {
+    fail_not_finite(tensor, name, subject);
+  }
+}
+
+Weights weights_of(const SafetensorsFile& file) {
+  Weights weights;
+  for (const auto& [name, stored] : file.tensors()) {
+    // The copy of the file keeps the header alive that both references point into.
+    weights[name] = {stored.dtype, stored.shape, [file, &name, &stored] { return load(file, name, stored); }};
+  }
+  return weights;
+}
+
+Weights open_weights(const std::filesystem::path& folder) {
+  Weights weights;
+  for (const SafetensorsFile& file : open_shards(folder)) {
+    weights.merge(weights_of(file));
+  }
+  return weights;
+}
+
+}  // namespace pare

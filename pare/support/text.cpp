@@ -80,7 +80,10 @@ std::string escaped(std::string_view text) {
     }
     size_t length = utf8_length(text);
     unsigned char lead = static_cast<unsigned char>(text.front());
-    if (length == 0 || lead < 0x20 || lead == 0x7F) {
+    // Some terminals obey the control characters from U+0080 on too.
+    bool control =
+        lead < 0x20 || lead == 0x7F || (lead == 0xC2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xA0);
+    if (length == 0 || control) {
       result += fmt::format("\\x{:02x}", lead);
       text.remove_prefix(1);
     } else {

@@ -3,56 +3,92 @@
 // would change the computation in a way we do not do is a refusal.
 
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "pare/arch/architecture.h"
 #include "pare/support/error.h"
 
 namespace pare {
 
+// The most that a file may ask for. Far above any real model, and small enough that no product overflows.
+namespace most {
+constexpr int64_t layers = 1 << 14, heads = 1 << 16, width = 1 << 20, rows = 1 << 30;
+}
+
 class Config {
  public:
-  Config(nlohmann::json json, std::string subject);  // subject: the path shown in messages
+  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known.
+  Config(nlohmann::json json, std::string subject, std::optional<std::set<std::string>> tensors = std::nullopt);
 
-  // Absent or null gives the fallback; without a fallback it is a problem. Aliases: the first key that is there.
-  int64_t integer(std::initializer_list<std::string_view> keys, std::optional<int64_t> fallback, int64_t least,
-                  int64_t most);
-  double number(std::initializer_list<std::string_view> keys, std::optional<double> fallback);
+  // Absent or null gives the fallback. Aliases of one setting must agree where several are there.
+  int64_t integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most);
+  double number(std::initializer_list<std::string_view> keys, double fallback, double least, double most);
+  std::vector<double> numbers(std::string_view key, size_t count, double least, double most);
   bool flag(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   Activation activation(std::string_view key, std::string_view fallback);  // Hugging Face's names
-  bool has(std::string_view key);                     // there and not null
-  const nlohmann::json& raw(std::string_view key);    // null where absent; counts as read
+  double epsilon(std::string_view key, double fallback) { return number({key}, fallback, 0, 1); }
+  int64_t label_count();  // of a classifier: id2label, or num_labels
 
-  // Refuses any other value than these (absent and null are fine).
+  const std::string& subject() const { return subject_; }
+  bool has(std::string_view key) const;                        // there, and not null
+  const nlohmann::json& raw(std::string_view key);             // null where absent
+  Config inner(std::string_view key);                          // an object within; problems go to this one
+  bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
+
+  // The task of the class named in "architectures", e.g. LlamaForCausalLM; the first choice where none is named.
+  Task task(const std::vector<std::pair<std::string_view, Task>>& classes);
+
+  // Refuses any other value than this one (absent and null are fine).
   void only(std::string_view key, const nlohmann::json& value, std::string_view why);
-  // Known and without effect on the computation.
+  // Known, and without effect on what the model computes.
   void neutral(std::initializer_list<std::string_view> keys);
-  void problem(std::string text) { problems_.add(std::move(text)); }
+  void problem(std::string text);
 
-  // The class in "architectures", e.g. LlamaForCausalLM; `fallback` where absent.
-  std::string model_class(std::string_view fallback);
-
-  // Throws every problem at once; logs keys that nobody read.
+  // Throws every problem at once. Keys that nobody read are refused if they are known to matter, else named in a
+  // warning. Of an inner object: hands its unread keys to the outer one.
   void finish();
 
  private:
+  struct Shared {
+    Problems problems;
+    std::vector<std::string> unread;
+  };
+  Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
   const nlohmann::json* find(std::string_view key);
+  const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
+  void wrong(std::string_view key, const nlohmann::json& found, std::string_view expected);
+
   nlohmann::json json_;
-  std::string subject_;
+  std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
+  std::optional<std::set<std::string>> tensors_;
   std::set<std::string, std::less<>> read_;
-  Problems problems_;
+  std::shared_ptr<Shared> shared_;
 };
 
-// RoPE settings in both spellings: rope_theta + rope_scaling, and rope_parameters of newer files.
-std::optional<Rope> read_rope(Config& config, int64_t head_width, int64_t context, RopeLayout layout,
-                              double default_theta, double default_partial);
+// What a family fixes about its rotary embedding; the file says the rest.
+struct RopeSettings {
+  int64_t head_width = 0, context = 0;
+  RopeLayout layout = RopeLayout::half;
+  double theta = 10000;           // where the file names none
+  std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
+};
 
-nlohmann::ordered_json write_rope(const Rope& rope, int64_t head_width, int64_t context);
+// Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
+Rope read_rope(Config& config, const RopeSettings& settings);
+// Writes both spellings.
+void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width);
+
 const char* hugging_face_activation(Activation activation);
+void write_labels(nlohmann::ordered_json& config, int64_t classes);
+// Names for a message: 'a', 'b', 'c' and 17 more.
+std::string listed(const std::vector<std::string>& names);
 
 }  // namespace pare

@@ -1,36 +1,62 @@
 #pragma once
 // A Hugging Face family: how its config.json and its tensor names translate to ours, and back.
 // One file per family in families/, defining `const Family& family_NAME()`; the build finds it by its file name.
+// The native format is a family like any other (families/pare.cpp).
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/arch/tensors.h"
 
 namespace pare {
 
 class Config;
 
-// How one stored tensor holds one or several of ours. Both directions are exact: only views, copies and permutations.
+// How one stored tensor holds one or several of ours. Both directions are exact: only views, copies and permutations,
+// which also work on tensors without data, so that shapes are checked before anything is read.
+// A layout made for a matrix also fits the bias beside it.
 struct Layout {
   std::function<std::vector<at::Tensor>(const at::Tensor& stored)> split;
   std::function<at::Tensor(const std::vector<at::Tensor>& canonical)> join;
 };
 
-Layout plain();                                       // one tensor, as it is
-Layout transposed();                                  // one matrix, stored [in, out]
-Layout stacked(std::vector<int64_t> rows);            // several, on top of each other: [q; k; v]
-Layout stacked_transposed(std::vector<int64_t> rows); // the same, stored [in, out] (GPT-2)
+Layout plain();                          // one tensor, as it is
+Layout transposed(Layout of = plain());  // stored [in, out]
+// Several on top of each other, `rows` of each, and that pattern `groups` times: [q; k; v] is one group, queries, keys
+// and values interleaved by heads are one group per head.
+Layout stacked(std::vector<int64_t> rows, int64_t groups = 1);
+Layout leading_ones(int64_t count);  // stored with that many dimensions of size one in front
 
 struct Binding {
-  std::string stored;                  // the family's name, without the base prefix's variants
-  std::vector<std::string> canonical;  // our names, in the order the layout takes them
+  std::string stored;                  // the family's name, with the base prefix
+  std::vector<std::string> canonical;  // our names, in the order in which the layout takes them
   Layout layout = plain();
+  std::vector<std::string> copies;  // other names under which a file may hold the same data (a tied head)
+};
+
+// Collects the bindings of an Architecture, module by module.
+class Binder {
+ public:
+  explicit Binder(const Architecture& architecture);
+  // The weight and the bias of a module, each only where the Architecture has it.
+  void module(const std::string& stored, const std::vector<std::string>& canonical, const Layout& layout = plain());
+  void tensor(const std::string& stored, const std::string& canonical, const Layout& layout = plain());
+  // `copy` may be in the file beside the tensor that holds `canonical`, and must then be equal to it.
+  void copy(const std::string& copy, const std::string& canonical);
+  std::vector<Binding> take() { return std::move(bindings_); }
+
+ private:
+  std::set<std::string> known_;
+  std::vector<Binding> bindings_;
 };
 
 struct Family {
@@ -39,15 +65,27 @@ struct Family {
   std::string_view base_prefix;
   // Reads config.json; every problem goes into the Config, which throws them all at once.
   Architecture (*read_config)(Config& config);
-  // The config.json of an Architecture. InputError listing all that the family cannot express.
+  // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.
   nlohmann::ordered_json (*write_config)(const Architecture& architecture);
-  // Every tensor of ours, and where the family keeps it.
+  // Where the family keeps every tensor of ours.
   std::vector<Binding> (*bindings)(const Architecture& architecture);
-  // Globs of stored tensors that are no weights (masks, inverse frequencies), and may be there or not.
-  std::vector<std::string_view> ignored;
+  // Globs of stored tensors that the computation does not read (masks, frequencies): they may be there or not.
+  std::vector<std::string_view> ignored = {};
+  // Endings of names in older files, and what they are called now.
+  std::vector<std::pair<std::string_view, std::string_view>> renamed = {};
 };
 
 const std::vector<const Family*>& families();
-const Family* find_family(std::string_view model_type);
+// InputError for an unknown type, with those that are known and the nearest of them.
+const Family& find_family(const std::string& model_type, const std::string& subject);
+
+// Reads a parsed config.json of the family and validates it. `tensors`: the names stored beside it, where known.
+Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
+                               std::optional<std::set<std::string>> tensors = std::nullopt);
+// The config.json of an Architecture. InputError listing all that the family cannot express.
+nlohmann::ordered_json family_config(const Family& family, const Architecture& architecture);
+
+Norm layer_norm(double epsilon, NormPlace place = NormPlace::pre);
+Norm rms_norm(double epsilon);
 
 }  // namespace pare

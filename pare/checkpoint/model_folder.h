@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "pare/arch/architecture.h"
 #include "pare/checkpoint/weights.h"
@@ -11,17 +12,17 @@ namespace pare {
 
 struct StoredModel {
   std::filesystem::path path;
-  std::string family;          // "pare" for the native format
+  std::string family;  // "pare" for the native format
   Architecture architecture;
-  Weights weights;             // under canonical names, complete and of the right shapes
-  Dtype dtype = Dtype::f32;    // of most of the parameters
+  Weights weights;           // under canonical names, complete and of the right shapes
+  Dtype dtype = Dtype::f32;  // of most of the parameters
 };
 
 // Opens and checks everything but the data: config, header, names, shapes, all problems listed.
 StoredModel open_model(const std::filesystem::path& folder);
 
-// The weights under the family's own names: what `--form compat` and a round trip write.
-Weights family_weights(const std::string& family, const Architecture& architecture, const Weights& canonical);
+// The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.
+Architecture parse_config(std::string_view text, const std::string& subject);
 
 // Writes a native model folder, whole or not at all. An existing output needs `replace`.
 void write_native_model(const std::filesystem::path& folder, const Architecture& architecture, const Weights& weights,

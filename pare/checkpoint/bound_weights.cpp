@@ -1,0 +1,238 @@
+#include "pare/checkpoint/bound_weights.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "pare/checkpoint/config.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::map<std::string, Shape> canonical_shapes(const Architecture& architecture) {
+  std::map<std::string, Shape> shapes;
+  for (TensorSpec& spec : tensor_table(architecture)) {
+    shapes[spec.name] = std::move(spec.shape);
+  }
+  return shapes;
+}
+
+Shape stored_shape(const Binding& binding, const std::map<std::string, Shape>& shapes) {
+  std::vector<at::Tensor> without_data;
+  for (const std::string& name : binding.canonical) {
+    without_data.push_back(at::empty(shapes.at(name), at::TensorOptions().device(at::kMeta)));
+  }
+  return binding.layout.join(without_data).sizes().vec();
+}
+
+// The pieces of the fused tensors read last, until each is taken. Files are walked in the order of our names, which
+// takes pieces of a weight and of its bias in turn: so a few tensors are kept, and never many.
+class FusedPieces {
+ public:
+  at::Tensor take(const std::string& name, size_t piece, const Weight& weight, const Layout& layout) {
+    auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    if (entry == entries_.end() || !entry->pieces.at(piece).defined()) {
+      if (entry != entries_.end()) {
+        entries_.erase(entry);
+      }
+      if (entries_.size() == 4) {
+        entries_.pop_front();
+      }
+      entries_.push_back({name, layout.split(weight.load())});
+      entry = std::prev(entries_.end());
+    }
+    // A copy, so that one piece does not keep all of them in memory.
+    at::Tensor taken = entry->pieces.at(piece).clone(at::MemoryFormat::Contiguous);
+    entry->pieces.at(piece).reset();
+    if (std::none_of(entry->pieces.begin(), entry->pieces.end(), [](const at::Tensor& t) { return t.defined(); })) {
+      entries_.erase(entry);
+    }
+    return taken;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    std::vector<at::Tensor> pieces;
+  };
+  std::deque<Entry> entries_;
+};
+
+at::Tensor load_checked(const std::string& name, const Weight& weight, const std::map<std::string, Weight>& copies,
+                        const std::string& subject) {
+  at::Tensor tensor = weight.load();
+  for (const auto& [copy_name, copy] : copies) {
+    if (!at::equal(tensor, copy.load())) {
+      throw InputError(
+          fmt::format("{}: tensors {} and {} differ, but the configuration says they are one "
+                      "(tie_word_embeddings): was the head trained on its own?",
+                      subject, quote(name), quote(copy_name)));
+    }
+  }
+  return tensor;
+}
+
+// Which tensor of the file each expected name is found under, and what is there without being expected.
+struct Matching {
+  std::map<std::string, std::string> found;
+  std::vector<std::string> unexpected;
+};
+
+bool is_ignored(const Family& family, const std::string& name) {
+  return std::any_of(family.ignored.begin(), family.ignored.end(),
+                     [&](std::string_view pattern) { return glob_match(pattern, name); });
+}
+
+Matching match_names(const Family& family, const std::set<std::string>& expected, const Weights& stored,
+                     Problems& problems) {
+  Matching matching;
+  for (const auto& [name, weight] : stored) {
+    std::string current = name;
+    for (const auto& [older, newer] : family.renamed) {
+      if (current.ends_with(older)) {
+        current.replace(current.size() - older.size(), older.size(), newer);
+      }
+    }
+    const std::string prefixed = std::string(family.base_prefix) + current;
+    const std::string& known = expected.contains(current) ? current : prefixed;
+    if (!expected.contains(known)) {
+      if (!is_ignored(family, current) && !is_ignored(family, prefixed)) {
+        matching.unexpected.push_back(name);
+      }
+      continue;
+    }
+    const auto [there, first] = matching.found.emplace(known, name);
+    if (!first) {
+      problems.add(fmt::format("tensors {} and {} are two spellings of one name", quote(there->second), quote(name)));
+    }
+  }
+  return matching;
+}
+
+// A family file that forgets a tensor, or binds it twice, is a bug of ours.
+void check_complete(const Family& family, const std::vector<Binding>& bindings,
+                    const std::map<std::string, Shape>& shapes) {
+  std::set<std::string> bound;
+  for (const Binding& binding : bindings) {
+    for (const std::string& name : binding.canonical) {
+      PARE_CHECK(shapes.contains(name), fmt::format("{} binds {}", family.model_type, name));
+      PARE_CHECK(bound.insert(name).second, fmt::format("{} binds {} twice", family.model_type, name));
+    }
+  }
+  for (const auto& [name, shape] : shapes) {
+    PARE_CHECK(bound.contains(name), fmt::format("{} does not bind {}", family.model_type, name));
+  }
+}
+
+}  // namespace
+
+Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
+                          const std::string& subject) {
+  const std::map<std::string, Shape> shapes = canonical_shapes(architecture);
+  const std::vector<Binding> bindings = family.bindings(architecture);
+  check_complete(family, bindings, shapes);
+  std::set<std::string> expected;
+  for (const Binding& binding : bindings) {
+    expected.insert(binding.stored);
+    expected.insert(binding.copies.begin(), binding.copies.end());
+  }
+  Problems problems;
+  Matching matching = match_names(family, expected, stored, problems);
+
+  Weights canonical;
+  std::vector<std::string> missing;
+  const auto memo = std::make_shared<FusedPieces>();
+  for (const Binding& binding : bindings) {
+    std::map<std::string, Weight> copies;
+    for (const std::string& name : binding.copies) {
+      if (const auto copy = matching.found.find(name); copy != matching.found.end()) {
+        copies.emplace(copy->second, stored.at(copy->second));
+      }
+    }
+    std::string name;
+    if (const auto there = matching.found.find(binding.stored); there != matching.found.end()) {
+      name = there->second;
+    } else if (!copies.empty()) {
+      name = copies.begin()->first;
+      copies.erase(copies.begin());
+    } else {
+      missing.push_back(binding.stored);
+      continue;
+    }
+    const Weight& weight = stored.at(name);
+    const Shape wanted = stored_shape(binding, shapes);
+    if (weight.shape != wanted) {
+      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape, ", "),
+                               fmt::join(wanted, ", ")));
+    }
+    for (const auto& [copy_name, copy] : copies) {
+      if (copy.shape != weight.shape || copy.dtype != weight.dtype) {
+        problems.add(fmt::format("tensor {} is {} [{}] but {}, which is tied to it, is {} [{}]", quote(name),
+                                 dtype_name(weight.dtype), fmt::join(weight.shape, ", "), quote(copy_name),
+                                 dtype_name(copy.dtype), fmt::join(copy.shape, ", ")));
+      }
+    }
+    for (size_t piece = 0; piece < binding.canonical.size(); ++piece) {
+      const std::string& ours = binding.canonical[piece];
+      Weight& bound = canonical[ours] = {weight.dtype, shapes.at(ours), nullptr};
+      if (binding.canonical.size() == 1) {
+        bound.load = [=, layout = binding.layout] {
+          return layout.split(load_checked(name, weight, copies, subject)).at(0).contiguous();
+        };
+      } else {
+        bound.load = [=, layout = binding.layout] { return memo->take(name, piece, weight, layout); };
+      }
+    }
+  }
+  if (!missing.empty()) {
+    problems.add(fmt::format("{} missing: {}",
+                             missing.size() == 1 ? "a tensor is" : fmt::format("{} tensors are", missing.size()),
+                             listed(missing)));
+  }
+  if (!matching.unexpected.empty()) {
+    const size_t count = matching.unexpected.size();
+    problems.add(fmt::format("{} unexpected: {}", count == 1 ? "a tensor is" : fmt::format("{} tensors are", count),
+                             listed(matching.unexpected)));
+  }
+  problems.throw_if_any(subject);
+  return canonical;
+}
+
+Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical) {
+  const std::map<std::string, Shape> shapes = canonical_shapes(architecture);
+  const std::vector<Binding> bindings = family.bindings(architecture);
+  check_complete(family, bindings, shapes);
+  Weights stored;
+  for (const Binding& binding : bindings) {
+    std::vector<Weight> pieces;
+    for (const std::string& name : binding.canonical) {
+      pieces.push_back(canonical.at(name));
+      if (pieces.back().dtype != pieces.front().dtype) {
+        throw InputError(fmt::format("tensors {} and {} have the types {} and {}, but the family {} stores them as one",
+                                     quote(binding.canonical.front()), quote(name), dtype_name(pieces.front().dtype),
+                                     dtype_name(pieces.back().dtype), family.model_type));
+      }
+    }
+    std::string name = binding.stored;
+    if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
+      name.erase(0, family.base_prefix.size());
+    }
+    stored[name] = {pieces.front().dtype, stored_shape(binding, shapes), [pieces, layout = binding.layout] {
+                      std::vector<at::Tensor> loaded;
+                      for (const Weight& piece : pieces) {
+                        loaded.push_back(piece.load());
+                      }
+                      return layout.join(loaded).contiguous();
+                    }};
+  }
+  return stored;
+}
+
+}  // namespace pare

@@ -1,0 +1,100 @@
+#include "pare/checkpoint/model_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/family.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t largest_config = 16 << 20;
+
+struct ParsedConfig {
+  nlohmann::json json;
+  const Family* family;
+};
+
+ParsedConfig parse(std::string_view text, const std::string& subject) {
+  nlohmann::json json = parse_json(text, subject);
+  if (!json.is_object()) {
+    throw InputError(fmt::format("{} holds {}, expected an object: not a model's configuration?", subject,
+                                 json.is_null() ? "null" : json.type_name()));
+  }
+  const auto type = json.find("model_type");
+  if (type == json.end() || !type->is_string()) {
+    throw InputError(
+        fmt::format("{} has no model_type, which names the family: not a model's configuration?", subject));
+  }
+  const Family& family = find_family(type->get<std::string>(), subject);
+  return {std::move(json), &family};
+}
+
+std::string read_config_file(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  std::error_code refused;
+  if (!fs::is_directory(folder, refused)) {
+    throw InputError(fmt::format("{} is {}; a model is a folder with config.json and safetensors",
+                                 quote(folder.string()), fs::exists(folder, refused) ? "not a folder" : "not there"));
+  }
+  if (!fs::exists(path, refused) && fs::exists(folder / "adapter_config.json", refused)) {
+    throw InputError(
+        fmt::format("{} holds an adapter, not a model: merge it into its base model first", quote(folder.string())));
+  }
+  return read_text_file(path, largest_config);
+}
+
+Dtype main_dtype(const Weights& weights) {
+  std::map<Dtype, int64_t> elements;
+  for (const auto& [name, weight] : weights) {
+    elements[weight.dtype] += element_count(weight.shape);
+  }
+  return std::max_element(elements.begin(), elements.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+}  // namespace
+
+StoredModel open_model(const fs::path& folder) {
+  const std::string subject = (folder / "config.json").string();
+  const ParsedConfig config = parse(read_config_file(folder), subject);
+  const Weights stored = open_weights(folder);
+  std::set<std::string> names;
+  for (const auto& [name, weight] : stored) {
+    names.insert(name);
+  }
+  StoredModel model;
+  model.path = folder;
+  model.family = config.family->model_type;
+  model.architecture = read_architecture(*config.family, config.json, subject, std::move(names));
+  model.weights = canonical_weights(*config.family, model.architecture, stored, folder.string());
+  model.dtype = main_dtype(model.weights);
+  return model;
+}
+
+Architecture parse_config(std::string_view text, const std::string& subject) {
+  const ParsedConfig config = parse(text, subject);
+  return read_architecture(*config.family, config.json, subject);
+}
+
+void write_native_model(const fs::path& folder, const Architecture& architecture, const Weights& weights, bool replace,
+                        uint64_t shard_bytes) {
+  AtomicFolder output(folder, replace);
+  const Family& native = find_family("pare", folder.string());
+  write_text_file(output.temporary() / "config.json", family_config(native, architecture).dump(2) + "\n");
+  write_weights(output.temporary(), family_weights(native, architecture, weights), shard_bytes);
+  output.commit();
+}
+
+}  // namespace pare

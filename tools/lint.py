@@ -71,10 +71,11 @@ def check_layers(path, lines):
 
 def check_neighbours(path):
     if path.suffix == ".cpp" and path.name != "main.cpp" and not str(path).startswith(tuple(WITHOUT_HEADER)):
-        # A long implementation is split into files that carry the header's name: safetensors_reader.cpp.
-        stems = {path.stem, *path.stem.split("_")}
-        if not any((ROOT / path).with_name(f"{stem}.h").exists() for stem in stems):
-            report(path, 0, f"has no header {path.stem}.h beside it")
+        # A long implementation is split: its parts begin with the header they implement.
+        first = re.search(r'^#include "([^"]+)"', (ROOT / path).read_text(), re.M)
+        split = first and pathlib.Path(first.group(1)).parent == path.parent
+        if not split and not (ROOT / path).with_suffix(".h").exists():
+            report(path, 0, f"has no header {path.stem}.h beside it, and does not begin with one of its folder")
     if path.parent == pathlib.Path("pare/checkpoint/families"):
         if not (ROOT / "tests/conformance/families" / f"{path.stem}.py").exists():
             report(path, 0, f"family {path.stem} has no tests/conformance/families/{path.stem}.py")

@@ -32,7 +32,8 @@ void init_command(const InitOptions& options, const Settings& settings) {
   const int64_t parameters = count(architecture).total;
   const uint64_t bytes = static_cast<uint64_t>(parameters) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
   check_output(options.out, options.force, bytes);
-  const Weights weights = random_weights(architecture, settings.seed, dtype, options.generic);
+  const Weights weights =
+      random_weights(architecture, settings.seed, dtype, options.generic ? Draw::generic : Draw::plain);
   write_native_model(options.out, architecture, weights, options.force, options.shard_bytes);
   if (settings.json) {
     print_json({{"path", options.out},

@@ -29,8 +29,9 @@ int report_bug(const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A closed stdout shows as EPIPE where it is written.
+  // A closed stdout shows as EPIPE where it is written, a file size limit as EFBIG.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   pare::install_interrupt_handler();
   try {
     pare::run_command_line(std::vector<std::string>(argv + 1, argv + argc));

@@ -12,7 +12,26 @@
 
 namespace pare {
 
+namespace {
+
+CapturedOutput* capture = nullptr;
+
+}  // namespace
+
+CapturedOutput::CapturedOutput() {
+  PARE_CHECK(capture == nullptr, "one capture at a time");
+  capture = this;
+}
+
+CapturedOutput::~CapturedOutput() {
+  capture = nullptr;
+}
+
 void print_text(const std::string& text) {
+  if (capture != nullptr) {
+    capture->text_ += text;
+    return;
+  }
   errno = 0;
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) {

@@ -46,9 +46,7 @@ std::vector<int64_t> token_dimensions(const std::string& name, const Outputs& ou
   if (name.ends_with("attention.scores") || name.ends_with("attention.probabilities")) {
     return {1, 2};
   }
-  const bool has_heads = name.ends_with("attention.query") || name.ends_with("attention.key") ||
-                         name.ends_with("attention.value") || name.ends_with("attention.heads");
-  return {has_heads ? 1 : 0};
+  return {0};
 }
 
 // Sequence `row` of a batch, without its padding.

@@ -12,9 +12,11 @@ namespace {
 
 class Table {
  public:
-  void add(std::string name, Shape shape, Part part) { specs_.push_back({std::move(name), std::move(shape), part}); }
+  void add(std::string name, Shape shape, Part part, double rest = 0) {
+    specs_.push_back({std::move(name), std::move(shape), part, false, rest});
+  }
   void add_index(std::string name, Shape shape, Part part) {
-    specs_.push_back({std::move(name), std::move(shape), part, true});
+    specs_.push_back({std::move(name), std::move(shape), part, true, 0});
   }
   void add_bias(bool present, const std::string& name, int64_t size) {
     if (present) {
@@ -26,10 +28,10 @@ class Table {
       return;
     }
     if (norm->kind == NormKind::dyt) {
-      add(name + ".alpha", {1}, Part::norm);
+      add(name + ".alpha", {1}, Part::norm, 0.5);
     }
     if (norm->gain) {
-      add(name + ".weight", {size}, Part::norm);
+      add(name + ".weight", {size}, Part::norm, 1 - norm->offset);
     }
     if (norm->bias) {
       add(name + ".bias", {size}, Part::norm);

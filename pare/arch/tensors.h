@@ -19,6 +19,7 @@ struct TensorSpec {
   Shape shape;
   Part part = Part::embedding;
   bool index = false;  // int32 pivots: stored, but not parameters
+  double rest = 0;     // where training starts from: one for a gain (less its offset), zero for a bias
 };
 
 std::vector<TensorSpec> tensor_table(const Architecture& architecture);

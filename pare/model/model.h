@@ -12,9 +12,9 @@
 namespace pare {
 
 struct Inputs {
-  at::Tensor ids;        // int64 [batch, tokens]; not with pixels
-  at::Tensor mask;       // bool [batch, tokens]: true where there is a token; undefined: everywhere. Left or right padding.
-  at::Tensor types;      // int64 [batch, tokens]; undefined: zeros
+  at::Tensor ids;    // int64 [batch, tokens]; not with pixels
+  at::Tensor mask;   // bool [batch, tokens]: true where there is a token; undefined: everywhere. Left or right padding.
+  at::Tensor types;  // int64 [batch, tokens]; undefined: zeros
   at::Tensor positions;  // int64 [batch, tokens]; undefined: real tokens counted from 0, so padding changes no answer
   at::Tensor pixels;     // float [batch, channels, height, width]
 };
@@ -27,17 +27,23 @@ struct Outputs {
 
 struct Cache;  // cache.h
 
+enum class Use { inference, training };
+
 class Model {
  public:
   // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
-  Model(const Architecture& architecture, const Weights& weights, at::ScalarType dtype,
-        at::Device device = at::kCPU);
+  Model(const Architecture& architecture, const Weights& weights, at::ScalarType dtype, at::Device device = at::kCPU,
+        Use use = Use::inference);
   ~Model();
   Model(Model&&) noexcept;
 
   const Architecture& architecture() const;
-  // With a cache, the tokens given continue those seen before. Records gradients only when grad mode is on.
+  // With a cache, the tokens given continue those seen before. Gradients are recorded only for Use::training, and
+  // there only in grad mode.
   Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr) const;
+
+  // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
+  const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
   struct State;

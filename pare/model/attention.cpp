@@ -1,0 +1,315 @@
+#include "pare/model/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+#include "pare/model/activation.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+struct Heads {
+  at::Tensor query, key, value;  // [batch, heads, tokens, head width]
+};
+
+at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+}
+
+at::Tensor merge_heads(const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+// A shrunk pair's matrix with its identity block put back: [kv_heads * head_width, width].
+at::Tensor unshrunk(Loader& loader, const std::string& name, int64_t width) {
+  const at::Tensor rest = loader.tensor(name + ".weight");
+  const at::Tensor pivots = loader.indices(name + ".pivot");
+  const int64_t groups = rest.size(0), rows = rest.size(1);
+  std::vector<at::Tensor> dense;
+  for (int64_t g = 0; g < groups; ++g) {
+    const at::Tensor is_pivot = at::zeros({width}, pivots.options().dtype(at::kBool)).index_fill_(0, pivots[g], true);
+    const at::Tensor others = at::nonzero(is_pivot.logical_not()).squeeze(1);
+    dense.push_back(at::zeros({rows, width}, rest.options())
+                        .index_copy(1, others, rest[g])
+                        .index_copy(1, pivots[g], at::eye(rows, rest.options())));
+  }
+  return at::cat(dense, 0);
+}
+
+Linear load_paired(Loader& loader, const std::string& name, PairForm form, bool bias, int64_t width) {
+  const at::Tensor weight = form == PairForm::shrunk ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
+  return {weight, loader.tensor_if(bias, name + ".bias")};
+}
+
+bool stackable(const Attention& t) {
+  return t.scores == Form::factored && t.values == Form::factored && t.pairs == Pairs{} && t.cache == CacheKind::kv &&
+         t.query.kind == ProjectionKind::dense && t.key.kind == ProjectionKind::dense &&
+         t.value.kind == ProjectionKind::dense;
+}
+
+void load_scores(Loader& loader, AttentionLayer& layer, const std::string& name) {
+  const Attention& t = layer.spec;
+  if (t.scores == Form::collapsed) {
+    // x qk[h] y' + y b[h] = (x qk[h] + b[h]) y': a query of full width against the input itself.
+    const at::Tensor qk = loader.tensor(name + "qk.weight");
+    layer.query.weight = qk.transpose(1, 2).reshape({t.heads * layer.width, layer.width});
+    if (t.bias.query) {
+      layer.query.bias = loader.tensor(name + "qk.bias").flatten();
+    }
+    return;
+  }
+  layer.query.bias = loader.tensor_if(t.bias.query, name + "query.bias");
+  if (t.query.kind == ProjectionKind::dense) {
+    layer.query.weight = loader.tensor(name + "query.weight");
+  } else if (t.query.kind == ProjectionKind::nonlinear) {
+    layer.query_up = loader.linear(name + "query.up", false);
+    layer.query_down = loader.linear(name + "query.down", false);
+  }
+  if (t.cache == CacheKind::v) {
+    layer.key_from_value = {loader.tensor(name + "key_from_value.weight"),
+                            loader.tensor_if(t.bias.key, name + "key.bias")};
+  } else if (t.key.kind == ProjectionKind::dense) {
+    layer.key = load_paired(loader, name + "key", t.pairs.query_key, t.bias.key, layer.width);
+  } else {
+    layer.key.bias = loader.tensor_if(t.bias.key, name + "key.bias");
+  }
+}
+
+void load_values(Loader& loader, AttentionLayer& layer, const std::string& name) {
+  const Attention& t = layer.spec;
+  if (t.values == Form::collapsed) {
+    // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
+    const at::Tensor vo = loader.tensor(name + "vo.weight");
+    layer.output.weight = vo.reshape({t.heads * layer.width, layer.width}).t();
+    return;
+  }
+  if (t.cache == CacheKind::k) {
+    layer.value_from_key = {loader.tensor(name + "value_from_key.weight"),
+                            loader.tensor_if(t.bias.value, name + "value.bias")};
+  } else if (t.value.kind == ProjectionKind::dense) {
+    layer.value = load_paired(loader, name + "value", t.pairs.value_output, t.bias.value, layer.width);
+  } else {
+    layer.value.bias = loader.tensor_if(t.bias.value, name + "value.bias");
+  }
+}
+
+at::Tensor without_bias(const at::Tensor& x, const at::Tensor& bias) {
+  return bias.defined() ? x - bias : x;
+}
+
+at::Tensor query_of(const AttentionLayer& layer, const at::Tensor& x, const at::Tensor& key) {
+  switch (layer.spec.query.kind) {
+    case ProjectionKind::key:
+      return key;
+    case ProjectionKind::nonlinear:
+      return layer.query(x + layer.query_down(activate(layer.spec.query.nonlinear.activation, layer.query_up(x))));
+    case ProjectionKind::dense:
+    case ProjectionKind::identity:
+      return layer.query(x);
+  }
+  PARE_CHECK(false, "a query nobody computes");
+}
+
+// The tokens at hand, before anything is remembered: [batch, tokens, heads * width].
+Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
+  const Attention& t = layer.spec;
+  const int64_t rows = t.heads * t.head_width, kv_rows = t.kv_heads * t.head_width;
+  if (tabled || layer.projections.weight.defined()) {
+    const at::Tensor all = tabled ? x : layer.projections(x);
+    return {all.narrow(-1, 0, rows), all.narrow(-1, rows, kv_rows), all.narrow(-1, rows + kv_rows, kv_rows)};
+  }
+  Heads heads;
+  if (t.cache == CacheKind::v) {
+    heads.value = layer.value(x);
+    heads.key = layer.key_from_value(without_bias(heads.value, layer.value.bias));
+  } else {
+    heads.key = t.scores == Form::collapsed ? x : layer.key(x);
+    if (t.cache == CacheKind::k) {
+      heads.value = layer.value_from_key(without_bias(heads.key, layer.key.bias));
+    } else {
+      heads.value = t.values == Form::collapsed ? x : layer.value(x);
+    }
+  }
+  heads.query = query_of(layer, x, heads.key);
+  return heads;
+}
+
+at::Tensor keys_ready(const AttentionLayer& layer, at::Tensor key, Step& step, bool all) {
+  const Attention& t = layer.spec;
+  key = normalised(layer.key_norm, key);
+  return t.rope ? turned(*t.rope, step.turn(*t.rope, all), key) : key;
+}
+
+// Puts what the layer remembers into its cache, and gives back keys and values of all tokens, ready for the scores.
+void recall(const AttentionLayer& layer, const at::Tensor& x, Heads& heads, Step& step, LayerCache& cache) {
+  const Attention& t = layer.spec;
+  const int64_t past = step.past(), capacity = step.cache()->capacity;
+  const auto extend = [&](at::Tensor& stored, const at::Tensor& fresh) {
+    return append(stored, fresh, past, capacity);
+  };
+  switch (t.cache) {
+    case CacheKind::kv:
+      if (t.rope && depends_on_length(*t.rope)) {
+        heads.key = keys_ready(layer, extend(cache.first, heads.key), step, true);
+      } else {
+        heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
+      }
+      // Collapsed scores and values both read the input: remembered once.
+      heads.value =
+          t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.second, heads.value);
+      return;
+    case CacheKind::k: {
+      const at::Tensor raw = extend(cache.first, heads.key);
+      const at::Tensor values = layer.value_from_key(without_bias(merge_heads(raw), layer.key.bias));
+      heads.value = split_heads(values, t.kv_heads);
+      heads.key = keys_ready(layer, raw, step, true);
+      return;
+    }
+    case CacheKind::v: {
+      heads.value = extend(cache.first, heads.value);
+      const at::Tensor keys = layer.key_from_value(without_bias(merge_heads(heads.value), layer.value.bias));
+      heads.key = keys_ready(layer, split_heads(keys, t.kv_heads), step, true);
+      return;
+    }
+    case CacheKind::x: {
+      const at::Tensor inputs = extend(cache.first, x.unsqueeze(1)).squeeze(1);
+      heads.key = keys_ready(layer, split_heads(layer.key(inputs), t.kv_heads), step, true);
+      heads.value = split_heads(layer.value(inputs), t.kv_heads);
+      return;
+    }
+  }
+}
+
+at::Tensor alibi_slopes(int64_t heads, const at::TensorOptions& options) {
+  // Press et al.: a geometric series over the next lower power of two, and every second one of the next for the rest.
+  const int64_t power = int64_t{1} << static_cast<int64_t>(std::floor(std::log2(static_cast<double>(heads))));
+  const double base = std::exp2(-8.0 / static_cast<double>(power));
+  const double finer = std::exp2(-4.0 / static_cast<double>(power));
+  std::vector<double> slopes;
+  for (int64_t h = 0; h < heads; ++h) {
+    slopes.push_back(h < power ? std::pow(base, static_cast<double>(h + 1))
+                               : std::pow(finer, static_cast<double>(2 * (h - power) + 1)));
+  }
+  return at::tensor(slopes, at::kDouble).to(options);
+}
+
+at::Tensor for_every_head(const at::Tensor& x, int64_t heads) {
+  return x.size(1) == heads || x.size(1) == 1 ? x : x.repeat_interleave(heads / x.size(1), 1);
+}
+
+// softmax over explicit scores: what taps, softcaps, ALiBi and collapsed heads need.
+at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, double scale, Step& step,
+                              const std::string& prefix) {
+  const Attention& t = layer.spec;
+  at::Tensor scores = at::matmul(h.query, for_every_head(h.key, t.heads).transpose(-1, -2)) * scale;
+  if (t.alibi) {
+    const at::Tensor slopes = alibi_slopes(t.heads, scores.options()).view({1, t.heads, 1, 1});
+    const at::Tensor distance = step.all_positions().to(scores.options()).unsqueeze(1).unsqueeze(1);
+    scores = scores + slopes * distance * (t.alibi->scaled ? scale : 1);
+  }
+  if (t.softcap) {
+    scores = *t.softcap * at::tanh(scores / *t.softcap);
+  }
+  const Visibility& visible = step.visibility(t.mask, t.window);
+  at::Tensor allowed = visible.allowed;
+  if (visible.causal_only) {
+    allowed = at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).tril();
+  }
+  if (allowed.defined()) {
+    scores = scores.masked_fill(allowed.logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  scores = step.tap(prefix, "scores", scores);
+  // Narrow types sum their softmax in float32, as everybody does.
+  const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
+  at::Tensor probabilities =
+      (narrow ? at::softmax(scores, -1, at::kFloat).to(scores.scalar_type()) : at::softmax(scores, -1));
+  probabilities = step.tap(prefix, "probabilities", probabilities);
+  return at::matmul(probabilities, for_every_head(h.value, t.heads));
+}
+
+at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double scale, Step& step) {
+  const Attention& t = layer.spec;
+  const Visibility& visible = step.visibility(t.mask, t.window);
+  const bool grouped = t.kv_heads != t.heads;
+  if (grouped && h.query.size(2) == 1 && !visible.causal_only && !visible.allowed.defined()) {
+    // One token: the query heads of a group are just as many queries to its one key head, with no copy of the cache.
+    const int64_t batch = h.query.size(0);
+    const at::Tensor queries = h.query.reshape({batch, t.kv_heads, t.heads / t.kv_heads, t.head_width});
+    return at::scaled_dot_product_attention(queries, h.key, h.value, {}, 0.0, false, scale)
+        .reshape({batch, t.heads, 1, t.head_width});
+  }
+  return at::scaled_dot_product_attention(h.query, h.key, h.value, visible.allowed, 0.0, visible.causal_only, scale,
+                                          grouped);
+}
+
+}  // namespace
+
+AttentionLayer load_attention(Loader& loader, const Attention& spec, int64_t width, const std::string& name,
+                              bool tabled) {
+  AttentionLayer layer;
+  layer.spec = spec;
+  layer.width = width;
+  if (!tabled) {
+    if (stackable(spec) && !loader.training()) {
+      layer.projections = loader.stacked({name + "query", name + "key", name + "value"},
+                                         {spec.bias.query, spec.bias.key, spec.bias.value});
+    } else {
+      load_scores(loader, layer, name);
+      load_values(loader, layer, name);
+    }
+  }
+  if (spec.values == Form::factored && spec.output.kind == ProjectionKind::dense) {
+    layer.output.weight = loader.tensor(name + "output.weight");
+  }
+  layer.output.bias = loader.tensor_if(spec.bias.output, name + "output.bias");
+  layer.query_norm = load_norm(loader, spec.qk_norm, name + "query_norm");
+  layer.key_norm = load_norm(loader, spec.qk_norm, name + "key_norm");
+  if (spec.gate) {
+    layer.gate = loader.linear(name + "gate", true);
+    layer.gate_position = loader.tensor(name + "gate.position");
+  }
+  return layer;
+}
+
+at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled, Step& step, LayerCache* cache,
+                  const std::string& prefix) {
+  const Attention& t = layer.spec;
+  Heads heads = project(layer, x, tabled);
+  heads.query = normalised(layer.query_norm, split_heads(heads.query, t.heads));
+  heads.key = split_heads(heads.key, t.scores == Form::collapsed ? 1 : t.kv_heads);
+  heads.value = split_heads(heads.value, t.values == Form::collapsed ? 1 : t.kv_heads);
+  if (t.rope) {
+    heads.query = turned(*t.rope, step.turn(*t.rope, false), heads.query);
+  }
+  if (cache) {
+    recall(layer, x, heads, step, *cache);
+  } else {
+    heads.key = keys_ready(layer, heads.key, step, false);
+  }
+  if (step.tapped()) {  // as [batch, tokens, heads, width], like everything else that has tokens
+    heads.query = step.tap(prefix, "query", heads.query.transpose(1, 2)).transpose(1, 2);
+    heads.key = step.tap(prefix, "key", heads.key.transpose(1, 2)).transpose(1, 2);
+    heads.value = step.tap(prefix, "value", heads.value.transpose(1, 2)).transpose(1, 2);
+  }
+
+  const double scale = t.scale.value_or(1 / std::sqrt(static_cast<double>(t.head_width)));
+  const bool must_be_explicit = t.softcap || t.alibi || t.scores == Form::collapsed || t.values == Form::collapsed ||
+                                step.wants(prefix, "scores") || step.wants(prefix, "probabilities");
+  at::Tensor mixed = must_be_explicit ? explicit_attention(layer, heads, scale, step, prefix)
+                                      : fused_attention(layer, heads, scale, step);
+  mixed = mixed.transpose(1, 2);  // [batch, tokens, heads, width]
+  if (t.gate) {
+    // g_h = sigmoid(x W_g + p w_p + b), before the heads are summed.
+    at::Tensor gate = at::sigmoid(layer.gate(x) + at::linear(step.gate_positions(layer.width), layer.gate_position));
+    gate = step.tap(prefix, "gate", gate);
+    mixed = mixed * gate.unsqueeze(-1);
+  }
+  mixed = step.tap(prefix, "heads", mixed);
+  return layer.output(mixed.reshape({mixed.size(0), mixed.size(1), mixed.size(2) * mixed.size(3)}));
+}
+
+}  // namespace pare

@@ -1,0 +1,26 @@
+#pragma once
+// One transformer block: its two sublayers, their norms, skips and wiring.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "pare/model/attention.h"
+#include "pare/model/mlp.h"
+
+namespace pare {
+
+struct BlockLayer {
+  Block spec;
+  AttentionLayer attention;
+  std::optional<MlpLayer> mlp;
+  std::optional<NormLayer> attention_norm, attention_output_norm, mlp_norm, mlp_output_norm;
+};
+
+// Distinct block N of the architecture. A whole model is these, one after another: who streams keeps one at a time.
+BlockLayer load_block(Loader& loader, const Architecture& architecture, const Block& spec, int64_t n);
+
+// x: the stream [batch, tokens, width]. `table`: the first layer's looked-up projections, undefined elsewhere.
+at::Tensor run_block(const BlockLayer& block, at::Tensor x, const at::Tensor& table, Step& step, int64_t layer);
+
+}  // namespace pare

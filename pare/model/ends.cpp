@@ -1,0 +1,126 @@
+#include "pare/model/ends.h"
+
+#include <ATen/ATen.h>
+
+#include "pare/model/activation.h"
+#include "pare/model/rope.h"
+
+namespace pare {
+
+namespace {
+
+at::Tensor patches_of(const EmbeddingLayer& layer, const Architecture& a, const at::Tensor& pixels) {
+  const Patch& patch = *a.embedding.patch;
+  const int64_t side = patch.image / patch.size;
+  const at::Tensor cut = pixels.view({pixels.size(0), patch.channels, side, patch.size, side, patch.size})
+                             .permute({0, 2, 4, 1, 3, 5})
+                             .reshape({pixels.size(0), side * side, patch.channels * patch.size * patch.size});
+  const at::Tensor x = layer.patch(cut);
+  if (!layer.class_token.defined()) {
+    return x;
+  }
+  return at::cat({layer.class_token.expand({x.size(0), 1, a.width}), x}, 1);
+}
+
+at::Tensor softcapped(const at::Tensor& logits, const std::optional<double>& cap) {
+  return cap ? *cap * at::tanh(logits / *cap) : logits;
+}
+
+// The vector that stands for a sequence: its first real token.
+at::Tensor first_token(const at::Tensor& x, const at::Tensor& mask) {
+  if (!mask.defined()) {
+    return x.select(1, 0);
+  }
+  const at::Tensor first = mask.to(at::kInt).argmax(1).view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)});
+  return x.gather(1, first).squeeze(1);
+}
+
+}  // namespace
+
+EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
+  const Embedding& e = a.embedding;
+  EmbeddingLayer layer;
+  if (a.first_layer == FirstLayer::table) {
+    layer.table = loader.tensor("embed.table.weight");
+    layer.token = loader.tensor_if(a.head.tied, "embed.token.weight");
+    return layer;
+  }
+  if (e.patch) {
+    layer.patch = loader.linear("embed.patch", e.patch->bias);
+    layer.patch.weight = layer.patch.weight.flatten(1);
+  } else {
+    layer.token = loader.tensor("embed.token.weight");
+  }
+  layer.class_token = loader.tensor_if(e.class_token, "embed.class");
+  layer.position = loader.tensor_if(e.position == Position::learned, "embed.position.weight");
+  layer.type = loader.tensor_if(e.types > 0, "embed.type.weight");
+  layer.norm = load_norm(loader, e.norm, "embed.norm");
+  if (e.factor) {
+    layer.projection = loader.linear("embed.projection", e.factor_bias);
+  }
+  return layer;
+}
+
+HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer& embedding) {
+  HeadLayer layer;
+  layer.final_norm = load_norm(loader, a.final_norm, "norm");
+  if (a.head.transform) {
+    layer.transform = loader.linear("head.transform", a.head.transform->bias);
+    layer.transform_norm = load_norm(loader, a.head.transform->norm, "head.transform.norm");
+  }
+  if (a.task != Task::encoder) {
+    layer.head.weight = a.head.tied ? embedding.token : loader.tensor("head.weight");
+    layer.head.bias = loader.tensor_if(a.head.bias, "head.bias");
+  }
+  return layer;
+}
+
+Stream embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step,
+             at::ScalarType dtype) {
+  if (layer.table.defined()) {
+    const at::Tensor rows = at::embedding(layer.table, inputs.ids);
+    return {rows.narrow(-1, 0, a.width), rows.narrow(-1, a.width, rows.size(-1) - a.width)};
+  }
+  const Embedding& e = a.embedding;
+  at::Tensor x = e.patch ? patches_of(layer, a, inputs.pixels.to(dtype)) : at::embedding(layer.token, inputs.ids);
+  if (e.scale != 1) {
+    x = x * e.scale;
+  }
+  if (e.factor && e.factor_scope == FactorScope::token) {
+    x = layer.projection(x);
+  }
+  if (layer.type.defined()) {
+    x = x + (inputs.types.defined() ? at::embedding(layer.type, inputs.types) : layer.type.select(0, 0));
+  }
+  if (layer.position.defined()) {
+    x = x + at::embedding(layer.position, step.positions() + e.position_offset);
+  } else if (e.position == Position::sinusoidal) {
+    x = x + sinusoidal_positions(step.positions(), embedding_width(a), dtype);
+  }
+  x = normalised(layer.norm, x);
+  return {e.factor && e.factor_scope == FactorScope::sum ? layer.projection(x) : x, {}};
+}
+
+Outputs answer(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
+               Step& step) {
+  Outputs outputs;
+  outputs.hidden = step.tap("", "final", normalised(layer.final_norm, stream));
+  const bool of_sequence = a.task == Task::encoder || a.task == Task::classifier;
+  at::Tensor x = outputs.hidden;
+  if (of_sequence && (a.head.transform || a.task == Task::classifier)) {
+    x = first_token(x, inputs.mask);
+  }
+  if (a.head.transform) {
+    x = normalised(layer.transform_norm, activate(a.head.transform->activation, layer.transform(x)));
+  }
+  if (a.task == Task::encoder) {
+    if (a.head.transform) {
+      outputs.pooled = step.tap("", "pooled", x);
+    }
+    return outputs;
+  }
+  outputs.logits = step.tap("", "logits", softcapped(layer.head(x), a.head.softcap));
+  return outputs;
+}
+
+}  // namespace pare

@@ -1,0 +1,67 @@
+#include "pare/model/mlp.h"
+
+#include <ATen/ATen.h>
+
+#include "pare/model/activation.h"
+
+namespace pare {
+
+namespace {
+
+// Head i scores x̂ q_i on the token itself and 0 on the extra token, whose value is zero: softmax over the two.
+at::Tensor neuron_heads(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
+  const at::Tensor extended = at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1);  // x̂ = [x, 1]
+  const at::Tensor self = layer.up(extended);
+  const at::Tensor value = layer.spec.shared_value ? self : layer.gate(extended);
+  at::Tensor probabilities = at::softmax(at::stack({self, at::zeros_like(self)}, -1), -1);
+  probabilities = step.tap(prefix, "probabilities", probabilities);  // [batch, tokens, heads, 2]
+  return step.tap(prefix, "hidden", probabilities.select(-1, 0) * value);
+}
+
+}  // namespace
+
+MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name) {
+  MlpLayer layer;
+  layer.spec = spec;
+  if (spec.kind == MlpKind::heads) {
+    layer.up = loader.linear(name + "query", false);
+    if (!spec.shared_value) {
+      layer.gate = loader.linear(name + "value", false);
+    }
+    layer.down = loader.linear(name + "output", spec.bias.down);
+    return layer;
+  }
+  if (spec.gated && !loader.training()) {
+    layer.gate_up = loader.stacked({name + "gate", name + "up"}, {spec.bias.gate, spec.bias.up});
+  } else {
+    layer.up = loader.linear(name + "up", spec.bias.up);
+    if (spec.gated) {
+      layer.gate = loader.linear(name + "gate", spec.bias.gate);
+    }
+  }
+  layer.down = loader.linear(name + "down", spec.bias.down);
+  return layer;
+}
+
+at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
+  if (layer.spec.kind == MlpKind::heads) {
+    return layer.down(neuron_heads(layer, x, step, prefix));
+  }
+  at::Tensor up, gate;
+  if (layer.gate_up.weight.defined()) {
+    const at::Tensor both = layer.gate_up(x);
+    gate = both.narrow(-1, 0, layer.spec.width);
+    up = both.narrow(-1, layer.spec.width, layer.spec.width);
+  } else {
+    up = layer.up(x);
+    gate = layer.spec.gated ? layer.gate(x) : at::Tensor();
+  }
+  up = step.tap(prefix, "up", up);
+  if (!layer.spec.gated) {
+    return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, up)));
+  }
+  gate = step.tap(prefix, "gate", gate);
+  return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, gate) * up));
+}
+
+}  // namespace pare

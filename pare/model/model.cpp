@@ -1,0 +1,114 @@
+#include "pare/model/model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "pare/model/block.h"
+#include "pare/model/cache.h"
+#include "pare/model/ends.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+struct Model::State {
+  Architecture architecture;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  Use use = Use::inference;
+  EmbeddingLayer embedding;
+  std::vector<BlockLayer> blocks;
+  std::vector<int64_t> layers;
+  HeadLayer head;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+namespace {
+
+// Real tokens counted from 0, after those remembered: padding changes no answer.
+at::Tensor positions_for(const Inputs& inputs, int64_t tokens, const at::TensorOptions& options, const Cache* cache) {
+  if (inputs.positions.defined()) {
+    return inputs.positions;
+  }
+  const bool continued = cache && cache->length > 0;
+  if (!inputs.mask.defined() && !(continued && cache->mask.defined())) {
+    const int64_t past = continued ? cache->length : 0;
+    return at::arange(past, past + tokens, options).unsqueeze(0);
+  }
+  at::Tensor before = at::zeros({1, 1}, options);
+  if (continued) {
+    before = cache->mask.defined() ? cache->mask.sum(1, true) : at::full({1, 1}, cache->length, options);
+  }
+  const at::Tensor mask =
+      inputs.mask.defined() ? inputs.mask : at::ones({before.size(0), tokens}, options.dtype(at::kBool));
+  return (mask.cumsum(1) + before - 1).clamp_min(0);
+}
+
+void check_positions(const Architecture& a, const at::Tensor& positions) {
+  if (a.embedding.position != Position::learned) {
+    return;
+  }
+  const int64_t last = positions.max().item<int64_t>();
+  if (last >= a.context) {
+    throw InputError(
+        fmt::format("position {} is past the {} learned positions of the model: shorten the input", last, a.context));
+  }
+}
+
+}  // namespace
+
+Model::Model(const Architecture& architecture, const Weights& weights, at::ScalarType dtype, at::Device device, Use use)
+    : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.architecture = architecture;
+  s.dtype = dtype;
+  s.device = device;
+  s.use = use;
+  s.layers = layer_blocks(architecture);
+  Loader loader(weights, dtype, device, use == Use::training);
+  s.embedding = load_embedding(loader, architecture);
+  const std::vector<Block> blocks = expanded_blocks(architecture);
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    s.blocks.push_back(load_block(loader, architecture, blocks[n], static_cast<int64_t>(n)));
+  }
+  s.head = load_head(loader, architecture, s.embedding);
+  s.parameters = loader.parameters();
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+
+const Architecture& Model::architecture() const {
+  return state_->architecture;
+}
+
+const std::map<std::string, at::Tensor>& Model::parameters() const {
+  return state_->parameters;
+}
+
+Outputs Model::forward(const Inputs& inputs, Cache* cache, Taps* taps) const {
+  const State& s = *state_;
+  const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
+  PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");
+  const int64_t tokens = inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(s.architecture);
+  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(s.device);
+  const at::Tensor positions = positions_for(inputs, tokens, integers, cache);
+  check_positions(s.architecture, positions);
+  if (cache) {
+    cache->layers.resize(s.layers.size());
+  }
+
+  Step step(positions, inputs.mask, s.dtype, cache, taps);
+  Stream stream = embed(s.embedding, s.architecture, inputs, step, s.dtype);
+  for (size_t layer = 0; layer < s.layers.size(); ++layer) {
+    const BlockLayer& block = s.blocks[static_cast<size_t>(s.layers[layer])];
+    stream.x = run_block(block, stream.x, layer == 0 ? stream.table : at::Tensor(), step, static_cast<int64_t>(layer));
+  }
+  if (taps) {
+    stream.x = step.tap(fmt::format("residual.{}", s.layers.size()), "", stream.x);
+  }
+  Outputs outputs = answer(s.head, s.architecture, stream.x, inputs, step);
+  step.remember();
+  return outputs;
+}
+
+}  // namespace pare

@@ -1,0 +1,51 @@
+#include "pare/model/norm.h"
+
+#include <ATen/ATen.h>
+
+namespace pare {
+
+namespace {
+
+at::Tensor scaled_and_shifted(at::Tensor y, const at::Tensor& gain, const at::Tensor& bias) {
+  if (gain.defined()) {
+    y = y * gain;
+  }
+  return bias.defined() ? y + bias : y;
+}
+
+}  // namespace
+
+at::Tensor NormLayer::operator()(const at::Tensor& x) const {
+  switch (spec.kind) {
+    case NormKind::layer:
+      return at::layer_norm(x, {x.size(-1)}, gain, bias, spec.epsilon);
+    case NormKind::rms: {
+      // The mean of squares overflows float16 and is coarse in bfloat16.
+      const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+      const at::Tensor wide = narrow ? x.to(at::kFloat) : x;
+      const at::Tensor root = at::rsqrt(wide.square().mean(-1, true) + spec.epsilon);
+      return scaled_and_shifted((wide * root).to(x.scalar_type()), gain, bias);
+    }
+    case NormKind::dyt:
+      return scaled_and_shifted(at::tanh(alpha * x), gain, bias);
+  }
+  return x;
+}
+
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const std::string& name) {
+  if (!spec) {
+    return std::nullopt;
+  }
+  NormLayer layer{*spec, loader.tensor_if(spec->gain, name + ".weight"), loader.tensor_if(spec->bias, name + ".bias"),
+                  loader.tensor_if(spec->kind == NormKind::dyt, name + ".alpha")};
+  if (spec->offset != 0) {
+    layer.gain = layer.gain + spec->offset;
+  }
+  return layer;
+}
+
+at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x) {
+  return norm ? (*norm)(x) : x;
+}
+
+}  // namespace pare

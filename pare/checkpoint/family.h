@@ -1,7 +1,6 @@
 #pragma once
 // A Hugging Face family: how its config.json and its tensor names translate to ours, and back.
 // One file per family in families/, defining `const Family& family_NAME()`; the build finds it by its file name.
-// The native format is a family like any other (families/pare.cpp).
 
 #include <ATen/core/Tensor.h>
 
@@ -76,6 +75,8 @@ struct Family {
 };
 
 const std::vector<const Family*>& families();
+// The native format is one more family: its config.json holds the Architecture, its tensors have canonical names.
+const Family& native_family();
 // InputError for an unknown type, with those that are known and the nearest of them.
 const Family& find_family(const std::string& model_type, const std::string& subject);
 

@@ -91,9 +91,8 @@ Architecture parse_config(std::string_view text, const std::string& subject) {
 void write_native_model(const fs::path& folder, const Architecture& architecture, const Weights& weights, bool replace,
                         uint64_t shard_bytes) {
   AtomicFolder output(folder, replace);
-  const Family& native = find_family("pare", folder.string());
-  write_text_file(output.temporary() / "config.json", family_config(native, architecture).dump(2) + "\n");
-  write_weights(output.temporary(), family_weights(native, architecture, weights), shard_bytes);
+  write_text_file(output.temporary() / "config.json", family_config(native_family(), architecture).dump(2) + "\n");
+  write_weights(output.temporary(), family_weights(native_family(), architecture, weights), shard_bytes);
   output.commit();
 }
 

@@ -1,10 +1,11 @@
 // The native format: config.json holds the Architecture itself, and tensors have their canonical names.
 
+#include "pare/checkpoint/family.h"
+
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/checkpoint/config.h"
-#include "pare/checkpoint/family.h"
 
 namespace pare {
 
@@ -34,7 +35,7 @@ std::vector<Binding> bindings(const Architecture& a) {
 
 }  // namespace
 
-const Family& family_pare() {
+const Family& native_family() {
   static const Family family = {
       .model_type = "pare",
       .base_prefix = "",

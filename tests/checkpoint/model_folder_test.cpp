@@ -1,0 +1,135 @@
+#include "pare/checkpoint/model_folder.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/support/error.h"
+#include "tests/support/helpers.h"
+
+using namespace pare;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t no_limit = UINT64_MAX;
+
+Architecture small() {
+  return architecture_from_json(json::parse(R"({"width": 8, "vocab": 11, "context": 6, "blocks": [{"repeat": 2,
+        "attention": {"heads": 2, "head_width": 4, "norm": {"kind": "rms"}, "rope": {}},
+        "mlp": {"width": 12, "activation": "silu", "gated": true}}], "head": {"tied": false}})"),
+                                "small");
+}
+
+Weights random_weights(const Architecture& architecture) {
+  Weights weights;
+  for (const TensorSpec& spec : tensor_table(architecture)) {
+    const at::Tensor data = at::randn(spec.shape, at::kFloat);
+    weights[spec.name] = {Dtype::f32, spec.shape, [data] { return data; }};
+  }
+  return weights;
+}
+
+// A good native model, to be spoiled.
+struct Folder {
+  TemporaryFolder temporary;
+  fs::path path = temporary.path() / "model";
+  Weights weights = random_weights(small());
+  Folder() { write_native_model(path, small(), weights, false, no_limit); }
+  std::string refusal() {
+    return message_of<InputError>([&] { open_model(path); });
+  }
+  void set(const std::string& key, const json& value) {
+    json config = json::parse(bytes_of_file(path / "config.json"));
+    config[key] = value;
+    std::ofstream(path / "config.json") << config.dump();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a native model is written and opened again, single or sharded") {
+  for (const uint64_t shard_bytes : {no_limit, uint64_t{400}}) {
+    TemporaryFolder temporary;
+    const fs::path path = temporary.path() / "model";
+    const Weights weights = random_weights(small());
+    write_native_model(path, small(), weights, false, shard_bytes);
+    CHECK(fs::exists(path / "model.safetensors") == (shard_bytes == no_limit));
+    const StoredModel model = open_model(path);
+    CHECK(model.family == "pare");
+    CHECK(model.architecture == small());
+    CHECK(model.dtype == Dtype::f32);
+    REQUIRE(model.weights.size() == weights.size());
+    for (const auto& [name, weight] : weights) {
+      CHECK(at::equal(model.weights.at(name).load(), weight.load()));
+    }
+    const json config = json::parse(bytes_of_file(path / "config.json"));
+    CHECK(config["model_type"] == "pare");
+    CHECK(config["pare_format"] == 1);
+    CHECK(message_of<InputError>([&] { write_native_model(path, small(), weights, false, no_limit); }) != "");
+    write_native_model(path, small(), weights, true, no_limit);
+  }
+}
+
+TEST_CASE("an output that fails leaves nothing behind") {
+  TemporaryFolder temporary;
+  Weights weights = random_weights(small());
+  weights["blocks.1.mlp.up.weight"].load = []() -> at::Tensor { throw IoError("the disk is gone"); };
+  CHECK_THROWS_AS(write_native_model(temporary.path() / "model", small(), weights, false, no_limit), IoError);
+  CHECK(temporary.entries() == 0);
+}
+
+TEST_CASE("folders that are no models say why") {
+  TemporaryFolder temporary;
+  const auto refusal = [](const fs::path& path) { return message_of<InputError>([&] { open_model(path); }); };
+  CHECK(contains(refusal(temporary.path() / "none"), "none' is not there"));
+  CHECK(contains(refusal(temporary.write("file", "text")), "file' is not a folder"));
+  CHECK(contains(refusal(temporary.path()), "config.json"));
+  temporary.write("adapter_config.json", "{}");
+  CHECK(contains(refusal(temporary.path()), "holds an adapter"));
+}
+
+TEST_CASE("another version of the format, and spoiled configurations, are refused") {
+  Folder folder;
+  CHECK(folder.refusal() == "");
+  folder.set("pare_format", 2);
+  CHECK(contains(folder.refusal(), "pare_format is 2; expected 1"));
+  folder.set("pare_format", nullptr);
+  CHECK(contains(folder.refusal(), "pare_format is missing"));
+  folder.set("pare_format", 1);
+  folder.set("architecture", {{"width", 8}});
+  CHECK(contains(folder.refusal(), "architecture"));
+  folder.set("model_type", "gtp2");
+  CHECK(contains(folder.refusal(), "'gtp2' is not supported (did you mean 'gpt2'?)"));
+}
+
+TEST_CASE("missing and unexpected tensors of a native model are listed") {
+  TemporaryFolder temporary;
+  Folder folder;
+  json architecture = json::parse(architecture_text(small()));
+  architecture["blocks"][0]["repeat"] = 3;
+  architecture["blocks"][0]["mlp"]["gated"] = false;
+  folder.set("architecture", architecture);
+  const std::string message = folder.refusal();
+  CHECK(contains(message, "'blocks.2.attention.query.weight'"));
+  CHECK(contains(message, "missing"));
+  CHECK(contains(message, "2 tensors are unexpected: 'blocks.0.mlp.gate.weight', 'blocks.1.mlp.gate.weight'"));
+}
+
+TEST_CASE("the real stories260K opens") {
+  const char* chosen = std::getenv("PARE_SHARED");
+  const fs::path path = fs::path(chosen ? chosen : "../shared") / "models" / "stories260K";
+  if (!fs::exists(path)) {
+    std::puts(("skipped stories260K opens: no " + path.string()).c_str());
+    return;
+  }
+  const StoredModel model = open_model(path);
+  CHECK(model.family == "llama");
+  CHECK(model.architecture.head.tied);
+  CHECK(model.architecture.blocks.at(0).attention.kv_heads == 4);
+  CHECK(model.weights.at("embed.token.weight").load().sizes() == at::IntArrayRef({512, 64}));
+}

@@ -1,0 +1,148 @@
+"""One random model: drawn, stored by transformers, run by both, compared tensor by tensor."""
+
+import copy
+import json
+
+import reference
+import torch
+from compare import compare
+from report import pare
+from safetensors.torch import load_file, save_file
+
+STORAGE = [torch.float32, torch.bfloat16, torch.float64, torch.float16]
+
+
+def randomise(model, dtype, generator):
+    """Every parameter drawn anew, so that no gain is one and no bias zero, and rounded to the stored type."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if parameter.dim() == 1:
+                values = 0.2 * values if name.endswith("bias") else 1 + 0.3 * values
+            else:
+                values *= 1.3 / parameter.shape[1:].numel() ** 0.5
+            parameter.copy_(values.to(dtype))
+
+
+def store(config, model_class, options, rng, index, folder):
+    with reference.Float64():
+        model = model_class(copy.deepcopy(config), **options)
+    dtype = STORAGE[index % len(STORAGE)]
+    randomise(model, dtype, torch.Generator().manual_seed(rng.getrandbits(32)))
+    model.to(dtype).save_pretrained(folder, max_shard_size=rng.choice(["20KB", "1GB"]))
+    if rng.random() < 0.5:
+        spell_rope_as_before(folder / "config.json")
+
+
+def spell_rope_as_before(path):
+    """rope_parameters as rope_theta and rope_scaling, the way most published files have them."""
+    config = json.loads(path.read_text())
+    parameters = config.pop("rope_parameters", None)
+    if parameters:
+        config["rope_theta"] = parameters.pop("rope_theta")
+        if parameters["rope_type"] != "default":
+            config["rope_scaling"] = parameters | {"type": parameters["rope_type"]}
+        path.write_text(json.dumps(config))
+
+
+def draw_tokens(config, rng, generator):
+    """A padded batch: every row on its own side, with anything at all in the masked places."""
+    context = config.max_position_embeddings
+    # Learned positions end; rotary ones go on, and some kinds change where the context ends.
+    most = context * 3 // 2 if getattr(config, "rope_parameters", None) else context
+    lengths = [rng.randint(1, most) for _ in range(4)] + [most]
+    ids = torch.randint(config.vocab_size, (len(lengths), most), generator=generator)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        left = rng.random() < 0.5
+        mask[row, most - length :] = 1 if left else 0
+        mask[row, :length] = mask[row, :length] if left else 1
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if getattr(config, "type_vocab_size", 0):
+        inputs["token_type_ids"] = torch.randint(config.type_vocab_size, ids.shape, generator=generator)
+    return inputs
+
+
+def without_padding(results, mask):
+    """For every sequence, under pare's name: the places where there are tokens."""
+    separate = {}
+    for name, batch in results.items():
+        for row, tensor in enumerate(batch):
+            places = mask[row].bool() if mask is not None else None
+            if mask is not None and name.endswith("probabilities"):
+                tensor = tensor[:, places][:, :, places]
+            elif mask is not None and batch.dim() == 3:
+                tensor = tensor[places]
+            separate[f"{name}.{row}"] = tensor
+    return separate
+
+
+def run_pare(model, kind, inputs, taps, work):
+    """What pare computes, or the words in which it refuses."""
+    out = work.with_suffix(".out.safetensors")
+    result = pare("run", model, "-o", out, kind, inputs, "--dtype", "float64", "--force", "--taps", ",".join(taps))
+    if result.returncode != 0:
+        return f"pare ended with {result.returncode}: {result.stderr.strip()}"
+    return load_file(out)
+
+
+def check_batch(case, model, folder, inputs, pools_first, work):
+    """One padded batch, or images: every hidden state, and the attention probabilities where the peer has them."""
+    path = work.with_suffix(".in.safetensors")
+    save_file(inputs, path)
+    explicit = model.config._attn_implementation == "eager"
+    mask = inputs.get("attention_mask")
+    theirs_inputs = dict(inputs)
+    if mask is not None:
+        # What transformers' own generation passes; pare counts the real tokens by itself.
+        theirs_inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    theirs = reference.run(model, theirs_inputs, with_attentions=explicit)
+    if mask is not None and pools_first:
+        # transformers reads place 0, which is padding where a row is padded on the left.
+        theirs = {name: t for name, t in theirs.items() if t.dim() > 2 or bool(mask[:, 0].all())}
+    taps = [name for name in theirs if name.split(".")[0] in ("residual", "final", "blocks")]
+    return compare(without_padding(theirs, mask), run_pare(folder, "--inputs", path, taps, work), case)
+
+
+def check_lists(case, model, folder, inputs):
+    """The same sequences one by one and without padding, shortest first: dynamic frequencies only ever grow."""
+    rows = [ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"])]
+    rows.sort(key=len)
+    path = folder.with_suffix(".json")
+    path.write_text(json.dumps([row.tolist() for row in rows]))
+    theirs = {}
+    for number, row in enumerate(rows):
+        one = reference.run(model, {"input_ids": row[None]})
+        theirs |= {f"{name}.{number}": tensor[0] for name, tensor in one.items()}
+    kept = {name: tensor for name, tensor in theirs.items() if not name.startswith("residual.")}
+    return compare(kept, run_pare(folder, "--tokens", path, ["final"], folder), case)
+
+
+def check(report, case, family, rng, index, folder):
+    config, model_class, *rest = family.draw(rng, index)
+    options = rest[0] if rest else {}
+    implementation = config._attn_implementation or ("sdpa" if index % 4 == 3 else "eager")
+    store(config, model_class, options, rng, index, folder)
+    generator = torch.Generator().manual_seed(rng.getrandbits(32))
+    model = reference.load(model_class, folder, implementation, **options)
+    about = f"{case} ({model_class.__name__}, {str(STORAGE[index % len(STORAGE)])[6:]}, {implementation})"
+    if hasattr(config, "image_size"):
+        shape = (3, config.num_channels, config.image_size, config.image_size)
+        inputs = {"pixel_values": torch.randn(shape, generator=generator, dtype=torch.float64)}
+    else:
+        inputs = draw_tokens(config, rng, generator)
+    pools_first = hasattr(config, "type_vocab_size")
+    problem = check_batch(about, model, folder, inputs, pools_first, folder)
+    report.check(about, problem and f"{problem}\n  {(folder / 'config.json').read_text()}")
+    if "input_ids" in inputs:
+        model = reference.load(model_class, folder, implementation, **options)
+        report.check(f"{about}, one by one", check_lists(about, model, folder, inputs))
+    if index == 0:
+        report.check(f"{case}, disturbed reference", check_disturbed(about, model, folder, inputs, pools_first))
+
+
+def check_disturbed(about, model, folder, inputs, pools_first):
+    """A comparison that cannot fail is worth nothing: one element of one weight off by a millionth must show."""
+    with torch.no_grad():
+        [p for p in model.base_model.parameters() if p.dim() == 2 and p.shape[0] == p.shape[1]][-1][0, 0] += 1e-6
+    return "" if check_batch(about, model, folder, inputs, pools_first, folder) else "the comparison did not notice"

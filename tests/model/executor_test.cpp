@@ -2,6 +2,7 @@
 
 #include "pare/model/model.h"
 
+#include "pare/support/error.h"
 #include "tests/model/architectures.h"
 #include "tests/model/helpers.h"
 

@@ -62,3 +62,11 @@ TEST_CASE("bytes that are not UTF-8 are refused, and escaped in the message") {
 TEST_CASE("the message about a huge token stays short") {
   CHECK(refusal("[\"" + std::string(1'000'000, 'x')).size() < 1000);
 }
+
+TEST_CASE("a hundred thousand children are no problem") {
+  std::string text = "{\"0\":{}";
+  for (int i = 1; i < 100'000; ++i) {
+    text += ",\"" + std::to_string(i) + "\":{}";
+  }
+  CHECK(parse_json(text + "}", "config.json").size() == 100'000);
+}

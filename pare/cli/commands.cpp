@@ -20,11 +20,16 @@ constexpr const char* exit_codes = R"(Exit codes: 0 done; 1 bad input or usage, 
 
 void add_settings(CLI::App& app, Settings& settings) {
   app.add_option("--device", settings.device, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(one_of({"cpu", "cuda"}))
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option("--threads", settings.threads, "CPU threads [all cores]")->check(CLI::Range(1, 4096))->type_name("N");
-  app.add_option("--seed", settings.seed, "of everything random")->type_name("N")->capture_default_str();
+  app.add_option("--threads", settings.threads, "CPU threads [all cores]")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  app.add_option("--seed", settings.seed, "of everything random")
+      ->check(CLI::Range(0.0, 0x1p64).description(""))  // CLI11 alone takes -1 for 2^64 - 1
+      ->type_name("N")
+      ->capture_default_str();
   app.add_flag("--json", settings.json, "one JSON document on stdout, nothing else there");
   app.add_flag("--quiet", settings.quiet, "no progress and no notes on stderr");
 }
@@ -77,17 +82,24 @@ void describe(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) {
     command->footer(command->get_footer() +
                     "\n\nEverywhere: --device cpu|cuda, --threads N, --seed N, --json, --quiet, --help");
+    command->group("Commands");
     command->get_formatter()->column_width(26);
   }
 }
 
 }  // namespace
 
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  CLI::IsMember validator(words);
+  return validator.description("");  // the option's own text lists them
+}
+
 void run_command_line(const std::vector<std::string>& arguments) {
   Settings settings;
   CLI::App app("pare tells you what a transformer can provably do without.", "pare");
   app.get_formatter()->column_width(26);
-  app.set_version_flag("--version", "pare " PARE_VERSION);
+  app.set_version_flag("--version", "pare " PARE_VERSION, "the version of pare");
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.set_help_flag("-h,--help", "this text");
   app.fallthrough();
   app.footer(exit_codes);

@@ -7,7 +7,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace pare {
 
@@ -22,6 +23,9 @@ struct Settings {
 
 // Parses and runs one command line (without the program's name). Errors are thrown, for main.cpp to print.
 void run_command_line(const std::vector<std::string>& arguments);
+
+// A check that a flag's value is one of these.
+CLI::Validator one_of(const std::vector<std::string>& words);
 
 // Each adds its command to the application. `settings` is filled when the command runs, and outlives it.
 void add_audit(CLI::App& app, const Settings& settings);

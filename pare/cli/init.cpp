@@ -56,13 +56,14 @@ void add_init(CLI::App& app, const Settings& settings) {
   command->add_option("ARCHITECTURE", options->what, "a preset, or an Architecture as JSON")->required();
   command->add_option("-o,--output", options->out, "the folder to write")->required()->type_name("FOLDER");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}))
+      ->check(one_of({"float32", "float64", "bfloat16", "float16"}))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--generic", options->generic, "gains and biases random too, for tests");
   command->add_flag("--force", options->force, "replace an existing output");
   command->add_option("--shard-size", options->shard_bytes, "the most one file holds, such as 500MB")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::Range(1.0, 0x1p63).description(""))
       ->type_name("BYTES")
       ->capture_default_str();
   command->footer("Example: pare init gpt2 -o /tmp/gpt2-random --seed 1");

@@ -218,18 +218,19 @@ void add_run(CLI::App& app, const Settings& settings) {
   command->add_option("MODEL", options->model, "a model folder")->required();
   command->add_option("-o,--output", options->out, "the safetensors file to write")->required()->type_name("FILE");
   command->add_option("--tokens", options->tokens, "a JSON list of lists of token ids")->type_name("FILE");
-  command->add_option("--inputs", options->inputs, "safetensors: input_ids, attention_mask, pixel_values ...")
+  command->add_option("--inputs", options->inputs, "safetensors with input_ids, attention_mask, ...")
       ->type_name("FILE");
   command->add_option("--taps", options->taps, "intermediates to write too, such as 'residual.*'")
       ->delimiter(',')
       ->type_name("GLOB,...");
   command->add_option("--dtype", options->dtype, "to compute in: float64, float32, bfloat16, float16")
-      ->check(CLI::IsMember({"float64", "float32", "bfloat16", "float16"}))
+      ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--force", options->force, "replace an existing output");
   command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits,
-  blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate,output},
+  blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
+  blocks.L.attention.output,
   blocks.L.mlp.{input,up,gate,hidden,probabilities,output}; L counts layers.
 Example: pare run model -o out.safetensors --tokens ids.json --taps 'residual.*')");
   command->callback([options, &settings] { run_command(*options, settings); });

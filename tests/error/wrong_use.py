@@ -47,6 +47,8 @@ USAGE = [  # arguments, words
     (["init", "gpt2"], ["--output", "required"]),
     (["init", "gpt2", "-o", "out", "--dtype", "int8"], ["--dtype", "int8"]),
     (["init", "gpt2", "-o", "out", "--shard-size", "lots"], ["--shard-size", "lots"]),
+    (["init", "gpt2", "-o", "out", "--shard-size", "-1"], ["--shard-size", "-1"]),
+    (["init", "gpt2", "-o", "out", "--shard-size", "0"], ["--shard-size", "0"]),
     (["init", "gpt2", "-o", "missing/out"], ["missing"]),
     (["init", "gpt2", "-o", "model"], ["'model' exists", "--force"]),
     (["init", "model", "-o", "out"], ["'model' is a folder"]),
@@ -91,7 +93,8 @@ ARCHITECTURES = [  # an architecture, words
     (changed("vocab", 10**18), ["vocab"]),
     (changed("width", 8.5), ["width"]),
     (changed("task", "causal"), ["task", "causal"]),
-    ({"width": -1, "vocab": -1}, ["width", "vocab", "blocks"]),
+    ({**ARCHITECTURE, "width": -1, "vocab": -2}, ["2 problems", "width: -1", "vocab: -2"]),
+    ({"width": 8}, ["2 problems", "context", "blocks"]),
     ([], ["architecture.json"]),
 ]
 

@@ -46,7 +46,7 @@ class Table {
 void add_embedding(Table& table, const Architecture& a) {
   const Embedding& e = a.embedding;
   if (a.first_layer == FirstLayer::table) {
-    const Attention& first = expanded_blocks(a)[static_cast<size_t>(layer_blocks(a)[0])].attention;
+    const Attention first = expanded_blocks(a)[static_cast<size_t>(layer_blocks(a)[0])].attention;
     const int64_t row = a.width + (first.heads + 2 * first.kv_heads) * first.head_width;
     table.add("embed.table.weight", {a.vocab, row}, Part::embedding);
     if (a.head.tied) {

@@ -40,10 +40,10 @@ const Visibility& Step::visibility(Mask mask, const std::optional<int64_t>& wind
   const at::TensorOptions options = positions_.options().dtype(at::kLong);
   const at::Tensor row = at::arange(past_, keys, options).unsqueeze(1), column = at::arange(keys, options).unsqueeze(0);
   at::Tensor allowed = mask == Mask::causal ? column <= row : at::ones({queries, keys}, options.dtype(at::kBool));
-  if (windowed) {
-    allowed = allowed & ((row - column).abs() < *window);
-  }
   allowed = allowed.unsqueeze(0);
+  if (windowed) {  // in positions, not places: padding in between does not count
+    allowed = allowed & ((positions_.unsqueeze(2) - all_positions_.unsqueeze(1)).abs() < *window);
+  }
   if (all_mask_.defined()) {
     // A padded query sees itself: its answer means nothing, but it must not be NaN, which would spread.
     allowed = (allowed & all_mask_.unsqueeze(1)) | (row == column).unsqueeze(0);

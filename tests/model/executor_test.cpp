@@ -2,7 +2,12 @@
 
 #include "pare/model/model.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "tests/model/architectures.h"
 #include "tests/model/helpers.h"
 
@@ -192,6 +197,27 @@ TEST_CASE("taps replace as well as record") {
   run(a, tensors, inputs, &uniform);
   const at::Tensor& heads = uniform.recorded().at("blocks.0.attention.heads");
   CHECK(heads.select(1, 0).allclose(heads.select(1, 5)));
+}
+
+TEST_CASE("the example architectures run, fused and explicit alike") {
+  const char* chosen = std::getenv("PARE_SHARED");
+  const std::filesystem::path folder = std::filesystem::path(chosen ? chosen : "../shared") / "architectures";
+  if (!std::filesystem::exists(folder)) {
+    std::puts(("skipped the example architectures: no " + folder.string()).c_str());
+    return;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    CAPTURE(entry.path().string());
+    const Architecture a = parse(read_text_file(entry.path(), 1 << 20));
+    const Tensors tensors = generic_tensors(a);
+    const Inputs inputs = random_inputs(a, 2, 20);
+    Taps taps;
+    taps.record("blocks.*.attention.scores");
+    const at::Tensor expected = run(a, tensors, inputs, &taps);
+    CHECK(expected.isfinite().all().item<bool>());
+    CHECK(relative_error(run(a, tensors, inputs), expected) < 1e-12);
+    CHECK(taps.recorded().size() == layer_blocks(a).size());
+  }
 }
 
 TEST_CASE("a sequence past the learned positions is refused") {

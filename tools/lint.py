@@ -28,7 +28,7 @@ def report(path, line, text):
 
 def project_files():
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [f for f in folders if f not in (".git", ".deps", "__pycache__") and not f.startswith("build")]
+        folders[:] = [f for f in folders if f not in (".git", ".deps", "__pycache__", "corpus") and not f.startswith("build")]
         for name in names:
             path = pathlib.Path(folder, name)
             if path.suffix in TEXT or name in TEXT_NAMES:

@@ -86,7 +86,10 @@ class Story {
       }
       output = captured.text() + output;
     }
-    const std::string command = fmt::format("pare {}", fmt::join(arguments, " "));
+    std::string command = "pare";
+    for (const std::string& argument : arguments) {
+      command += argument.find('*') == std::string::npos ? " " + argument : " '" + argument + "'";
+    }
     say(fmt::format("$ {}\n{}{}", command, output, exit_code == 0 ? "" : fmt::format("(exit code {})\n", exit_code)));
     steps_.push_back({{"command", command}, {"exit_code", exit_code}, {"output", output}});
   }
@@ -147,7 +150,7 @@ void demo_command(const Settings& settings) {
   story.run({"run", "broken", "-o", "out2.safetensors", "--tokens", "ids.json"});
   std::string wrong = small_architecture;
   wrong.replace(wrong.find("\"kv_heads\": 2"), 13, "\"kv_heads\": 3");
-  wrong.replace(wrong.find("\"silu\""), 6, "\"sliu\"");
+  wrong.replace(wrong.find("\"width\": 16 }"), 13, "\"width\": 15 }");
   write_text_file("wrong.json", wrong);
   story.run({"audit", "wrong.json"});
 

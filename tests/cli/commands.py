@@ -129,7 +129,8 @@ def check_run(report, work):
     report.check("shape of probabilities", expect(lists["blocks.0.attention.probabilities.1"][1], [2, 3, 3]))
 
     result = pare("run", "shards", "-o", "from-shards", "--tokens", "ids.json", cwd=work)
-    report.check("shards run the same", good(result) or expect(read_tensors(work / "from-shards")["logits.1"], lists["logits.1"]))
+    far = 0 if good(result) else distance(doubles(read_tensors(work / "from-shards")["logits.1"]), doubles(lists["logits.1"]))
+    report.check("shards run the same", good(result) or ("" if far < 1e-12 else f"logits differ by {far}"))
 
     for side in ("left", "right"):  # padded places hold an id that does not exist
         pad = [([99] * (5 - len(s)) + s) if side == "left" else (s + [99] * (5 - len(s))) for s in ids]

@@ -1,9 +1,10 @@
 # Each target does everything it needs from a fresh clone: system packages, libtorch, build, run.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+SECONDS_EACH ?= 60
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build lint format asan clean
+.PHONY: help demo test build lint format asan fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -34,6 +35,17 @@ asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehavio
 	@$(CONFIGURE) -B build-asan -DPARE_ASAN=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 tools/test.py build-asan --without conformance
+
+fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each
+	@tools/setup.sh fuzz
+	@$(CONFIGURE) -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DPARE_ASAN=ON -DPARE_FUZZ=ON
+	@cmake --build build-fuzz -j $(JOBS) --target $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.cpp)))
+	@for reader in $(patsubst tests/fuzz/fuzz_%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp)); do \
+	  echo "== fuzz_$$reader"; mkdir -p build-fuzz/corpus/$$reader; \
+	  ASAN_OPTIONS=detect_leaks=0 build-fuzz/tests/fuzz/fuzz_$$reader -max_total_time=$(SECONDS_EACH) -timeout=10 \
+	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$reader \
+	    tests/fuzz/corpus/$$reader || exit 1; \
+	done; echo "fuzz: no findings"
 
 clean: ## removes what was built, keeps what was fetched into .deps/
 	@rm -rf build build-asan build-fuzz

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian machine to where pare builds (`setup.sh build`) or can be tested (`setup.sh test`).
+# Brings a fresh Debian machine to where pare builds (`setup.sh build`), can be tested (`test`) or fuzzed (`fuzz`).
 #
 # Leaves in .deps/: include/ (header-only libraries), torch-path (the torch package that holds libtorch), and, for
 # tests, python-path (the interpreter for conformance). Does nothing, quickly, when all of that is there already.
@@ -26,7 +26,7 @@ up_to_date() {
   [[ "$(cat "$deps/$mode.stamp" 2>/dev/null)" == "$(fingerprint)" ]] || return 1
   [[ -f "$(cat $deps/torch-path 2>/dev/null)/include/ATen/ATen.h" ]] || return 1
   have_headers || return 1
-  [[ $mode == build ]] || [[ -x "$(cat $deps/python-path 2>/dev/null)" ]]
+  [[ $mode != test ]] || [[ -x "$(cat $deps/python-path 2>/dev/null)" ]]
 }
 
 have_headers() {
@@ -42,6 +42,7 @@ missing_packages() { # prints what we cannot build without
   command -v g++ >/dev/null || echo g++
   command -v cmake >/dev/null || echo cmake
   command -v python3 >/dev/null || echo python3
+  [[ $mode != fuzz ]] || command -v clang++ >/dev/null || echo clang libomp-dev
   if [[ -z "$(system_torch)" ]]; then
     python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
   fi
@@ -177,7 +178,7 @@ find_peers() {
   [[ -n $python ]]
 }
 
-[[ $mode == build || $mode == test ]] || fail "unknown mode '$mode': build or test"
+[[ $mode == build || $mode == test || $mode == fuzz ]] || fail "unknown mode '$mode': build, test or fuzz"
 up_to_date && exit 0
 mkdir -p $deps
 rm -f "$deps/$mode.stamp"

@@ -153,11 +153,7 @@ void recall(const AttentionLayer& layer, const at::Tensor& x, Heads& heads, Step
   };
   switch (t.cache) {
     case CacheKind::kv:
-      if (t.rope && depends_on_length(*t.rope)) {
-        heads.key = keys_ready(layer, extend(cache.first, heads.key), step, true);
-      } else {
-        heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
-      }
+      heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
       // Collapsed scores and values both read the input: remembered once.
       heads.value =
           t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.second, heads.value);

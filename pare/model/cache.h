@@ -8,8 +8,8 @@
 namespace pare {
 
 struct LayerCache {
-  // [batch, heads, capacity, width] each. What they hold is the layer's business: turned or unturned keys, values,
-  // inputs; an undefined one is recomputed from the other.
+  // [batch, heads, capacity, width] each. What they hold is the layer's business: keys, values, inputs; an undefined
+  // one is recomputed from the other.
   at::Tensor first, second;
 };
 
@@ -18,8 +18,9 @@ struct Cache {
 
   int64_t length = 0;  // tokens remembered, padding included
   int64_t capacity = 0;
-  at::Tensor positions;  // int64 [batch, length]
-  at::Tensor mask;       // bool [batch, length]; undefined: every token is real
+  at::Tensor positions;   // int64 [batch, length]
+  at::Tensor mask;        // bool [batch, length]; undefined: every token is real
+  at::Tensor ids, types;  // [batch, length], kept only where a longer sequence changes what earlier tokens compute
   std::vector<LayerCache> layers;
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "pare/model/block.h"
 #include "pare/model/cache.h"
 #include "pare/model/ends.h"
@@ -41,6 +43,27 @@ at::Tensor positions_for(const Inputs& inputs, int64_t tokens, const at::TensorO
   const at::Tensor mask =
       inputs.mask.defined() ? inputs.mask : at::ones({before.size(0), tokens}, options.dtype(at::kBool));
   return (mask.cumsum(1) + before - 1).clamp_min(0);
+}
+
+at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
+  return before.defined() ? at::cat({before, now}, 1) : now;
+}
+
+bool depends_on_length(const Architecture& a) {
+  return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
+    return block.attention.rope && depends_on_length(*block.attention.rope);
+  });
+}
+
+// Whether the tokens at hand make the sequence so much longer that those remembered turn by other angles.
+bool angles_change(const Architecture& a, const Inputs& inputs, const Cache& cache) {
+  const at::Tensor positions = positions_for(inputs, inputs.ids.size(1), inputs.ids.options(), &cache);
+  const int64_t before = cache.positions.max().item<int64_t>() + 1;
+  const int64_t now = std::max(before, positions.max().item<int64_t>() + 1);
+  return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& block) {
+    const std::optional<Rope>& rope = block.attention.rope;
+    return rope && rope_frequencies(*rope, before) != rope_frequencies(*rope, now);
+  });
 }
 
 void check_positions(const Architecture& a, const at::Tensor& positions) {
@@ -86,6 +109,37 @@ const std::map<std::string, at::Tensor>& Model::parameters() const {
 }
 
 Outputs Model::forward(const Inputs& inputs, Cache* cache, Taps* taps) const {
+  if (!cache || !depends_on_length(state_->architecture)) {
+    return forward_once(inputs, cache, taps);
+  }
+  const bool stale = cache->length > 0 && angles_change(state_->architecture, inputs, *cache);
+  const Cache before = *cache;
+  cache->ids = joined(before.ids, inputs.ids);
+  cache->types = inputs.types.defined() ? joined(before.types, inputs.types) : at::Tensor();
+  if (!stale) {
+    return forward_once(inputs, cache, taps);
+  }
+  // What was remembered belongs to other angles: everything is computed anew, so that cached decoding and one prefill
+  // are the same function, whatever that costs.
+  Inputs all = inputs;
+  all.ids = cache->ids;
+  all.types = cache->types;
+  if (before.mask.defined() || inputs.mask.defined()) {
+    const at::Tensor now = inputs.mask.defined() ? inputs.mask : at::ones_like(inputs.ids, at::kBool);
+    all.mask = joined(before.mask.defined() ? before.mask : at::ones_like(before.ids, at::kBool), now);
+  }
+  all.positions = inputs.positions.defined() ? joined(before.positions, inputs.positions) : at::Tensor();
+  cache->length = 0;
+  Outputs outputs = forward_once(all, cache, taps);
+  const int64_t tokens = inputs.ids.size(1), past = all.ids.size(1) - tokens;
+  outputs.hidden = outputs.hidden.narrow(1, past, tokens);
+  if (outputs.logits.defined()) {
+    outputs.logits = outputs.logits.narrow(1, past, tokens);
+  }
+  return outputs;
+}
+
+Outputs Model::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) const {
   const State& s = *state_;
   const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
   PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");

@@ -46,6 +46,8 @@ class Model {
   const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
+  Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -16,7 +16,7 @@ struct Turn {  // cosines and sines, [batch or 1, 1, tokens, width / 2]
 // How far each plane turns per position. `length`: the longest sequence, which some scalings look at.
 std::vector<double> rope_frequencies(const Rope& rope, int64_t length);
 
-// Whether a longer sequence changes the angles of earlier tokens: then cached keys must be kept unturned.
+// Whether a longer sequence changes the angles of earlier tokens, and with them everything computed from those.
 bool depends_on_length(const Rope& rope);
 
 Turn turn_for(const Rope& rope, const at::Tensor& positions, int64_t length, at::ScalarType dtype);

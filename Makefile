@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 SECONDS_EACH ?= 60
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build lint format asan fuzz clean
+.PHONY: help demo test build configure lint format asan fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -16,13 +16,16 @@ demo: build ## the story so far, in under a minute after the build, offline
 test: ## lint, build and every test; ends with one line of totals
 	@tools/setup.sh test
 	@tools/lint.py
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory configure
+	@cmake --build build -j $(JOBS)
 	@tools/test.py build
 
-build: ## build/pare
+build: configure ## build/pare
+	@cmake --build build -j $(JOBS) --target pare
+
+configure:
 	@tools/setup.sh build && mkdir -p build
 	@$(CONFIGURE) -B build >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@cmake --build build -j $(JOBS)
 
 lint: ## format, layers, sizes, cited paths
 	@tools/lint.py

@@ -92,22 +92,51 @@ constexpr std::string_view neutral_keys[] = {
 // Keys that change what any model computes, unless its family reads them; each with what pare lacks for it.
 constexpr std::pair<std::string_view, std::string_view> switching_keys[] = {
     {"add_cross_attention", "cross attention is not supported"},
+    {"adapters", "adapters are not supported: merge them into the model first"},
     {"attention_chunk_size", "chunked attention is not supported"},
     {"auto_map", "models with code of their own are not supported"},
     {"compression_config", "quantised weights are not supported"},
+    {"cross_attention_hidden_size", "cross attention is not supported"},
+    {"cross_attention_layers", "cross attention is not supported"},
     {"fusion_config", "fused modules are not supported"},
     {"is_encoder_decoder", "encoder-decoder models are not supported"},
     {"layer_types", "this family has no kinds of layers"},
+    {"moe_num_experts", "mixtures of experts are not supported"},
     {"n_routed_experts", "mixtures of experts are not supported"},
     {"num_experts", "mixtures of experts are not supported"},
     {"num_local_experts", "mixtures of experts are not supported"},
     {"per_layer_config", "settings of single layers are not supported"},
     {"pruned_heads", "pruned heads are not supported"},
+    {"quantization", "quantised weights are not supported"},
     {"quantization_config", "quantised weights are not supported"},
     {"sliding_window", "this family has no window"},
 };
 
+bool is_switching(std::string_view key) {
+  return std::any_of(std::begin(switching_keys), std::end(switching_keys),
+                     [&](const auto& entry) { return entry.first == key; });
+}
+
+// Why a switching key that the family did not read is refused.
+std::string refusal_of(std::string_view key, const json& value) {
+  const auto known = std::find_if(std::begin(switching_keys), std::end(switching_keys),
+                                  [&](const auto& entry) { return entry.first == key; });
+  // The method may stand where a long value is cut.
+  const bool names_method = value.is_object() && value.contains("quant_method");
+  return fmt::format("{} is {}: {}", key, names_method ? shown(value["quant_method"]) : shown(value), known->second);
+}
+
 }  // namespace
+
+std::vector<std::string> unsupported_features(const json& config) {
+  std::vector<std::string> reasons;
+  for (const auto& [key, value] : config.items()) {
+    if (is_switching(key) && !is_off(value)) {
+      reasons.push_back(refusal_of(key, value));
+    }
+  }
+  return reasons;
+}
 
 Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors)
     : json_(std::move(json)),
@@ -288,6 +317,11 @@ bool Config::has(std::string_view key) const {
   return found != json_.end() && !found->is_null();
 }
 
+bool Config::is_null(std::string_view key) const {
+  const auto found = json_.find(key);
+  return found != json_.end() && found->is_null();
+}
+
 const json& Config::raw(std::string_view key) {
   static const json null;
   const json* found = find(key);
@@ -354,11 +388,9 @@ void Config::finish() {
       shared_->unread.push_back(prefix_ + key);
       continue;
     }
-    const auto refused = std::find_if(std::begin(switching_keys), std::end(switching_keys),
-                                      [&key = key](const auto& entry) { return entry.first == key; });
-    if (refused != std::end(switching_keys)) {
+    if (is_switching(key)) {
       if (!is_off(value)) {
-        problem(fmt::format("{} is {}: {}", key, shown(value), refused->second));
+        problem(refusal_of(key, value));
       }
     } else if (std::none_of(std::begin(neutral_keys), std::end(neutral_keys),
                             [&key = key](std::string_view pattern) { return glob_match(pattern, key); })) {
@@ -368,7 +400,7 @@ void Config::finish() {
   if (!prefix_.empty()) {
     return;
   }
-  shared_->problems.throw_if_any(subject_);
+  stop_if_wrong();
   if (!shared_->unread.empty()) {
     log_warning(fmt::format("{}: keys without meaning for this family: {}", subject_, listed(shared_->unread)));
   }

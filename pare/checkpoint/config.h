@@ -39,6 +39,7 @@ class Config {
 
   const std::string& subject() const { return subject_; }
   bool has(std::string_view key) const;                        // there, and not null
+  bool is_null(std::string_view key) const;                    // there, and null, where that is not the default
   const nlohmann::json& raw(std::string_view key);             // null where absent
   Config inner(std::string_view key);                          // an object within; problems go to this one
   bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
@@ -50,8 +51,11 @@ class Config {
   void only(std::string_view key, const nlohmann::json& value, std::string_view why);
   // Known, and without effect on what the model computes.
   void neutral(std::initializer_list<std::string_view> keys);
+  void wrong(std::string_view key, const nlohmann::json& found, std::string_view expected);
   void problem(std::string text);
 
+  // Throws what was found so far, where going on would only invent more.
+  void stop_if_wrong() const { shared_->problems.throw_if_any(subject_); }
   // Throws every problem at once. Keys that nobody read are refused if they are known to matter, else named in a
   // warning. Of an inner object: hands its unread keys to the outer one.
   void finish();
@@ -64,7 +68,6 @@ class Config {
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
   const nlohmann::json* find(std::string_view key);
   const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
-  void wrong(std::string_view key, const nlohmann::json& found, std::string_view expected);
 
   nlohmann::json json_;
   std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
@@ -79,12 +82,20 @@ struct RopeSettings {
   RopeLayout layout = RopeLayout::half;
   double theta = 10000;           // where the file names none
   std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
+  // What older files call these two, beside rope_scaling.
+  std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
 };
 
 // Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
 Rope read_rope(Config& config, const RopeSettings& settings);
-// Writes both spellings.
-void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width);
+// Writes both spellings. The part that turns is left out where it is all of a head, unless the family means less by
+// that.
+enum class PartialRope { where_partial, always };
+void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width,
+                PartialRope partial = PartialRope::where_partial);
+
+// What a configuration of any family, known or not, asks for and pare does not have: "num_experts is 8: ...".
+std::vector<std::string> unsupported_features(const nlohmann::json& config);
 
 const char* hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);

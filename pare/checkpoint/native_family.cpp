@@ -18,6 +18,7 @@ Architecture read_config(Config& config) {
     config.problem("pare_format is missing; expected 1");
   }
   config.integer({"pare_format"}, format, format, format);
+  config.stop_if_wrong();
   return architecture_from_json(config.raw("architecture"), config.subject() + ": architecture");
 }
 

@@ -97,6 +97,7 @@ TEST_CASE("another version of the format, and spoiled configurations, are refuse
   Folder folder;
   CHECK(folder.refusal() == "");
   folder.set("pare_format", 2);
+  folder.set("architecture", {{"shape", "of things to come"}});
   CHECK(contains(folder.refusal(), "pare_format is 2; expected 1"));
   folder.set("pare_format", nullptr);
   CHECK(contains(folder.refusal(), "pare_format is missing"));

@@ -24,30 +24,48 @@ def randomise(model, dtype, generator):
             parameter.copy_(values.to(dtype))
 
 
-def store(config, model_class, options, rng, index, folder):
+def store(config, model_class, options, rng, index, folder, older_keys):
     with reference.Float64():
         model = model_class(copy.deepcopy(config), **options)
     dtype = STORAGE[index % len(STORAGE)]
     randomise(model, dtype, torch.Generator().manual_seed(rng.getrandbits(32)))
     model.to(dtype).save_pretrained(folder, max_shard_size=rng.choice(["20KB", "1GB"]))
     if rng.random() < 0.5:
-        spell_rope_as_before(folder / "config.json")
+        spell_rope_as_before(folder / "config.json", older_keys)
+    if getattr(config, "layer_types", None) and rng.random() < 0.5:
+        leave_out_layer_types(folder / "config.json", type(config))
 
 
-def spell_rope_as_before(path):
-    """rope_parameters as rope_theta and rope_scaling, the way most published files have them."""
+def leave_out_layer_types(path, config_class):
+    """Older files have no such list; other keys say the same where transformers makes the same list of them."""
+    config = json.loads(path.read_text())
+    types = config.pop("layer_types")
+    if config_class.from_dict(copy.deepcopy(config)).layer_types == types:
+        path.write_text(json.dumps(config))
+
+
+def spell_rope_as_before(path, older_keys):
+    """rope_parameters as rope_theta, partial_rotary_factor and rope_scaling, the way most published files have them."""
     config = json.loads(path.read_text())
     parameters = config.pop("rope_parameters", None)
     if parameters:
-        config["rope_theta"] = parameters.pop("rope_theta")
+        for key in ("rope_theta", "partial_rotary_factor"):
+            if key in parameters:
+                config[older_keys.get(key, key)] = parameters.pop(key)
         if parameters["rope_type"] != "default":
             config["rope_scaling"] = parameters | {"type": parameters["rope_type"]}
         path.write_text(json.dumps(config))
 
 
-def draw_tokens(config, rng, generator):
+def leaves_padding_out(model):
+    """RoBERTa's positions: counted by the model itself over all tokens but its padding, from the row after that."""
+    return hasattr(getattr(model.base_model, "embeddings", None), "create_position_ids_from_input_ids")
+
+
+def draw_tokens(model, rng, generator):
     """A padded batch: every row on its own side, with anything at all in the masked places."""
-    context = config.max_position_embeddings
+    config, padded = model.config, leaves_padding_out(model)
+    context = config.max_position_embeddings - (config.pad_token_id + 1 if padded else 0)
     # Learned positions end; rotary ones go on, and some kinds change where the context ends.
     most = context * 3 // 2 if getattr(config, "rope_parameters", None) else context
     lengths = [rng.randint(1, most) for _ in range(4)] + [most]
@@ -57,6 +75,8 @@ def draw_tokens(config, rng, generator):
         left = rng.random() < 0.5
         mask[row, most - length :] = 1 if left else 0
         mask[row, :length] = mask[row, :length] if left else 1
+    if padded:
+        ids[mask == 0] = config.pad_token_id
     inputs = {"input_ids": ids, "attention_mask": mask}
     if getattr(config, "type_vocab_size", 0):
         inputs["token_type_ids"] = torch.randint(config.type_vocab_size, ids.shape, generator=generator)
@@ -64,7 +84,10 @@ def draw_tokens(config, rng, generator):
 
 
 def without_padding(results, mask):
-    """For every sequence, under pare's name: the places where there are tokens."""
+    """For every sequence, under pare's name: the places where there are tokens.
+
+    Where one vector stands for a sequence, transformers reads place 0: of no use where that is padding.
+    """
     separate = {}
     for name, batch in results.items():
         for row, tensor in enumerate(batch):
@@ -73,6 +96,8 @@ def without_padding(results, mask):
                 tensor = tensor[:, places][:, :, places]
             elif mask is not None and batch.dim() == 3:
                 tensor = tensor[places]
+            elif mask is not None and not places[0]:
+                continue
             separate[f"{name}.{row}"] = tensor
     return separate
 
@@ -86,20 +111,17 @@ def run_pare(model, kind, inputs, taps, work):
     return load_file(out)
 
 
-def check_batch(case, model, folder, inputs, pools_first, work):
+def check_batch(case, model, folder, inputs, work):
     """One padded batch, or images: every hidden state, and the attention probabilities where the peer has them."""
     path = work.with_suffix(".in.safetensors")
     save_file(inputs, path)
     explicit = model.config._attn_implementation == "eager"
     mask = inputs.get("attention_mask")
     theirs_inputs = dict(inputs)
-    if mask is not None:
+    if mask is not None and not leaves_padding_out(model):
         # What transformers' own generation passes; pare counts the real tokens by itself.
         theirs_inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     theirs = reference.run(model, theirs_inputs, with_attentions=explicit)
-    if mask is not None and pools_first:
-        # transformers reads place 0, which is padding where a row is padded on the left.
-        theirs = {name: t for name, t in theirs.items() if t.dim() > 2 or bool(mask[:, 0].all())}
     taps = [name for name in theirs if name.split(".")[0] in ("residual", "final", "blocks")]
     return compare(without_padding(theirs, mask), run_pare(folder, "--inputs", path, taps, work), case)
 
@@ -122,7 +144,7 @@ def check(report, case, family, rng, index, folder):
     config, model_class, *rest = family.draw(rng, index)
     options = rest[0] if rest else {}
     implementation = config._attn_implementation or ("sdpa" if index % 4 == 3 else "eager")
-    store(config, model_class, options, rng, index, folder)
+    store(config, model_class, options, rng, index, folder, getattr(family, "OLDER_ROPE_KEYS", {}))
     generator = torch.Generator().manual_seed(rng.getrandbits(32))
     model = reference.load(model_class, folder, implementation, **options)
     about = f"{case} ({model_class.__name__}, {str(STORAGE[index % len(STORAGE)])[6:]}, {implementation})"
@@ -130,20 +152,19 @@ def check(report, case, family, rng, index, folder):
         shape = (3, config.num_channels, config.image_size, config.image_size)
         inputs = {"pixel_values": torch.randn(shape, generator=generator, dtype=torch.float64)}
     else:
-        inputs = draw_tokens(config, rng, generator)
-    pools_first = hasattr(config, "type_vocab_size")
-    problem = check_batch(about, model, folder, inputs, pools_first, folder)
+        inputs = draw_tokens(model, rng, generator)
+    problem = check_batch(about, model, folder, inputs, folder)
     report.check(about, problem and f"{problem}\n  {(folder / 'config.json').read_text()}")
     if "input_ids" in inputs:
         model = reference.load(model_class, folder, implementation, **options)
         report.check(f"{about}, one by one", check_lists(about, model, folder, inputs))
     if index == 0:
-        report.check(f"{case}, disturbed reference", check_disturbed(about, model, folder, inputs, pools_first))
+        report.check(f"{case}, disturbed reference", check_disturbed(about, model, folder, inputs))
 
 
-def check_disturbed(about, model, folder, inputs, pools_first):
+def check_disturbed(about, model, folder, inputs):
     """A comparison that cannot fail is worth nothing: one element of one weight off by a millionth must show."""
     with torch.no_grad():
         first_layer = (p for name, p in model.base_model.named_parameters() if ".0." in name and p.dim() == 2)
         next(first_layer)[0, 0] += 1e-6
-    return "" if check_batch(about, model, folder, inputs, pools_first, folder) else "the comparison did not notice"
+    return "" if check_batch(about, model, folder, inputs, folder) else "the comparison did not notice"

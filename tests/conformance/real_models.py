@@ -9,7 +9,7 @@ import torch
 from compare import compare
 from random_models import check_batch, run_pare
 from report import SHARED, pare
-from transformers import BertModel, LlamaForCausalLM
+from transformers import AlbertForMaskedLM, BertModel, LlamaForCausalLM
 
 STORIES_NATS = 1.2451  # per token, over 40 stories cut at 512 tokens
 CUT = 512
@@ -52,9 +52,22 @@ def check_minilm(report, work):
     ids = torch.randint(1000, model.config.vocab_size, (3, 40), generator=generator)
     mask = (torch.arange(40) < torch.tensor([[40], [25], [3]])).long()
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
-    report.check("MiniLM", check_batch("MiniLM", model, folder, inputs, pools_first=True, work=work / "minilm"))
+    report.check("MiniLM", check_batch("MiniLM", model, folder, inputs, work / "minilm"))
+
+
+def check_rxnmapper(report, work):
+    folder = SHARED / "models" / "rxnmapper_albert"
+    if not folder.exists():
+        report.skip("rxnmapper", f"no {folder}: set PARE_SHARED to the folder that has models/")
+        return
+    model = reference.load(AlbertForMaskedLM, folder, "eager")
+    ids = torch.randint(model.config.vocab_size, (3, 512), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(512) < torch.tensor([[512], [77], [5]])).long()
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+    report.check("rxnmapper", check_batch("rxnmapper", model, folder, inputs, work / "rxnmapper"))
 
 
 def check(report, work):
     check_stories(report, work)
     check_minilm(report, work)
+    check_rxnmapper(report, work)

@@ -19,8 +19,7 @@ int64_t read_side(Config& config, std::string_view key, int64_t fallback) {
   }
   const bool square = pair.size() == 2 && pair[0] == pair[1] && pair[0].is_number_integer();
   if (!square || pair[0] < 1 || pair[0] > most::width) {
-    config.problem(fmt::format("{} is {}; expected a whole number, or two equal ones: only squares are supported", key,
-                               pair.dump()));
+    config.wrong(key, pair, "a whole number, or two equal ones: only squares are supported");
     return fallback;
   }
   return pair[0].get<int64_t>();

@@ -72,8 +72,9 @@ bool all_finite(at::ScalarType type, std::span<const std::byte> bytes) {
                                with_commas(bad.numel()), with_commas(flat.numel())));
 }
 
-at::Tensor load(const SafetensorsFile& file, const std::string& name, const StoredTensor& stored) {
+at::Tensor load(const SafetensorsFile& file, const std::string& name) {
   check_interrupt();
+  const StoredTensor& stored = file.tensors().at(name);
   std::string subject = quote(file.path().filename().string());
   at::ScalarType type;
   try {
@@ -135,8 +136,7 @@ void check_finite(const at::Tensor& tensor, const std::string& name, const std::
 Weights weights_of(const SafetensorsFile& file) {
   Weights weights;
   for (const auto& [name, stored] : file.tensors()) {
-    // The copy of the file keeps the header alive that both references point into.
-    weights[name] = {stored.dtype, stored.shape, [file, &name, &stored] { return load(file, name, stored); }};
+    weights[name] = {stored.dtype, stored.shape, [file, name = name] { return load(file, name); }};
   }
   return weights;
 }

@@ -109,18 +109,26 @@ Rope read_rope(Config& config, const RopeSettings& settings) {
 
   Rope rope;
   rope.layout = settings.layout;
-  rope.theta = within.number({"rope_theta"}, config.number({"rope_theta"}, settings.theta, 1, largest), 1, largest);
+  const double theta = config.number({settings.theta_key}, settings.theta, 1, largest);
+  rope.theta = within.number({"rope_theta"}, theta, 1, largest);
   const double part = settings.partial.value_or(1);
   const double least = settings.partial ? 1e-6 : 1;
   const double partial =
-      within.number({"partial_rotary_factor"}, config.number({"partial_rotary_factor"}, part, least, 1), least, 1);
+      within.number({"partial_rotary_factor"}, config.number({settings.partial_key}, part, least, 1), least, 1);
+  // Where the family has names of its own, Hugging Face reads no others: those may repeat, and not contradict.
+  if (settings.theta_key != "rope_theta") {
+    config.only("rope_theta", rope.theta, fmt::format("this family reads {}", settings.theta_key));
+  }
+  if (settings.partial_key != "partial_rotary_factor") {
+    config.only("partial_rotary_factor", partial, fmt::format("this family reads {}", settings.partial_key));
+  }
   rope.width = static_cast<int64_t>(static_cast<double>(settings.head_width) * partial);
   rope.scaling = read_scaling(config, within, settings.context, rope);
   within.finish();
   return rope;
 }
 
-void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width) {
+void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width, PartialRope partial) {
   nlohmann::ordered_json parameters;
   if (rope.scaling) {
     const RopeScaling& s = *rope.scaling;
@@ -162,7 +170,7 @@ void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_w
     parameters = {{"rope_type", "default"}};
   }
   parameters["rope_theta"] = rope.theta;
-  if (rope.width != head_width) {
+  if (rope.width != head_width || partial == PartialRope::always) {
     // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
     double part = static_cast<double>(rope.width) / static_cast<double>(head_width);
     if (static_cast<int64_t>(static_cast<double>(head_width) * part) < rope.width) {

@@ -1,7 +1,7 @@
 """transformers in real float64.
 
-Its models cast norms, rotary angles and softmax to float32 whatever their own type is. Under `Float64` every float32
-that is asked for becomes float64, so that the only rounding left is that of float64 itself.
+Its models cast norms, rotary angles and softmax to float32 whatever their own type is, and ALiBi to bfloat16. Under
+`Float64` every one that is asked for becomes float64, so that the only rounding left is that of float64 itself.
 """
 
 import torch
@@ -19,7 +19,7 @@ class Float64(TorchFunctionMode):
         return super().__exit__(*error)
 
     def __torch_function__(self, function, types, arguments=(), options=None):
-        if function is torch.Tensor.float:
+        if function in (torch.Tensor.float, torch.Tensor.bfloat16):
             function = torch.Tensor.double
         arguments = [torch.float64 if a is torch.float32 else a for a in arguments]
         options = {k: torch.float64 if v is torch.float32 else v for k, v in (options or {}).items()}
@@ -43,7 +43,9 @@ def run(model, inputs, with_attentions=False):
     with Float64(), torch.no_grad():
         base = model.base_model(**inputs, output_hidden_states=True, output_attentions=with_attentions)
         for layer, state in enumerate(base.hidden_states):
-            results[f"residual.{layer}"] = state
+            # Models with a loop of their own end the list with the stream after the final norm.
+            if state is not base.last_hidden_state:
+                results[f"residual.{layer}"] = state
         for layer, probabilities in enumerate(base.attentions or [] if with_attentions else []):
             results[f"blocks.{layer}.attention.probabilities"] = probabilities
         results["final"] = base.last_hidden_state

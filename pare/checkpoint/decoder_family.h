@@ -1,0 +1,32 @@
+#pragma once
+// What families of decoders share: how their heads divide the width, how their blocks are bound, what older files say.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pare/checkpoint/family.h"
+
+namespace pare {
+
+// The width of one head where all of them together are as wide as the stream; a problem where they do not divide it.
+int64_t equal_head_width(Config& config, int64_t width, int64_t heads);
+
+// auto_map names code beside the file, from before transformers had the family. It is the family's where every class
+// in it is: then it says nothing. Anything else is a problem.
+void accept_own_classes(Config& config, std::string_view class_prefix);
+
+struct BlockModule {
+  std::string_view theirs;             // within a block, as "mlp.fc1"
+  std::vector<std::string_view> ours;  // within a block, as "mlp.up"; query, key and value where one matrix holds them
+};
+
+// Binds PREFIX.N.THEIRS of every block N. A matrix of queries, keys and values holds, for each key head in turn, its
+// queries, its key and its value: GPT-NeoX's heads, Falcon's groups, and multi-query attention are all of this kind.
+void bind_blocks(Binder& binder, const Architecture& architecture, std::string_view prefix,
+                 const std::vector<BlockModule>& modules);
+
+// The head, which a file may repeat where it is tied.
+void bind_head(Binder& binder, const Architecture& architecture, const std::string& stored);
+
+}  // namespace pare

@@ -138,7 +138,8 @@ struct Patch {
 
 struct Embedding {
   Position position = Position::none;
-  int64_t position_offset = 0;  // the first token reads row position_offset of the table (OPT, RoBERTa)
+  int64_t position_offset = 0;          // the first token reads row position_offset of the table (OPT, RoBERTa)
+  std::optional<int64_t> position_pad;  // tokens of this id are not counted, and stand at position -1 (RoBERTa)
   int64_t types = 0;
   double scale = 1;
   std::optional<Norm> norm;

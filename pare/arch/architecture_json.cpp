@@ -265,6 +265,7 @@ template <class Io>
 static void describe(Io& io, Embedding& e) {
   io.optional("position", e.position, Position::none);
   io.optional("position_offset", e.position_offset, int64_t{0});
+  io.nullable("position_pad", e.position_pad);
   io.optional("types", e.types, int64_t{0});
   io.optional("scale", e.scale, 1.0);
   io.nullable("norm", e.norm);

@@ -83,6 +83,10 @@ class Validator {
     in_range("embedding.position_offset", e.position_offset, 0);
     require(e.position_offset == 0 || e.position == Position::learned, "embedding.position_offset",
             "{} without learned positions", e.position_offset);
+    if (e.position_pad) {
+      in_range("embedding.position_pad", *e.position_pad, 0, std::max<int64_t>(a_.vocab - 1, 0));
+      require(e.position_offset > 0, "embedding.position_pad", "needs a row before the first: position_offset is 0");
+    }
     in_range("embedding.types", e.types, 0);
     if (e.factor) {
       in_range("embedding.factor", *e.factor);

@@ -26,23 +26,29 @@ struct Model::State {
 
 namespace {
 
-// Real tokens counted from 0, after those remembered: padding changes no answer.
-at::Tensor positions_for(const Inputs& inputs, int64_t tokens, const at::TensorOptions& options, const Cache* cache) {
+// Real tokens counted from 0, after those remembered: padding changes no answer. Tokens that are `pad` stand at -1.
+at::Tensor positions_for(const Inputs& inputs, int64_t tokens, const std::optional<int64_t>& pad,
+                         const at::TensorOptions& options, const Cache* cache) {
   if (inputs.positions.defined()) {
     return inputs.positions;
   }
   const bool continued = cache && cache->length > 0;
-  if (!inputs.mask.defined() && !(continued && cache->mask.defined())) {
+  if (!pad && !inputs.mask.defined() && !(continued && cache->mask.defined())) {
     const int64_t past = continued ? cache->length : 0;
     return at::arange(past, past + tokens, options).unsqueeze(0);
   }
   at::Tensor before = at::zeros({1, 1}, options);
   if (continued) {
-    before = cache->mask.defined() ? cache->mask.sum(1, true) : at::full({1, 1}, cache->length, options);
+    const at::Tensor counted = cache->positions >= 0;
+    before = (cache->mask.defined() ? counted & cache->mask : counted).sum(1, true);
   }
   const at::Tensor mask =
       inputs.mask.defined() ? inputs.mask : at::ones({before.size(0), tokens}, options.dtype(at::kBool));
-  return (mask.cumsum(1) + before - 1).clamp_min(0);
+  if (!pad) {
+    return (mask.cumsum(1) + before - 1).clamp_min(0);
+  }
+  const at::Tensor pads = inputs.ids == *pad;
+  return ((mask & ~pads).cumsum(1) + before - 1).clamp_min(0).masked_fill(pads, -1);
 }
 
 at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
@@ -57,7 +63,8 @@ bool depends_on_length(const Architecture& a) {
 
 // Whether the tokens at hand make the sequence so much longer that those remembered turn by other angles.
 bool angles_change(const Architecture& a, const Inputs& inputs, const Cache& cache) {
-  const at::Tensor positions = positions_for(inputs, inputs.ids.size(1), inputs.ids.options(), &cache);
+  const at::Tensor positions =
+      positions_for(inputs, inputs.ids.size(1), a.embedding.position_pad, inputs.ids.options(), &cache);
   const int64_t before = cache.positions.max().item<int64_t>() + 1;
   const int64_t now = std::max(before, positions.max().item<int64_t>() + 1);
   return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& block) {
@@ -145,7 +152,7 @@ Outputs Model::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) cons
   PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");
   const int64_t tokens = inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(s.architecture);
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(s.device);
-  const at::Tensor positions = positions_for(inputs, tokens, integers, cache);
+  const at::Tensor positions = positions_for(inputs, tokens, s.architecture.embedding.position_pad, integers, cache);
   check_positions(s.architecture, positions);
   if (cache) {
     cache->layers.resize(s.layers.size());

@@ -44,7 +44,8 @@ void Binder::copy(const std::string& copy, const std::string& canonical) {
   }
 }
 
-const Family& find_family(const std::string& model_type, const std::string& subject) {
+const Family& find_family(const std::string& model_type, const std::string& subject,
+                          const std::vector<std::string>& remarks) {
   std::vector<const Family*> all = families();
   all.push_back(&native_family());
   std::vector<std::string> known;
@@ -55,8 +56,9 @@ const Family& find_family(const std::string& model_type, const std::string& subj
     known.emplace_back(family->model_type);
   }
   const std::string near = nearest(model_type, known);
-  throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}", subject, quote(model_type),
-                               near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), fmt::join(known, ", ")));
+  throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}{}{}", subject, quote(model_type),
+                               near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), fmt::join(known, ", "),
+                               remarks.empty() ? "" : "; ", fmt::join(remarks, "; ")));
 }
 
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
@@ -114,8 +116,12 @@ nlohmann::ordered_json family_config(const Family& family, const Architecture& a
   // What the family cannot say is found by reading back what it did say.
   Architecture expressed = read_architecture(family, nlohmann::json(config), subject, std::move(tensors));
   expressed.name = architecture.name;
+  // The same blocks, however many entries they are written in.
+  Architecture wanted = architecture;
+  wanted.blocks = folded_blocks(wanted.blocks);
+  expressed.blocks = folded_blocks(expressed.blocks);
   Problems problems;
-  compare(architecture, expressed, problems);
+  compare(wanted, expressed, problems);
   problems.throw_if_any(subject);
   return config;
 }

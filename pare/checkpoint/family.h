@@ -77,8 +77,9 @@ struct Family {
 const std::vector<const Family*>& families();
 // The native format is one more family: its config.json holds the Architecture, its tensors have canonical names.
 const Family& native_family();
-// InputError for an unknown type, with those that are known and the nearest of them.
-const Family& find_family(const std::string& model_type, const std::string& subject);
+// InputError for an unknown type, with those that are known, the nearest of them, and the remarks.
+const Family& find_family(const std::string& model_type, const std::string& subject,
+                          const std::vector<std::string>& remarks = {});
 
 // Reads a parsed config.json of the family and validates it. `tensors`: the names stored beside it, where known.
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,

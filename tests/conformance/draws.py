@@ -46,3 +46,66 @@ def partial_rope(rng, index, head_width, context):
     turning = rng.randrange(4, head_width + 1, 2)
     part = min((turning + rng.choice([0.01, 0.6])) / head_width, 1.0)
     return rope(rng, index, turning, context) | {"partial_rotary_factor": part}
+
+
+def llama_like(rng, index):
+    """What all relatives of Llama have: sizes, grouped heads, activation, epsilon, tying, every kind of rotary setting."""
+    heads, width = heads_and_width(rng, least_heads=2)
+    head_width = rng.choice([None, 6, 12]) or width // heads
+    context = rng.choice([16, 20])
+    return {
+        "vocab_size": rng.randint(20, 60),
+        "hidden_size": width,
+        "intermediate_size": rng.choice([28, 40]),
+        "num_hidden_layers": rng.randint(2, 4),
+        "num_attention_heads": heads,
+        "num_key_value_heads": rng.choice([n for n in range(1, heads + 1) if heads % n == 0]),
+        "head_dim": head_width,
+        "hidden_act": activation(rng),
+        "max_position_embeddings": context,
+        "rms_norm_eps": epsilon(rng),
+        "tie_word_embeddings": index % 4 == 1,
+        "rope_parameters": rope(rng, index, head_width, context),
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def window(rng):
+    """Mostly narrower than the sequences; now and then only the token itself, or nothing left out."""
+    return rng.choice([1, 2, 3, 5, 8, 12, 100])
+
+
+def layer_types(rng, layers):
+    return [rng.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
+
+
+def late_windows(rng, index, layers):
+    """Qwen's ways to say which layers have a window: none, all from one on, those in a list."""
+    choices = [
+        {},
+        {"use_sliding_window": True, "sliding_window": window(rng), "max_window_layers": rng.randint(0, layers)},
+        {"use_sliding_window": True, "sliding_window": window(rng), "layer_types": layer_types(rng, layers)},
+        {"use_sliding_window": True, "sliding_window": window(rng), "max_window_layers": 1},
+        {"use_sliding_window": False, "sliding_window": window(rng), "max_window_layers": 0},
+        {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0},
+    ]
+    return choices[index % 8 % len(choices)]
+
+
+def bert_like(rng, index):
+    """What the configurations of BERT and its descendants have in common."""
+    heads, width = heads_and_width(rng)
+    return dict(
+        vocab_size=rng.randint(20, 60),
+        hidden_size=width,
+        num_hidden_layers=rng.randint(2, 3),
+        num_attention_heads=heads,
+        intermediate_size=rng.choice([28, 40]),
+        hidden_act=activation(rng),
+        max_position_embeddings=rng.randint(20, 30),
+        type_vocab_size=rng.randint(1, 4),
+        layer_norm_eps=epsilon(rng),
+        tie_word_embeddings=index % 8 < 4,
+        num_labels=rng.randint(2, 5),
+    )

@@ -48,7 +48,8 @@ def run(model, inputs, with_attentions=False):
                 results[f"residual.{layer}"] = state
         for layer, probabilities in enumerate(base.attentions or [] if with_attentions else []):
             results[f"blocks.{layer}.attention.probabilities"] = probabilities
-        results["final"] = base.last_hidden_state
+        if base.last_hidden_state.shape == base.hidden_states[-1].shape:  # else projected (OPT): a part of our head
+            results["final"] = base.last_hidden_state
         if model is model.base_model:
             results["hidden"] = base.last_hidden_state
             if getattr(base, "pooler_output", None) is not None:

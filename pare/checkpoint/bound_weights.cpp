@@ -116,6 +116,36 @@ Matching match_names(const Family& family, const std::set<std::string>& expected
   return matching;
 }
 
+// Kinds of tensors that no family of ours has, by their names.
+constexpr std::pair<std::string_view, std::string_view> foreign_tensors[] = {
+    {"*.qweight", "quantised weights are not supported"},
+    {"*.qzeros", "quantised weights are not supported"},
+    {"*.weight_packed", "quantised weights are not supported"},
+    {"*.weight_scale*", "quantised weights are not supported"},
+    {"*.weight.absmax", "quantised weights are not supported"},
+    {"*.weight.quant_*", "quantised weights are not supported"},
+    {"*.SCB", "quantised weights are not supported"},
+    {"*.experts.*", "mixtures of experts are not supported"},
+    {"*_moe.*", "mixtures of experts are not supported"},
+    {"*.lora_*", "adapters are not supported: merge them into the model first"},
+    {"*.base_layer.*", "adapters are not supported: merge them into the model first"},
+    {"*.adapters.*", "adapters are not supported: merge them into the model first"},
+    {"*cross*att*", "cross attention is not supported"},
+    {"*.encoder_attn*", "cross attention is not supported"},
+};
+
+std::string explained(const std::vector<std::string>& unexpected) {
+  std::set<std::string_view> reasons;
+  for (const std::string& name : unexpected) {
+    for (const auto& [pattern, reason] : foreign_tensors) {
+      if (glob_match(pattern, name)) {
+        reasons.insert(reason);
+      }
+    }
+  }
+  return fmt::format("{}{}", reasons.empty() ? "" : "; ", fmt::join(reasons, "; "));
+}
+
 // A family file that forgets a tensor, or binds it twice, is a bug of ours.
 void check_complete(const Family& family, const std::vector<Binding>& bindings,
                     const std::map<std::string, Shape>& shapes) {
@@ -198,8 +228,8 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   }
   if (!matching.unexpected.empty()) {
     const size_t count = matching.unexpected.size();
-    problems.add(fmt::format("{} unexpected: {}", count == 1 ? "a tensor is" : fmt::format("{} tensors are", count),
-                             listed(matching.unexpected)));
+    problems.add(fmt::format("{} unexpected: {}{}", count == 1 ? "a tensor is" : fmt::format("{} tensors are", count),
+                             listed(matching.unexpected), explained(matching.unexpected)));
   }
   problems.throw_if_any(subject);
   return canonical;

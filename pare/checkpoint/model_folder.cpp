@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/config.h"
 #include "pare/checkpoint/family.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -36,7 +37,7 @@ ParsedConfig parse(std::string_view text, const std::string& subject) {
     throw InputError(
         fmt::format("{} has no model_type, which names the family: not a model's configuration?", subject));
   }
-  const Family& family = find_family(type->get<std::string>(), subject);
+  const Family& family = find_family(type->get<std::string>(), subject, unsupported_features(json));
   return {std::move(json), &family};
 }
 
@@ -47,9 +48,13 @@ std::string read_config_file(const fs::path& folder) {
     throw InputError(fmt::format("{} is {}; a model is a folder with config.json and safetensors",
                                  quote(folder.string()), fs::exists(folder, refused) ? "not a folder" : "not there"));
   }
-  if (!fs::exists(path, refused) && fs::exists(folder / "adapter_config.json", refused)) {
-    throw InputError(
-        fmt::format("{} holds an adapter, not a model: merge it into its base model first", quote(folder.string())));
+  // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
+  for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
+    if (fs::exists(folder / adapter, refused)) {
+      throw InputError(fmt::format("{} holds an adapter, {}, which is not supported: merge it into its base model {}",
+                                   quote(folder.string()), quote(adapter),
+                                   fs::exists(path, refused) ? "or take it away" : "first"));
+    }
   }
   return read_text_file(path, largest_config);
 }

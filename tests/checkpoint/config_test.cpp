@@ -55,8 +55,32 @@ TEST_CASE("text that is no configuration is refused with what it is") {
   CHECK(contains(refused("{}"), "m/config.json has no model_type"));
   CHECK(contains(refused("{\"model_type\": 7}"), "has no model_type"));
   CHECK(contains(refused("{\"model_type\": \"lama\"}"), "'lama' is not supported (did you mean 'llama'?)"));
-  CHECK(contains(refused("{\"model_type\": \"mixtral\"}"), "supported are bert, gpt2, llama, vit, pare"));
+  for (const char* known : {"; supported are ", " gpt2, ", " llama, ", " vit, pare"}) {
+    CHECK(contains(refused("{\"model_type\": \"mixtral\"}"), known));
+  }
   CHECK(contains(refused("{\"model_type\": \"llama\", \"rms_norm_eps\": NaN}"), "is not valid JSON"));
+}
+
+TEST_CASE("what a family of any name asks for and pare does not have is named") {
+  const auto refused = [](const char* type, json more) {
+    more["model_type"] = type;
+    return message_of<InputError>([&] { parsed(more); });
+  };
+  CHECK(contains(refused("mixtral", {{"num_local_experts", 8}}), "mixtures of experts are not supported"));
+  CHECK(contains(refused("deepseek_v3", {{"n_routed_experts", 256}}), "mixtures of experts are not supported"));
+  CHECK(contains(refused("t5", {{"is_encoder_decoder", true}}), "encoder-decoder models are not supported"));
+  CHECK(contains(refused("bart", {{"add_cross_attention", true}}), "cross attention is not supported"));
+  // A method is named even where the value is too long to be shown.
+  const json quantised = {{"bits", 4}, {"desc_act", true}, {"group_size", 128}, {"modules", std::string(80, 'x')}};
+  for (const char* method : {"gptq", "awq", "fp8", "bitsandbytes", "compressed-tensors"}) {
+    json settings = quantised;
+    settings["quant_method"] = method;
+    const std::string message = refusal(small_llama(), "quantization_config", settings);
+    CHECK(contains(message, std::string("quantization_config is \"") + method + "\": quantised weights"));
+  }
+  CHECK(contains(refusal(small_llama(), "quantization", {{"bits", 4}}), "quantised weights are not supported"));
+  CHECK(contains(refusal(small_llama(), "num_local_experts", 4), "mixtures of experts are not supported"));
+  CHECK(contains(refusal(small_bert(), "add_cross_attention", true), "cross attention is not supported"));
 }
 
 TEST_CASE("an impossible number names its key, its value and the range") {
@@ -86,7 +110,7 @@ TEST_CASE("every problem is listed at once") {
   const std::string message = message_of<InputError>([&] { parsed(config); });
   CHECK(contains(message, "hidden_size is -1"));
   CHECK(contains(message, "hidden_act is \"mish\"; expected an activation that pare has: gelu"));
-  CHECK(contains(message, "quantization_config is {\"quant_method\":\"gptq\"}: quantised weights are not supported"));
+  CHECK(contains(message, "quantization_config is \"gptq\": quantised weights are not supported"));
 }
 
 TEST_CASE("a key that would change the computation is refused by name") {

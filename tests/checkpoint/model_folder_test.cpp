@@ -93,6 +93,41 @@ TEST_CASE("folders that are no models say why") {
   CHECK(contains(refusal(temporary.path()), "holds an adapter"));
 }
 
+TEST_CASE("an adapter beside a model is not left out in silence") {
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
+    Folder folder;
+    std::ofstream(folder.path / name) << "{}";
+    CHECK(contains(folder.refusal(), std::string("holds an adapter, '") + name + "'"));
+  }
+}
+
+TEST_CASE("pickled weights are refused by name, and left alone beside safetensors") {
+  Folder folder;
+  std::ofstream(folder.path / "pytorch_model.bin") << "pickle";
+  CHECK(folder.refusal() == "");
+  fs::remove(folder.path / "model.safetensors");
+  CHECK(contains(folder.refusal(), "'pytorch_model.bin' is a format that pare does not read"));
+}
+
+TEST_CASE("tensors of what pare does not have are named for what they are") {
+  for (const auto& [name, reason] : {std::pair{"blocks.0.mlp.up.qweight", "quantised weights are not supported"},
+                                     {"blocks.0.mlp.up.weight_scale_inv", "quantised weights are not supported"},
+                                     {"blocks.0.mlp.up.weight.absmax", "quantised weights are not supported"},
+                                     {"blocks.0.mlp.experts.3.up.weight", "mixtures of experts are not supported"},
+                                     {"blocks.0.block_sparse_moe.gate.weight", "mixtures of experts are not supported"},
+                                     {"blocks.0.attention.query.lora_A.default.weight", "adapters are not supported"},
+                                     {"blocks.0.crossattention.self.key.weight", "cross attention is not supported"},
+                                     {"blocks.0.encoder_attn.k_proj.weight", "cross attention is not supported"}}) {
+    Folder folder;
+    Weights weights = folder.weights;
+    weights[name] = weights.begin()->second;
+    fs::remove(folder.path / "model.safetensors");
+    write_weights(folder.path, weights, no_limit);
+    CAPTURE(folder.refusal());
+    CHECK(contains(folder.refusal(), std::string("a tensor is unexpected: '") + name + "'; " + reason));
+  }
+}
+
 TEST_CASE("another version of the format, and spoiled configurations, are refused") {
   Folder folder;
   CHECK(folder.refusal() == "");

@@ -1,26 +1,13 @@
 // Every family, on configurations and tensor names as transformers 5.22.2 saved them.
 
-#include <ATen/ATen.h>
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <sstream>
-
-#include "pare/checkpoint/bound_weights.h"
-#include "pare/checkpoint/config.h"
-#include "pare/checkpoint/model_folder.h"
-#include "tests/support/helpers.h"
+#include "tests/checkpoint/family_samples.h"
 
 using namespace pare;
 using nlohmann::json;
 
 namespace {
-
-struct Sample {
-  const char* what;
-  json config;
-  const char* tensors;  // "NAME SIZE,SIZE ..." one per line
-};
 
 const char* gpt2_tensors = R"(
 transformer.h.0.attn.c_attn.bias 48
@@ -148,57 +135,7 @@ json vit(const char* kind, json more = json::object()) {
   return config;
 }
 
-// The bare model's names have no prefix.
-std::string without(std::string text, const std::string& prefix) {
-  for (size_t at = text.find("\n" + prefix); at != std::string::npos; at = text.find("\n" + prefix)) {
-    text.erase(at + 1, prefix.size());
-  }
-  return text;
-}
-
-Weight weight_of(const at::Tensor& tensor) {
-  return {dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; }};
-}
-
-Weights random_weights(const std::string& lines) {
-  Weights weights;
-  std::istringstream stream(lines);
-  for (std::string name, sizes; stream >> name >> sizes;) {
-    Shape shape;
-    std::istringstream list(sizes);
-    for (std::string size; std::getline(list, size, ',');) {
-      shape.push_back(std::stoll(size));
-    }
-    weights[name] = weight_of(at::randn(shape, at::kFloat));
-  }
-  return weights;
-}
-
-struct Opened {
-  const Family* family;
-  Architecture architecture;
-  Weights weights;
-};
-
-Opened open(const json& config, const Weights& stored) {
-  const Family& family = find_family(config["model_type"], "config.json");
-  std::set<std::string> names;
-  for (const auto& [name, weight] : stored) {
-    names.insert(name);
-  }
-  const Architecture architecture = read_architecture(family, config, "config.json", names);
-  return {&family, architecture, canonical_weights(family, architecture, stored, "model")};
-}
-
-std::string refusal(const json& config, const Weights& stored) {
-  return message_of<InputError>([&] { open(config, stored); });
-}
-
-std::string with(const char* first, const std::string& second) {
-  return std::string(first) + second;
-}
-
-std::vector<std::tuple<std::string, json, std::string>> samples() {
+std::vector<FamilySample> samples() {
   const std::string bare_bert = without(bert_tensors, "bert.");
   const json dynamic = {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}};
   return {
@@ -230,30 +167,12 @@ std::vector<std::tuple<std::string, json, std::string>> samples() {
 }  // namespace
 
 TEST_CASE("reading and writing back gives the same architecture, names and bytes") {
-  for (const auto& [what, config, tensors] : samples()) {
-    CAPTURE(what);
-    const Weights stored = random_weights(tensors);
-    const Opened model = open(config, stored);
-    const Weights written = family_weights(*model.family, model.architecture, model.weights);
-    REQUIRE(written.size() == stored.size());
-    for (const auto& [name, weight] : stored) {
-      CAPTURE(name);
-      REQUIRE(written.contains(name));
-      CHECK(written.at(name).shape == weight.shape);
-      CHECK(at::equal(written.at(name).load(), weight.load()));
-    }
-    const json config_again = json::parse(family_config(*model.family, model.architecture).dump());
-    CHECK(open(config_again, written).architecture == model.architecture);
+  for (const FamilySample& sample : samples()) {
+    check_round_trip(sample);
   }
 }
 
 TEST_CASE("several layers, rope kinds and head widths survive writing the configuration") {
-  const auto survives = [](const json& config) {
-    const Family& family = find_family(config["model_type"], "config.json");
-    const Architecture a = read_architecture(family, config, "config.json");
-    const json again = json::parse(family_config(family, a).dump());
-    return read_architecture(family, again, "config.json") == a;
-  };
   const json three = {{"n_layer", 3}};
   for (bool scaled : {true, false}) {
     for (bool by_layer : {true, false}) {

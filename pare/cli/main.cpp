@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
@@ -24,6 +27,18 @@ int report_bug(const std::string& message) {
   fmt::print(stderr, "pare: internal error: {}\npare: this is a bug of pare, not of your input: please report it\n",
              message);
   return 70;
+}
+
+// libtorch has an error of its own for the GPU's memory, but not for the CPU's.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string_view text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("DefaultCPUAllocator: ") != std::string_view::npos;
+}
+
+std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace
@@ -49,10 +64,9 @@ int main(int argc, char** argv) {
     return refuse(error.what());
   } catch (const std::bad_alloc&) {
     return refuse("out of memory");
-  } catch (const c10::OutOfMemoryError& error) {
-    return refuse(fmt::format("out of memory: {}", error.what_without_backtrace()));
   } catch (const c10::Error& error) {
-    return report_bug(error.what_without_backtrace());
+    return is_out_of_memory(error) ? refuse("out of memory: " + first_line(error))
+                                   : report_bug(error.what_without_backtrace());
   } catch (const std::exception& error) {
     return report_bug(error.what());
   }

@@ -24,6 +24,25 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
+def little_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (4 * 10**9, 4 * 10**9))
+
+
+def interrupt_while_running(work, report):
+    """SIGINT at some moment of a long run: it may be done before, but there is never half a result."""
+    (work / "many.json").write_text(json.dumps([[i % 16] * (1 + i % 12) for i in range(60000)]))
+    process = subprocess.Popen([str(PARE), "run", "model", "-o", "out", "--tokens", "many.json"], cwd=work,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    written = (work / "out").exists()
+    good = (process.returncode, written) in ((130, False), (0, True))
+    report.check("Ctrl-C during run", "" if good else f"exit code {process.returncode}, written {written}: {errors[-300:]}")
+    (work / "out").unlink(missing_ok=True)
+    (work / "many.json").unlink()
+
+
 def interrupt_while_writing(arguments, work, allowed, report, case):
     """Sends SIGINT once the command has begun to write, and looks at what it leaves."""
     process = subprocess.Popen([str(PARE), *arguments], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -61,6 +80,15 @@ def main():
         report.check("init larger than the disk", problem(result, ["out", "left"]))
         (work / "good2.json").unlink()
 
+        if "asan" in str(PARE):
+            report.skip("out of memory", "the sanitizer needs all addresses")
+        else:
+            large = {**huge, "vocab": 2**17, "width": 8192, "head": {"tied": True}}  # one tensor of 4.3 GB
+            (work / "large.json").write_text(json.dumps(large))
+            result = pare("init", "large.json", "-o", "out", cwd=work, preexec_fn=little_memory)
+            report.check("out of memory", problem(result, ["out of memory"]))
+            (work / "large.json").unlink()
+
         with open("/dev/full", "w") as full:
             result = pare("audit", "gpt2", capture_output=False, stdout=full, stderr=subprocess.PIPE)
         report.check("stdout on a full disk", problem(result, ["stdout", "No space left"]))
@@ -82,6 +110,7 @@ def main():
         result = pare("init", "good.json", "-o", "good.json/out", cwd=work)
         report.check("a file in place of a folder", problem(result, ["good.json"]))
 
+        interrupt_while_running(work, report)
         interrupt_while_writing(["init", "big.json", "-o", "out"], work, allowed, report, "Ctrl-C while init writes")
         left = leftovers(work, allowed)
         report.check("nothing is left behind", f"left {left}" if left else "")

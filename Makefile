@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 SECONDS_EACH ?= 60
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build configure lint format asan fuzz clean
+.PHONY: help demo test build configure lint format asan fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -49,6 +49,12 @@ fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each
 	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$reader \
 	    tests/fuzz/corpus/$$reader || exit 1; \
 	done; echo "fuzz: no findings"
+
+bench: ## the executor against transformers, both in one run; figures in benchmarks/README.md
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory configure
+	@cmake --build build -j $(JOBS) --target bench_driver
+	@$$(cat .deps/python-path) benchmarks/executor.py
 
 clean: ## removes what was built, keeps what was fetched into .deps/
 	@rm -rf build build-asan build-fuzz

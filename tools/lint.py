@@ -14,6 +14,7 @@ LAYERS = ["support", "arch", "checkpoint", "model", "data", "probes", "verify", 
 WITHOUT_TORCH = ["support", "arch"]
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/"]  # commands share one header, families are found by name
 HEADER_LINES, SOURCE_LINES = 200, 500
+CLANG_FORMAT = 14
 TEXT = {".h", ".cpp", ".py", ".sh", ".md", ".json", ".cmake", ".txt", ".css", ".js"}
 TEXT_NAMES = {"Makefile", "run", "LICENSE", ".clang-format", ".gitignore"}
 CITED = re.compile(r"(?<![\w./-])(?:pare|docs|tests|tools|presets|cmake|examples|benchmarks|experiments)/[\w./*<>{},-]*\w")
@@ -104,6 +105,10 @@ def check_format(sources):
     tool = shutil.which("clang-format")
     if not tool:
         print("lint: clang-format is not installed: the format is not checked")
+        return
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
+    if f"version {CLANG_FORMAT}." not in version:  # each version formats a little differently
+        print(f"lint: this is {version.strip()}, not version {CLANG_FORMAT}: the format is not checked")
         return
     run = subprocess.run([tool, "--dry-run", "-Werror", *map(str, sources)], cwd=ROOT, capture_output=True, text=True)
     first = {}

@@ -407,12 +407,12 @@ void Config::finish() {
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  constexpr size_t shown_names = 12;
+  constexpr size_t most_names = 1000;  // a file may name millions
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), shown_names); ++i) {
+  for (size_t i = 0; i < std::min(names.size(), most_names); ++i) {
     text += (i > 0 ? ", " : "") + quote(names[i]);
   }
-  return names.size() > shown_names ? fmt::format("{} and {} more", text, names.size() - shown_names) : text;
+  return names.size() > most_names ? fmt::format("{} and {} more", text, names.size() - most_names) : text;
 }
 
 }  // namespace pare

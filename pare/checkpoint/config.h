@@ -99,7 +99,7 @@ std::vector<std::string> unsupported_features(const nlohmann::json& config);
 
 const char* hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);
-// Names for a message: 'a', 'b', 'c' and 17 more.
+// Names for a message: 'a', 'b', 'c'; all of them, unless there are thousands.
 std::string listed(const std::vector<std::string>& names);
 
 }  // namespace pare

@@ -43,8 +43,8 @@ def run(model, inputs, with_attentions=False):
     with Float64(), torch.no_grad():
         base = model.base_model(**inputs, output_hidden_states=True, output_attentions=with_attentions)
         for layer, state in enumerate(base.hidden_states):
-            # Models with a loop of their own end the list with the stream after the final norm.
-            if state is not base.last_hidden_state:
+            # Some models, and some versions, end the list with the stream after the final norm, compared as final.
+            if state.shape != base.last_hidden_state.shape or not torch.equal(state, base.last_hidden_state):
                 results[f"residual.{layer}"] = state
         for layer, probabilities in enumerate(base.attentions or [] if with_attentions else []):
             results[f"blocks.{layer}.attention.probabilities"] = probabilities

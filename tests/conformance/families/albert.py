@@ -3,13 +3,13 @@ from transformers import AlbertConfig, AlbertForMaskedLM, AlbertForSequenceClass
 
 
 def draw(rng, index):
-    layers = rng.randint(2, 5)
+    layers = rng.randint(3, 5)
     settings = bert_like(rng, index) | {"num_hidden_layers": layers}
     config = AlbertConfig(
         **settings,
         embedding_size=rng.choice([5, 9, settings["hidden_size"]]),
-        # Without groups of its own, with some, and, now and then, with nothing shared at all.
-        num_hidden_groups=[1, rng.randint(1, layers), layers][index % 3],
+        # One group, several, and as many as layers: then nothing is shared.
+        num_hidden_groups=[1, rng.randint(2, layers - 1), layers][index % 3],
         inner_group_num=rng.choice([1, 2, 3]),
     )
     if index % 4 == 0:

@@ -12,6 +12,7 @@ import importlib
 import os
 import pathlib
 import random
+import re
 import sys
 import tempfile
 
@@ -26,6 +27,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=1, help="of every random choice")
     parser.add_argument("--family", help="only this one, and no real models")
     parser.add_argument("--count", type=int, default=8, help="models for each family")
+    parser.add_argument("--any-version", action="store_true", help="with a transformers other than the pinned one")
     return parser.parse_args()
 
 
@@ -41,6 +43,10 @@ def main():
         import transformers
     except ImportError as missing:
         result.skip("all", f"{missing}: make test fetches it where there is a network")
+        result.finish()
+    pinned = re.search(r"^transformers==(\S+)", (HERE / "requirements.txt").read_text(), re.M).group(1)
+    if transformers.__version__ != pinned and not options.any_version:
+        result.skip("all", f"transformers is {transformers.__version__}, pinned is {pinned} (see --any-version)")
         result.finish()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

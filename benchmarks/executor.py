@@ -83,6 +83,7 @@ def answers(driver, inputs, folder):
     import safetensors.torch
 
     out = pathlib.Path(folder, "answers.safetensors")
+    out.unlink(missing_ok=True)
     driver.ask("answers", inputs, out)
     return safetensors.torch.load_file(out)["answers"].double()
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "pare/checkpoint/decoder_family.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -97,36 +98,26 @@ nlohmann::ordered_json write_llama_like(const Architecture& a, const LlamaLike& 
 }
 
 std::vector<Binding> bind_llama_like(const Architecture& a) {
+  // The norm between the sublayers is the second one's own, unless the first one's output has a norm too.
+  const bool outer_norms = a.blocks.front().attention.output_norm.has_value();
   Binder binder(a);
   binder.module("model.embed_tokens", {"embed.token"});
-  const std::vector<Block> blocks = expanded_blocks(a);
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    const std::string theirs = fmt::format("model.layers.{}.", n);
-    const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
-    binder.module(theirs + "input_layernorm", {attention + "norm"});
-    binder.module(theirs + "self_attn.q_proj", {attention + "query"});
-    binder.module(theirs + "self_attn.k_proj", {attention + "key"});
-    binder.module(theirs + "self_attn.v_proj", {attention + "value"});
-    binder.module(theirs + "self_attn.o_proj", {attention + "output"});
-    binder.module(theirs + "self_attn.q_norm", {attention + "query_norm"});
-    binder.module(theirs + "self_attn.k_norm", {attention + "key_norm"});
-    // The norm between the sublayers is the second one's own, unless the first one's output has a norm too.
-    if (blocks[n].attention.output_norm) {
-      binder.module(theirs + "post_attention_layernorm", {attention + "output_norm"});
-      binder.module(theirs + "pre_feedforward_layernorm", {mlp + "norm"});
-      binder.module(theirs + "post_feedforward_layernorm", {mlp + "output_norm"});
-    } else {
-      binder.module(theirs + "post_attention_layernorm", {mlp + "norm"});
-    }
-    binder.module(theirs + "mlp.up_proj", {mlp + "up"});
-    binder.module(theirs + "mlp.gate_proj", {mlp + "gate"});
-    binder.module(theirs + "mlp.down_proj", {mlp + "down"});
-  }
+  bind_blocks(binder, a, "model.layers",
+              {{"input_layernorm", {"attention.norm"}},
+               {"self_attn.q_proj", {"attention.query"}},
+               {"self_attn.k_proj", {"attention.key"}},
+               {"self_attn.v_proj", {"attention.value"}},
+               {"self_attn.o_proj", {"attention.output"}},
+               {"self_attn.q_norm", {"attention.query_norm"}},
+               {"self_attn.k_norm", {"attention.key_norm"}},
+               {"post_attention_layernorm", {"attention.output_norm"}},
+               {outer_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", {"mlp.norm"}},
+               {"mlp.up_proj", {"mlp.up"}},
+               {"mlp.gate_proj", {"mlp.gate"}},
+               {"mlp.down_proj", {"mlp.down"}},
+               {"post_feedforward_layernorm", {"mlp.output_norm"}}});
   binder.module("model.norm", {"norm"});
-  binder.module("lm_head", {"head"});
-  if (a.head.tied) {
-    binder.copy("lm_head.weight", "embed.token.weight");
-  }
+  bind_head(binder, a, "lm_head");
   return binder.take();
 }
 

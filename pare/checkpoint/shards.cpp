@@ -24,16 +24,29 @@ bool is_plain_file_name(std::string_view name) {
   return name.ends_with(".safetensors") && name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) {
+    fail_io("examine", path, error.value());
+  }
+  return type != fs::file_type::not_found;
+}
+
 // What may lie in a model's folder instead of safetensors, by the end of its name.
 [[noreturn]] void refuse_folder_without_weights(const fs::path& folder) {
   std::vector<std::string> others;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     std::string extension = entry.path().extension().string();
     for (const char* known : {".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors"}) {
       if (extension == known) {
         others.push_back(entry.path().filename().string());
       }
     }
+  }
+  if (error) {
+    fail_io("list", folder, error.value());
   }
   std::string subject = quote(folder.string());
   if (others.empty()) {
@@ -47,14 +60,9 @@ bool is_plain_file_name(std::string_view name) {
   if (found.starts_with("adapter_")) {
     advice = "is an adapter, not a model: merge it into its base model first";
   } else if (found.ends_with(".safetensors")) {
-    advice = fmt::format("is not the name that weights have there: rename it if it is the whole model");
+    advice = "is not the name that weights have there: rename it if it is the whole model";
   }
   throw InputError(fmt::format("{} has no {}; {} {}", subject, single_name, quote(found), advice));
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code missing;
-  return fs::exists(path, missing);
 }
 
 // Every tensor in the one file that the index names, and in no other.

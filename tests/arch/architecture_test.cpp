@@ -123,6 +123,10 @@ TEST_CASE("numbers and forms that cannot be are refused") {
   CHECK(says(complaint("/context", -1), "context: -1"));
   CHECK(says(complaint("/blocks", json::array()), "blocks: is empty"));
   CHECK(says(complaint("/blocks/0/repeat", 1000000000), "blocks[0].repeat: 1000000000 is not between 1 and 10000"));
+  CHECK(says(complaint("/embedding", {{"position", "learned"}, {"position_pad", 1}}),
+             "embedding.position_pad: needs a row before the first: position_offset is 0"));
+  CHECK(says(complaint("/embedding", {{"position", "learned"}, {"position_offset", 2}, {"position_pad", 1000}}),
+             "embedding.position_pad: 1000 is not between 0 and"));
   CHECK(says(with("heads", 0), "blocks[0].attention.heads: 0"));
   CHECK(says(complaint([](json& t) {
                t["blocks"][0]["attention"]["kv_heads"] = 2;

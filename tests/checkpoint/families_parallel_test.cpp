@@ -232,6 +232,24 @@ TEST_CASE("fused matrices hold each key head's queries, its key and its value") 
         Rows{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}});
 }
 
+TEST_CASE("parallel decoders: other names of a tensor load, and so do files with masks and frequencies") {
+  const std::string neox_layer = "gpt_neox.layers.0.attention.";
+  Weights stored = random_weights(with(neox_tensors, neox_biases) + neox_layer + "bias 1,1,8,8\n" + neox_layer +
+                                  "masked_bias 1\n" + neox_layer + "rotary_emb.inv_freq 1\n");
+  auto renamed = stored.extract("embed_out.weight");
+  const at::Tensor table = renamed.mapped().load();
+  renamed.key() = "lm_head.weight";
+  stored.insert(std::move(renamed));
+  CHECK(at::equal(open(neox(), stored).weights.at("head.weight").load(), table));
+
+  const std::string falcon_layer = "transformer.h.0.self_attention.";
+  CHECK(refusal(falcon(), random_weights(falcon_tensors(24, "input_layernorm", "", false) + falcon_layer +
+                                         "rotary.inv_freq 2\n" + falcon_layer + "maybe_rotary.inv_freq 2\n"))
+            .empty());
+  CHECK(refusal(gptj(), random_weights(gptj_tensors + head + "transformer.h.0.attn.bias 1,1,8,8\n")).empty());
+  CHECK(refusal(phi(), random_weights(phi_tensors + head + "model.layers.0.self_attn.rotary_emb.inv_freq 2")).empty());
+}
+
 TEST_CASE("parallel decoders: a silent file means what the class in transformers takes") {
   const auto agrees = [](const json& said) {
     CAPTURE(said.dump());

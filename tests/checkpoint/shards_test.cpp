@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include "pare/support/error.h"
 #include "tests/support/helpers.h"
@@ -139,6 +138,23 @@ TEST_CASE("folders that are none, or empty, are refused") {
   CHECK(contains(refusal(folder.path()), "has neither model.safetensors nor model.safetensors.index.json"));
   CHECK(contains(refusal(folder.path() / "missing"), "missing': no such folder"));
   CHECK(contains(refusal(folder.write("model.gguf", "")), "model.gguf' is a file, expected a model folder"));
+}
+
+TEST_CASE("a folder that may not be read is an error of the system") {
+  TemporaryFolder folder;
+  fs::create_directory(folder.path() / "model");
+  fs::permissions(folder.path() / "model", fs::perms::none);
+  fs::permissions(folder.path(), fs::perms::all);
+  int status = status_of([&] {
+    // Root may read everything, so root becomes someone else.
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) {
+      return false;
+    }
+    std::string message = message_of<IoError>([&] { open_shards(folder.path() / "model"); });
+    return contains(message, "model.safetensors': Permission denied");
+  });
+  fs::permissions(folder.path() / "model", fs::perms::owner_all);
+  CHECK(status == 0);
 }
 
 TEST_CASE("an index is written as Hugging Face writes it") {

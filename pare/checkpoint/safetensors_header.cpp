@@ -104,6 +104,10 @@ class Entry {
     if (begin > end) {
       return problem(fmt::format("has reversed data_offsets: it begins at {} and ends at {}", begin, end));
     }
+    // No file is that long, and what is shorter can be added to without wrapping around.
+    if (end > INT64_MAX) {
+      return problem(fmt::format("has data_offsets that end at {}, expected less than 2^63", end));
+    }
     return true;
   }
 
@@ -215,10 +219,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_
     if (!read || !entry.check_size(tensor)) {
       continue;
     }
-    // The size is now known to be sane, but not the place: keep the sum from wrapping around.
-    constexpr uint64_t far = INT64_MAX;
-    tensor.begin = std::min(tensor.begin, far) + data_begin;
-    tensor.end = std::min(tensor.end, far) + data_begin;
+    tensor.begin += data_begin;
+    tensor.end += data_begin;
     header.tensors.emplace(name, std::move(tensor));
   }
   // With an entry left out, the layout would show holes that are not there.

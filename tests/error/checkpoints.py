@@ -80,6 +80,7 @@ BROKEN = [  # what is done to a good model, words of the message
     ("reversed offsets", entry("data_offsets", [400, 16]), [UP, "reversed"]),
     ("negative offsets", entry("data_offsets", [-4, 380]), [UP]),
     ("huge offsets", entry("data_offsets", [2**62, 2**62 + 384]), [UP]),
+    ("offsets past 2^63", entry("data_offsets", [2**64 - 385, 2**64 - 1]), [UP, "2^63"]),
     ("offsets beyond 64 bits", entry("data_offsets", [10**30, 10**31]), [UP]),
     ("offsets of strings", entry("data_offsets", ["0", "384"]), [UP]),
     ("overlap", lambda b: b.set_header(move_back), [UP, "inside tensor"]),

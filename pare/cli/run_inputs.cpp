@@ -125,7 +125,7 @@ Inputs read_tokens(const Weights& file, const Architecture& architecture, Proble
     }
   }
   inputs.ids = read_integers(cleared, "input_ids", {}, architecture.vocab, problems);
-  if (file.contains("token_type_ids") && architecture.embedding.types > 0) {
+  if (file.contains("token_type_ids")) {
     inputs.types = read_integers(cleared, "token_type_ids", shape, architecture.embedding.types, problems);
   }
   const bool learned = architecture.embedding.position == Position::learned;
@@ -152,7 +152,18 @@ Inputs read_pixels(const Weights& file, const Patch& patch, Problems& problems) 
   return inputs;
 }
 
-void check_names(const Weights& file, const std::string& needed, Problems& problems) {
+// What would be read by nobody is a misunderstanding, and never passed over in silence.
+void check_read(const std::string& name, const Architecture& architecture, Problems& problems) {
+  const bool image = architecture.embedding.patch.has_value();
+  if ((name == "pixel_values") != image) {
+    problems.add(fmt::format("tensor '{}' is given, but the model reads {}: remove it", name,
+                             image ? "nothing but pixel_values" : "tokens"));
+  } else if (name == "token_type_ids" && architecture.embedding.types == 0) {
+    problems.add("tensor 'token_type_ids' is given, but the model has no token types: remove it");
+  }
+}
+
+void check_names(const Weights& file, const std::string& needed, const Architecture& architecture, Problems& problems) {
   static const std::vector<std::string> known = {"input_ids", "attention_mask", "token_type_ids", "position_ids",
                                                  "pixel_values"};
   for (const auto& [name, weight] : file) {
@@ -160,6 +171,8 @@ void check_names(const Weights& file, const std::string& needed, Problems& probl
       const std::string near = nearest(name, known);
       problems.add(
           fmt::format("tensor {} is no input{}", quote(name), near.empty() ? "" : "; did you mean " + near + "?"));
+    } else {
+      check_read(name, architecture, problems);
     }
   }
   if (!file.contains(needed)) {
@@ -208,7 +221,7 @@ std::vector<Batch> read_input_tensors(const std::filesystem::path& path, const A
   const Weights file = weights_of(stored);
   const std::string subject = path.string(), needed = architecture.embedding.patch ? "pixel_values" : "input_ids";
   Problems problems;
-  check_names(file, needed, problems);
+  check_names(file, needed, architecture, problems);
   problems.throw_if_any(subject);
   const Inputs all = architecture.embedding.patch ? read_pixels(file, *architecture.embedding.patch, problems)
                                                   : read_tokens(file, architecture, problems);

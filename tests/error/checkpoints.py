@@ -125,6 +125,8 @@ BROKEN = [  # what is done to a good model, words of the message
     ("llama that is quantised", llama(quantization_config={"quant_method": "gptq"}), ["quant"]),
 ]
 
+IMAGE = {"task": "encoder", "width": 8, "context": 4, "embedding": {"patch": {"size": 2, "image": 4, "channels": 1}},
+         "blocks": [{"attention": {"heads": 2, "head_width": 4, "mask": "full"}}]}
 IDS = integers([2, 3], [1, 2, 3, 4, 5, 6])
 INPUTS = [  # tensors of the --inputs file, words
     ({"input_id": IDS}, ["'input_id'", "input_ids"]),
@@ -139,6 +141,8 @@ INPUTS = [  # tensors of the --inputs file, words
     ({"input_ids": IDS, "attention_mask": integers([2, 3], [1, 1, 1, 2, 1, 1])}, ["attention_mask", "2"]),
     ({"input_ids": IDS, "position_ids": integers([2, 3], [0, 1, 2, 0, 1, 12])}, ["position_ids", "12"]),
     ({"input_ids": integers([1, 13], [1] * 13)}, ["13 tokens", "12"]),
+    ({"input_ids": IDS, "token_type_ids": integers([2, 3], [0] * 6)}, ["'token_type_ids'", "no token types"]),
+    ({"input_ids": IDS, "pixel_values": ("F32", [1], bytes(4))}, ["'pixel_values'", "reads tokens"]),
 ]
 
 
@@ -161,6 +165,11 @@ def main():
             write_tensors(work / "inputs.safetensors", tensors)
             result = pare("run", "good", "-o", "out", "--inputs", "inputs.safetensors", cwd=work, timeout=60)
             report.check(f"inputs {list(tensors)} {words}", problem(result, words))
+        (work / "image.json").write_text(json.dumps(IMAGE))
+        report.check("init of an image model", problem(pare("init", "image.json", "-o", "image", cwd=work), [], (0,)))
+        write_tensors(work / "inputs.safetensors", {"pixel_values": ("F32", [1, 1, 4, 4], bytes(64)), "input_ids": IDS})
+        result = pare("run", "image", "-o", "out", "--inputs", "inputs.safetensors", cwd=work)
+        report.check("tokens for an image model", problem(result, ["'input_ids'", "nothing but pixel_values"]))
         report.check("no output of any failure", "out exists" if (work / "out").exists() else "")
     report.finish()
 

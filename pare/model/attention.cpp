@@ -202,10 +202,14 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
                               const std::string& prefix) {
   const Attention& t = layer.spec;
   at::Tensor scores = at::matmul(h.query, for_every_head(h.key, t.heads).transpose(-1, -2)) * scale;
+  const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
   if (t.alibi) {
-    const at::Tensor slopes = alibi_slopes(t.heads, scores.options()).view({1, t.heads, 1, 1});
-    const at::Tensor distance = step.all_positions().to(scores.options()).unsqueeze(1).unsqueeze(1);
-    scores = scores + slopes * distance * (t.alibi->scaled ? scale : 1);
+    // By distance, not by the key's position: softmax cannot tell them apart (no family caps scores that have a bias),
+    // but far into a text slope * position swallows the scores' last digits. No type narrower than float32 counts far.
+    const at::TensorOptions wide = scores.options().dtype(narrow ? at::kFloat : scores.scalar_type());
+    const at::Tensor slopes = alibi_slopes(t.heads, wide).view({1, t.heads, 1, 1});
+    const at::Tensor distance = (step.all_positions().unsqueeze(1) - step.positions().unsqueeze(2)).unsqueeze(1);
+    scores = at::addcmul(scores, slopes, distance.to(wide), t.alibi->scaled ? scale : 1).to(scores.scalar_type());
   }
   if (t.softcap) {
     scores = *t.softcap * at::tanh(scores / *t.softcap);
@@ -220,7 +224,6 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   }
   scores = step.tap(prefix, "scores", scores);
   // Narrow types sum their softmax in float32, as everybody does.
-  const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
   at::Tensor probabilities =
       (narrow ? at::softmax(scores, -1, at::kFloat).to(scores.scalar_type()) : at::softmax(scores, -1));
   probabilities = step.tap(prefix, "probabilities", probabilities);

@@ -137,6 +137,29 @@ TEST_CASE("float32 and bfloat16 run every architecture close to float64") {
   }
 }
 
+TEST_CASE("ALiBi counts distances: a text may begin anywhere, in any precision") {
+  const Architecture a = parse(
+      R"({"width": 12, "vocab": 23, "context": 4096, "blocks": [{"repeat": 2, "attention": {"heads": 3, "head_width": 4, "alibi": {"scaled": false}}}]})");
+  const Tensors tensors = generic_tensors(a);
+  Inputs near = random_inputs(a, 2, 40), far = near;
+  near.positions = at::arange(40, at::kLong).unsqueeze(0);
+  far.positions = near.positions + 3001;
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    CAPTURE(at::toString(dtype));
+    const Model model(a, as_weights(tensors), dtype);
+    CHECK(model.forward(near).logits.equal(model.forward(far).logits));
+  }
+  // At the end of a long text, the error is that of a short one.
+  const Inputs text = random_inputs(a, 1, 2000);
+  const at::Tensor exact = run(a, tensors, text);
+  const Model narrow(a, as_weights(tensors), at::kBFloat16);
+  const at::Tensor found = narrow.forward(text).logits.to(at::kDouble);
+  const double first = relative_error(found.narrow(1, 0, 50), exact.narrow(1, 0, 50));
+  const double last = relative_error(found.narrow(1, 1950, 50), exact.narrow(1, 1950, 50));
+  CHECK(first < 0.05);
+  CHECK(last < 0.05);
+}
+
 TEST_CASE("gradients are recorded for training only, and are right") {
   const Architecture a = parse(causal(R"(, "bias": {"query": true, "key": true, "value": true, "output": true})"));
   const Tensors tensors = generic_tensors(a);

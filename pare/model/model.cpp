@@ -9,6 +9,7 @@
 #include "pare/model/cache.h"
 #include "pare/model/ends.h"
 #include "pare/support/error.h"
+#include "pare/support/memory.h"
 
 namespace pare {
 
@@ -94,6 +95,7 @@ Model::Model(const Architecture& architecture, const Weights& weights, at::Scala
   s.device = device;
   s.use = use;
   s.layers = layer_blocks(architecture);
+  const PromptlyFreed promptly;  // what is read on the way into a stack or another type
   Loader loader(weights, dtype, device, use == Use::training);
   s.embedding = load_embedding(loader, architecture);
   const std::vector<Block> blocks = expanded_blocks(architecture);

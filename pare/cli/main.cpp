@@ -58,6 +58,12 @@ int main(int argc, char** argv) {
     return 130;
   } catch (const pare::InputError& error) {
     return refuse(error.what());
+  } catch (const pare::Refused& refusal) {
+    fmt::print(stderr, "pare: refused: {}\n", refusal.what());
+    return 2;
+  } catch (const pare::VerificationFailed& failure) {
+    fmt::print(stderr, "pare: verification failed: {}\n", failure.what());
+    return 3;
   } catch (const pare::IoError& error) {
     return refuse(error.what());
   } catch (const std::filesystem::filesystem_error& error) {

@@ -1,5 +1,5 @@
 #pragma once
-// The three kinds of errors. Only cli/main.cpp prints them and picks the exit code.
+// The kinds of errors, and the two answers that are none but end a command. Only cli/main.cpp prints them and picks the exit code.
 
 #include <stdexcept>
 #include <string>
@@ -14,6 +14,16 @@ struct InputError : std::runtime_error {
 
 // The system refused: a file, a disk, memory. Exit code 1.
 struct IoError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A pass refused: its preconditions do not hold for this model. Exit code 2.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Two models are not the same function, or the check could not tell. Exit code 3.
+struct VerificationFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 

@@ -256,6 +256,32 @@ TEST_CASE("the preset albert-base is what its configuration says") {
   CHECK(a == find_preset("albert-base"));
 }
 
+TEST_CASE("the published configurations of roberta and opt are the presets") {
+  const auto is_preset = [](const char* name, const char* text) {
+    CAPTURE(std::string(name));
+    Architecture read = architecture_of(json::parse(text));
+    read.name = name;
+    CHECK(read == find_preset(name).value());
+  };
+  is_preset("roberta-base", R"({"architectures": ["RobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+      "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
+      "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514,
+      "model_type": "roberta", "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1,
+      "type_vocab_size": 1, "vocab_size": 50265})");
+  is_preset("opt-125m", R"({"activation_dropout": 0.0, "activation_function": "relu",
+      "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2, "do_layer_norm_before": true,
+      "dropout": 0.1, "eos_token_id": 2, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02, "layerdrop": 0.0,
+      "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 12, "num_hidden_layers": 12,
+      "pad_token_id": 1, "torch_dtype": "float16", "use_cache": true, "vocab_size": 50272,
+      "word_embed_proj_dim": 768})");
+  is_preset("opt-350m", R"({"_remove_final_layer_norm": false, "activation_dropout": 0.0, "activation_function": "relu",
+      "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2, "do_layer_norm_before": false,
+      "dropout": 0.1, "eos_token_id": 2, "ffn_dim": 4096, "hidden_size": 1024, "init_std": 0.02, "layerdrop": 0.0,
+      "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 16, "num_hidden_layers": 24,
+      "pad_token_id": 1, "torch_dtype": "float16", "use_cache": true, "vocab_size": 50272,
+      "word_embed_proj_dim": 512})");
+}
+
 TEST_CASE("roberta: positions begin in the row after that of the padding token") {
   const Architecture a = architecture_of(roberta("RobertaModel", {{"pad_token_id", 3}}));
   CHECK(a.embedding.position_pad == 3);

@@ -327,6 +327,28 @@ TEST_CASE("pythia's published configuration is the preset") {
   CHECK(read == find_preset("pythia-6.9b").value());
 }
 
+TEST_CASE("falcon's published configurations are the presets") {
+  json published = json::parse(R"({"alibi": false, "apply_residual_connection_post_layernorm": false,
+      "architectures": ["FalconForCausalLM"], "attention_dropout": 0.0, "bias": false, "bos_token_id": 11,
+      "eos_token_id": 11, "hidden_dropout": 0.0, "hidden_size": 4544, "initializer_range": 0.02,
+      "layer_norm_epsilon": 1e-05, "model_type": "falcon", "multi_query": true, "new_decoder_architecture": false,
+      "num_attention_heads": 71, "num_hidden_layers": 32, "parallel_attn": true, "torch_dtype": "bfloat16",
+      "use_cache": true, "vocab_size": 65024})");
+  Architecture read = architecture_of(published);
+  read.name = "falcon-7b";
+  CHECK(read == find_preset("falcon-7b").value());
+  read = architecture_of(updated(published, {{"alibi", true},
+                                             {"bias", true},
+                                             {"hidden_size", 2048},
+                                             {"multi_query", false},
+                                             {"num_attention_heads", 32},
+                                             {"num_hidden_layers", 24},
+                                             {"parallel_attn", false},
+                                             {"vocab_size", 50304}}));
+  read.name = "falcon-rw-1b";
+  CHECK(read == find_preset("falcon-rw-1b").value());
+}
+
 TEST_CASE("the part of a head that turns: both spellings, every kind, rounded down") {
   for (const json& scaling :
        {json{{"rope_type", "linear"}, {"factor", 3.5}}, json{{"rope_type", "dynamic"}, {"factor", 2.0}},

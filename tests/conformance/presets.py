@@ -36,6 +36,26 @@ def peers():
             hf.AlbertForMaskedLM,
             hf.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12),
         ),
+        "roberta-base": (
+            hf.RobertaForMaskedLM,
+            hf.RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5),
+        ),
+        "opt-125m": (hf.OPTForCausalLM, hf.OPTConfig()),
+        "opt-350m": (
+            hf.OPTForCausalLM,
+            hf.OPTConfig(
+                hidden_size=1024, ffn_dim=4096, num_hidden_layers=24, num_attention_heads=16, word_embed_proj_dim=512,
+                do_layer_norm_before=False,
+            ),
+        ),
+        "falcon-7b": (hf.FalconForCausalLM, hf.FalconConfig()),
+        "falcon-rw-1b": (
+            hf.FalconForCausalLM,
+            hf.FalconConfig(
+                vocab_size=50304, hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, alibi=True, bias=True,
+                multi_query=False, parallel_attn=False,
+            ),
+        ),
         "vit-b-16": (hf.ViTForImageClassification, hf.ViTConfig(num_labels=1000)),
         "qwen2.5-0.5b": (
             hf.Qwen2ForCausalLM,

@@ -107,6 +107,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_audit(app, settings);
   add_init(app, settings);
   add_run(app, settings);
+  add_verify(app, settings);
   add_demo(app, settings);
   describe(app);
   app.parse_complete_callback([&settings] {

@@ -31,6 +31,7 @@ CLI::Validator one_of(const std::vector<std::string>& words);
 void add_audit(CLI::App& app, const Settings& settings);
 void add_init(CLI::App& app, const Settings& settings);
 void add_run(CLI::App& app, const Settings& settings);
+void add_verify(CLI::App& app, const Settings& settings);
 void add_demo(CLI::App& app, const Settings& settings);
 
 }  // namespace pare

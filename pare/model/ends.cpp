@@ -61,13 +61,18 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
   return layer;
 }
 
-HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer& embedding) {
+HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   HeadLayer layer;
   layer.final_norm = load_norm(loader, a.final_norm, "norm");
   if (a.head.transform) {
     layer.transform = loader.linear("head.transform", a.head.transform->bias);
     layer.transform_norm = load_norm(loader, a.head.transform->norm, "head.transform.norm");
   }
+  return layer;
+}
+
+HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer& embedding) {
+  HeadLayer layer = load_head_front(loader, a);
   if (a.task != Task::encoder) {
     layer.head.weight = a.head.tied ? embedding.token : loader.tensor("head.weight");
     layer.head.bias = loader.tensor_if(a.head.bias, "head.bias");
@@ -101,26 +106,37 @@ Stream embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& i
   return {e.factor && e.factor_scope == FactorScope::sum ? layer.projection(x) : x, {}};
 }
 
-Outputs answer(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
-               Step& step) {
-  Outputs outputs;
-  outputs.hidden = step.tap("", "final", normalised(layer.final_norm, stream));
+Features features(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
+                  Step& step) {
+  Features result;
+  result.hidden = step.tap("", "final", normalised(layer.final_norm, stream));
   const bool of_sequence = a.task == Task::encoder || a.task == Task::classifier;
-  at::Tensor x = outputs.hidden;
+  at::Tensor x = result.hidden;
   if (of_sequence && (a.head.transform || a.task == Task::classifier)) {
     x = first_token(x, inputs.mask);
   }
   if (a.head.transform) {
     x = normalised(layer.transform_norm, activate(a.head.transform->activation, layer.transform(x)));
   }
-  if (a.task == Task::encoder) {
-    if (a.head.transform) {
-      outputs.pooled = step.tap("", "pooled", x);
-    }
-    return outputs;
+  if (a.task != Task::encoder) {
+    result.x = x;
+  } else if (a.head.transform) {
+    result.pooled = step.tap("", "pooled", x);
   }
-  outputs.logits = step.tap("", "logits", softcapped(layer.head(x), a.head.softcap));
-  return outputs;
+  return result;
+}
+
+at::Tensor logits(const Linear& head, const Architecture& a, const at::Tensor& x) {
+  return softcapped(head(x), a.head.softcap);
+}
+
+Outputs answer(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
+               Step& step) {
+  const Features found = features(layer, a, stream, inputs, step);
+  if (a.task == Task::encoder) {
+    return {.hidden = found.hidden, .pooled = found.pooled};
+  }
+  return {.hidden = found.hidden, .logits = step.tap("", "logits", logits(layer.head, a, found.x))};
 }
 
 }  // namespace pare

@@ -30,11 +30,22 @@ struct Stream {
   at::Tensor table;  // the first layer's projections, or undefined
 };
 
+struct Features {
+  at::Tensor hidden, pooled;  // as in Outputs
+  at::Tensor x;               // what the head's matrix reads; undefined for an encoder
+};
+
 EmbeddingLayer load_embedding(Loader& loader, const Architecture& architecture);
 HeadLayer load_head(Loader& loader, const Architecture& architecture, const EmbeddingLayer& embedding);
+// Without the head's own matrix and bias, for who multiplies with it piece by piece.
+HeadLayer load_head_front(Loader& loader, const Architecture& architecture);
 
 Stream embed(const EmbeddingLayer& layer, const Architecture& architecture, const Inputs& inputs, const Step& step,
              at::ScalarType dtype);
+// The answer in two steps: all but the head's matrix, and the product with it, or with some of its rows.
+Features features(const HeadLayer& layer, const Architecture& architecture, const at::Tensor& stream,
+                  const Inputs& inputs, Step& step);
+at::Tensor logits(const Linear& head, const Architecture& architecture, const at::Tensor& x);
 Outputs answer(const HeadLayer& layer, const Architecture& architecture, const at::Tensor& stream, const Inputs& inputs,
                Step& step);
 

@@ -8,6 +8,7 @@
 #include "pare/model/block.h"
 #include "pare/model/cache.h"
 #include "pare/model/ends.h"
+#include "pare/model/positions.h"
 #include "pare/support/error.h"
 #include "pare/support/memory.h"
 
@@ -27,31 +28,6 @@ struct Model::State {
 
 namespace {
 
-// Real tokens counted from 0, after those remembered: padding changes no answer. Tokens that are `pad` stand at -1.
-at::Tensor positions_for(const Inputs& inputs, int64_t tokens, const std::optional<int64_t>& pad,
-                         const at::TensorOptions& options, const Cache* cache) {
-  if (inputs.positions.defined()) {
-    return inputs.positions;
-  }
-  const bool continued = cache && cache->length > 0;
-  if (!pad && !inputs.mask.defined() && !(continued && cache->mask.defined())) {
-    const int64_t past = continued ? cache->length : 0;
-    return at::arange(past, past + tokens, options).unsqueeze(0);
-  }
-  at::Tensor before = at::zeros({1, 1}, options);
-  if (continued) {
-    const at::Tensor counted = cache->positions >= 0;
-    before = (cache->mask.defined() ? counted & cache->mask : counted).sum(1, true);
-  }
-  const at::Tensor mask =
-      inputs.mask.defined() ? inputs.mask : at::ones({before.size(0), tokens}, options.dtype(at::kBool));
-  if (!pad) {
-    return (mask.cumsum(1) + before - 1).clamp_min(0);
-  }
-  const at::Tensor pads = inputs.ids == *pad;
-  return ((mask & ~pads).cumsum(1) + before - 1).clamp_min(0).masked_fill(pads, -1);
-}
-
 at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
   return before.defined() ? at::cat({before, now}, 1) : now;
 }
@@ -64,25 +40,13 @@ bool depends_on_length(const Architecture& a) {
 
 // Whether the tokens at hand make the sequence so much longer that those remembered turn by other angles.
 bool angles_change(const Architecture& a, const Inputs& inputs, const Cache& cache) {
-  const at::Tensor positions =
-      positions_for(inputs, inputs.ids.size(1), a.embedding.position_pad, inputs.ids.options(), &cache);
+  const at::Tensor positions = positions_for(a, inputs, inputs.ids.options(), &cache);
   const int64_t before = cache.positions.max().item<int64_t>() + 1;
   const int64_t now = std::max(before, positions.max().item<int64_t>() + 1);
   return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& block) {
     const std::optional<Rope>& rope = block.attention.rope;
     return rope && rope_frequencies(*rope, before) != rope_frequencies(*rope, now);
   });
-}
-
-void check_positions(const Architecture& a, const at::Tensor& positions) {
-  if (a.embedding.position != Position::learned) {
-    return;
-  }
-  const int64_t last = positions.max().item<int64_t>();
-  if (last >= a.context) {
-    throw InputError(
-        fmt::format("position {} is past the {} learned positions of the model: shorten the input", last, a.context));
-  }
 }
 
 }  // namespace
@@ -152,9 +116,8 @@ Outputs Model::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) cons
   const State& s = *state_;
   const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
   PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");
-  const int64_t tokens = inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(s.architecture);
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(s.device);
-  const at::Tensor positions = positions_for(inputs, tokens, s.architecture.embedding.position_pad, integers, cache);
+  const at::Tensor positions = positions_for(s.architecture, inputs, integers, cache);
   check_positions(s.architecture, positions);
   if (cache) {
     cache->layers.resize(s.layers.size());

@@ -1,0 +1,156 @@
+#include "pare/verify/answers.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+constexpr int64_t slice_bytes = 64 << 20;
+
+Inputs moved(const Inputs& inputs, at::Device device) {
+  Inputs result = inputs;
+  for (at::Tensor Inputs::*field : {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions, &Inputs::pixels}) {
+    if ((inputs.*field).defined()) {
+      result.*field = (inputs.*field).to(device);
+    }
+  }
+  return result;
+}
+
+int64_t sequences_in(const Inputs& inputs) {
+  return (inputs.pixels.defined() ? inputs.pixels : inputs.ids).size(0);
+}
+
+at::Tensor real_tokens(const Architecture& a, const Inputs& inputs) {  // bool [batch, tokens]
+  if (inputs.mask.defined()) {
+    return inputs.mask.to(at::kCPU);
+  }
+  return at::ones({sequences_in(inputs), inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(a)}, at::kBool);
+}
+
+// The token after each real token, -1 where a sequence ends.
+at::Tensor next_tokens(const at::Tensor& ids, const at::Tensor& real) {
+  const at::Tensor next = at::full_like(ids, -1);
+  const int64_t last = ids.size(1) - 1;
+  next.narrow(1, 0, last).copy_(ids.narrow(1, 1, last).masked_fill(real.narrow(1, 1, last).logical_not(), -1));
+  return next.masked_select(real);
+}
+
+// So many columns that neither the head's slice nor the logits of all rows take much.
+int64_t columns_at_once(int64_t rows, int64_t width) {
+  return std::max<int64_t>(1, slice_bytes / (8 * std::max<int64_t>({rows, width, 1})));
+}
+
+}  // namespace
+
+Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device device) {
+  PARE_CHECK(!inputs.empty(), "nothing to ask");
+  Asked asked;
+  std::vector<at::Tensor> sequence, targets;
+  for (const Inputs& input : inputs) {
+    asked.inputs.push_back(moved(input, device));
+    const at::Tensor real = real_tokens(a, input);
+    const int64_t batch = real.size(0);
+    at::Tensor number = at::arange(asked.sequences, asked.sequences + batch, at::kLong);
+    if (a.task != Task::classifier) {
+      number = number.unsqueeze(1).expand_as(real).masked_select(real);
+    }
+    sequence.push_back(number);
+    if (a.task == Task::causal_lm && input.ids.defined()) {
+      targets.push_back(next_tokens(input.ids.to(at::kCPU), real));
+    }
+    asked.sequences += batch;
+    asked.tokens += real.sum().item<int64_t>();
+  }
+  asked.sequence = at::cat(sequence);
+  if (!targets.empty()) {
+    asked.targets = at::cat(targets).to(device);
+  }
+  return asked;
+}
+
+Inputs sequence_of(const Asked& asked, int64_t s) {
+  for (const Inputs& input : asked.inputs) {
+    if (s >= sequences_in(input)) {
+      s -= sequences_in(input);
+      continue;
+    }
+    Inputs one = input;
+    for (at::Tensor Inputs::*field :
+         {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions, &Inputs::pixels}) {
+      if ((one.*field).defined()) {
+        one.*field = (one.*field).narrow(0, s, 1);
+      }
+    }
+    return one;
+  }
+  fail_check(__FILE__, __LINE__, "s < sequences", "no such sequence");
+}
+
+at::Tensor rows_of(const Features& features, const Inputs& inputs) {
+  const at::Tensor& all = features.x.defined() ? features.x : features.hidden;
+  if (all.dim() == 2) {  // one answer for each sequence
+    return all;
+  }
+  const at::Tensor flat = all.flatten(0, 1);
+  return inputs.mask.defined() ? flat.index_select(0, at::nonzero(inputs.mask.flatten()).flatten()) : flat;
+}
+
+Answer answer_of(const Runner& runner, const Asked& asked, const std::function<void()>& advance) {
+  StreamedRun run(runner.architecture, runner.weights, runner.arithmetic, asked.inputs);
+  Answer answer;
+  while (run.done() < run.layers()) {
+    if (run.done() + 1 == run.layers()) {
+      answer.last = run.streams();
+    }
+    run.run_layer();
+    advance();
+  }
+  std::vector<at::Tensor> rows, pooled;
+  const std::vector<Features> features = run.finish();
+  for (size_t i = 0; i < features.size(); ++i) {
+    rows.push_back(rows_of(features[i], asked.inputs[i]));
+    if (features[i].pooled.defined()) {
+      pooled.push_back(features[i].pooled);
+    }
+  }
+  answer.rows = at::cat(rows);
+  if (!pooled.empty()) {
+    answer.pooled = at::cat(pooled);
+  }
+  return answer;
+}
+
+Comparison compare(const Runner& reference, const Answer& first, const Runner& candidate, const Answer& second,
+                   const at::Tensor& targets) {
+  Comparison comparison;
+  const int64_t columns = head_size(reference.architecture);
+  if (columns == 0) {
+    comparison.rows = compare_rows(first.rows, second.rows);
+  } else {
+    LogitRows collected(targets);
+    const int64_t rows = first.rows.size(0), widest = std::max(first.rows.size(1), second.rows.size(1));
+    const int64_t step = columns_at_once(rows, widest);
+    for (int64_t begin = 0; begin < columns; begin += step) {
+      const int64_t count = std::min(step, columns - begin);
+      const auto slice = [&](const Runner& runner, const Answer& answer) {
+        const Linear head = head_rows(runner.architecture, runner.weights, runner.arithmetic, begin, count);
+        return logits(head, runner.architecture, answer.rows);
+      };
+      const at::Tensor theirs = slice(reference, first);
+      collected.add(theirs, slice(candidate, second), begin);
+    }
+    comparison.rows = collected.finish();
+  }
+  if (first.pooled.defined()) {
+    comparison.pooled = compare_rows(first.pooled, second.pooled);
+  }
+  return comparison;
+}
+
+}  // namespace pare

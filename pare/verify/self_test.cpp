@@ -1,0 +1,191 @@
+#include "pare/verify/self_test.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "pare/model/block.h"
+#include "pare/model/positions.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+// One sequence where it stands before the last layer.
+struct Place {
+  int64_t sequence = 0;
+  Inputs inputs;
+  at::Tensor x, table;
+  at::Tensor rows;  // its rows among all
+};
+
+// The longest sequence that is not long, so that every repetition is cheap and attention has something to choose.
+int64_t choose_sequence(const Asked& asked) {
+  constexpr int64_t long_enough = 64;
+  const at::Tensor lengths = at::bincount(asked.sequence, {}, asked.sequences);
+  const at::Tensor preferred = at::where(lengths <= long_enough, lengths, -lengths);
+  return preferred.argmax().item<int64_t>();
+}
+
+Place place_of(const Asked& asked, const Answer& answer) {
+  Place place;
+  place.sequence = choose_sequence(asked);
+  place.inputs = sequence_of(asked, place.sequence);
+  int64_t row = place.sequence;
+  size_t input = 0;
+  while (row >= answer.last.x[input].size(0)) {
+    row -= answer.last.x[input++].size(0);
+  }
+  place.x = answer.last.x[input].narrow(0, row, 1);
+  if (answer.last.table[input].defined()) {
+    place.table = answer.last.table[input].narrow(0, row, 1);
+  }
+  place.rows = at::nonzero(asked.sequence == place.sequence).flatten();
+  return place;
+}
+
+Features run_last_layer(Loader& loader, const Runner& runner, const Place& place) {
+  const Architecture& a = runner.architecture;
+  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(runner.arithmetic.device);
+  Step step(positions_for(a, place.inputs, integers, nullptr), place.inputs.mask, runner.arithmetic.dtype, nullptr,
+            nullptr);
+  const int64_t layer = std::ssize(layer_blocks(a)) - 1, number = layer_blocks(a).back();
+  const BlockLayer block = load_block(loader, a, expanded_blocks(a)[static_cast<size_t>(number)], number);
+  const at::Tensor x = run_block(block, place.x, place.table, step, layer);
+  return features(load_head_front(loader, a), a, x, place.inputs, step);
+}
+
+// A matrix whose small relative changes matter about as much as those of any other.
+std::string choose_matrix(const Runner& runner, const Place& place, uint64_t seed) {
+  const c10::InferenceMode recording(false);
+  const at::AutoGradMode grad(true);
+  Place plain = place;  // tensors made in inference mode cannot take part
+  for (at::Tensor* tensor : {&plain.x, &plain.table, &plain.inputs.ids, &plain.inputs.mask, &plain.inputs.types,
+                             &plain.inputs.positions, &plain.inputs.pixels}) {
+    if (tensor->defined()) {
+      *tensor = tensor->clone();
+    }
+  }
+  Loader loader(runner.weights, runner.arithmetic.dtype, runner.arithmetic.device, true);
+  const Features found = run_last_layer(loader, runner, plain);
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const auto weighed = [&generator](const at::Tensor& values) {
+    return (values.to(at::kDouble) * at::randn(values.sizes(), generator, at::kDouble).to(values.device())).sum();
+  };
+  at::Tensor objective;
+  if (found.x.defined()) {
+    const int64_t some = std::min<int64_t>(head_size(runner.architecture), 1024);
+    objective = weighed(logits(head_rows(runner.architecture, runner.weights, runner.arithmetic, 0, some),
+                               runner.architecture, found.x));
+  } else {
+    objective = weighed(found.hidden);
+    if (found.pooled.defined()) {
+      objective = objective + weighed(found.pooled);
+    }
+  }
+  if (!objective.requires_grad()) {
+    return "";
+  }
+  objective.backward();
+  std::vector<std::pair<std::string, double>> effects;
+  double most = 0;
+  for (const auto& [name, leaf] : loader.parameters()) {
+    if (leaf.dim() >= 2 && leaf.grad().defined()) {
+      const double effect = (leaf.grad() * leaf.detach()).to(at::kDouble).norm().item<double>();
+      effects.emplace_back(name, effect);
+      most = std::max(most, effect);
+    }
+  }
+  // Rounding makes a gradient that is zero a tiny one.
+  std::erase_if(effects, [most](const auto& entry) { return !(entry.second > 1e-3 * most); });
+  const auto of_head = [](const auto& entry) { return entry.first.starts_with("head."); };
+  if (!std::all_of(effects.begin(), effects.end(), of_head)) {
+    std::erase_if(effects, of_head);
+  }
+  return effects.empty() ? "" : effects[std::mt19937_64(seed)() % effects.size()].first;
+}
+
+at::Tensor disturbed(const at::Tensor& tensor, double fraction, uint64_t seed) {
+  const at::Tensor signs = 2 * at::randint(2, tensor.sizes(), at::detail::createCPUGenerator(seed), at::kDouble) - 1;
+  return tensor.to(at::kDouble) * (1 + fraction * signs);
+}
+
+Weights with_disturbed(const Weights& weights, const std::string& name, double fraction, uint64_t seed) {
+  Weights changed = weights;
+  const Weight original = weights.at(name);
+  changed[name].load = [=] { return disturbed(original.load(), fraction, seed); };
+  if (original.load_rows) {
+    changed[name].load_rows = [=](int64_t begin, int64_t count) {
+      return disturbed(original.load_rows(begin, count), fraction, seed ^ static_cast<uint64_t>(begin));
+    };
+  }
+  return changed;
+}
+
+void replace(Rows& all, const at::Tensor& places, const Rows& some) {
+  for (at::Tensor Rows::*field :
+       {&Rows::difference, &Rows::spread, &Rows::kl, &Rows::agrees, &Rows::reference_nll, &Rows::candidate_nll}) {
+    if ((all.*field).defined()) {
+      all.*field = (all.*field).index_copy(0, places, some.*field);
+    }
+  }
+}
+
+}  // namespace
+
+SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& candidate, const Answer& answer,
+                    const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
+                    const std::function<bool(const Comparison&)>& caught) {
+  const Place place = place_of(asked, answer);
+  SelfTest result{.tensor = choose_matrix(candidate, place, seed)};
+  if (result.tensor.empty()) {
+    if (candidate.architecture.task == Task::encoder) {
+      throw VerificationFailed("no matrix of the candidate's last block has any effect: the check cannot be tested");
+    }
+    result.tensor = head_matrix_name(candidate.architecture);
+  }
+  const at::Tensor rows = place.rows.to(truth.rows.device());
+  Answer theirs{.rows = truth.rows.index_select(0, rows)};
+  if (truth.pooled.defined()) {
+    theirs.pooled = truth.pooled.narrow(0, place.sequence, 1);
+  }
+  const at::Tensor targets = asked.targets.defined() ? asked.targets.index_select(0, rows) : at::Tensor();
+  const auto catches = [&](double fraction) {
+    const Weights weights = with_disturbed(candidate.weights, result.tensor, fraction, seed);
+    const Runner runner{candidate.architecture, weights, candidate.arithmetic};
+    Loader loader(weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
+    const Features found = run_last_layer(loader, runner, place);
+    const Comparison part =
+        compare(reference, theirs, runner, {.rows = rows_of(found, place.inputs), .pooled = found.pooled}, targets);
+    Comparison whole = compared;
+    replace(whole.rows, place.rows, part.rows);
+    if (whole.pooled) {
+      replace(*whole.pooled, at::full({1}, place.sequence, at::kLong), *part.pooled);
+    }
+    return caught(whole);
+  };
+  // From well below what is allowed, and lower still where that is caught already.
+  double fraction = std::min(allowed, 0.5) / 64;
+  while (fraction > 1e-30 && catches(fraction)) {
+    fraction /= 1024;
+  }
+  for (; fraction < 2; fraction *= 2) {
+    const double tried = std::min(fraction, 1.0);
+    if (catches(tried)) {
+      result.smallest_caught = tried;
+      return result;
+    }
+    result.largest_missed = tried;
+  }
+  throw VerificationFailed(
+      fmt::format("the check sees nothing: with every element of {} moved by 100 % the models still count as the same "
+                  "(allowed relative error {:.1e}); ask with more tokens, or compute in a finer type",
+                  quote(result.tensor), allowed));
+}
+
+}  // namespace pare

@@ -65,11 +65,13 @@ class FusedPieces {
   std::deque<Entry> entries_;
 };
 
+using Load = std::function<at::Tensor(const Weight&)>;  // all of it, or some rows
+
 at::Tensor load_checked(const std::string& name, const Weight& weight, const std::map<std::string, Weight>& copies,
-                        const std::string& subject) {
-  at::Tensor tensor = weight.load();
+                        const std::string& subject, const Load& load) {
+  at::Tensor tensor = load(weight);
   for (const auto& [copy_name, copy] : copies) {
-    if (!at::equal(tensor, copy.load())) {
+    if (!at::equal(tensor, load(copy))) {
       throw InputError(
           fmt::format("{}: tensors {} and {} differ, but the configuration says they are one "
                       "(tie_word_embeddings): was the head trained on its own?",
@@ -214,8 +216,15 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       Weight& bound = canonical[ours] = {weight.dtype, shapes.at(ours), nullptr};
       if (binding.canonical.size() == 1) {
         bound.load = [=, layout = binding.layout] {
-          return layout.split(load_checked(name, weight, copies, subject)).at(0).contiguous();
+          const Load all = [](const Weight& w) { return w.load(); };
+          return layout.split(load_checked(name, weight, copies, subject, all)).at(0).contiguous();
         };
+        if (binding.layout.by_rows && weight.load_rows) {
+          bound.load_rows = [=](int64_t begin, int64_t count) {
+            const Load some = [=](const Weight& w) { return w.load_rows(begin, count); };
+            return load_checked(name, weight, copies, subject, some);
+          };
+        }
       } else {
         bound.load = [=, layout = binding.layout] { return memo->take(name, piece, weight, layout); };
       }
@@ -254,13 +263,17 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
     if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
       name.erase(0, family.base_prefix.size());
     }
-    stored[name] = {pieces.front().dtype, stored_shape(binding, shapes), [pieces, layout = binding.layout] {
-                      std::vector<at::Tensor> loaded;
-                      for (const Weight& piece : pieces) {
-                        loaded.push_back(piece.load());
-                      }
-                      return layout.join(loaded).contiguous();
-                    }};
+    Weight& fused = stored[name] = {pieces.front().dtype, stored_shape(binding, shapes), nullptr};
+    fused.load = [pieces, layout = binding.layout] {
+      std::vector<at::Tensor> loaded;
+      for (const Weight& piece : pieces) {
+        loaded.push_back(piece.load());
+      }
+      return layout.join(loaded).contiguous();
+    };
+    if (binding.layout.by_rows) {
+      fused.load_rows = pieces.front().load_rows;
+    }
   }
   return stored;
 }

@@ -26,6 +26,7 @@ class Config;
 struct Layout {
   std::function<std::vector<at::Tensor>(const at::Tensor& stored)> split;
   std::function<at::Tensor(const std::vector<at::Tensor>& canonical)> join;
+  bool by_rows = false;  // a row of ours is a row of theirs, and can be had alone
 };
 
 Layout plain();                          // one tensor, as it is

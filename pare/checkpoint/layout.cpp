@@ -8,7 +8,7 @@ namespace pare {
 
 Layout plain() {
   return {[](const at::Tensor& stored) { return std::vector{stored}; },
-          [](const std::vector<at::Tensor>& canonical) { return canonical.at(0); }};
+          [](const std::vector<at::Tensor>& canonical) { return canonical.at(0); }, true};
 }
 
 Layout transposed(Layout of) {

@@ -72,7 +72,8 @@ bool all_finite(at::ScalarType type, std::span<const std::byte> bytes) {
                                with_commas(bad.numel()), with_commas(flat.numel())));
 }
 
-at::Tensor load(const SafetensorsFile& file, const std::string& name) {
+// `rows` entries of the first axis from `first_row` on.
+at::Tensor load(const SafetensorsFile& file, const std::string& name, int64_t first_row, int64_t rows) {
   check_interrupt();
   const StoredTensor& stored = file.tensors().at(name);
   std::string subject = quote(file.path().filename().string());
@@ -82,15 +83,20 @@ at::Tensor load(const SafetensorsFile& file, const std::string& name) {
   } catch (const InputError& error) {
     throw InputError(fmt::format("tensor {} of {}: {}", quote(name), subject, error.what()));
   }
-  at::Tensor tensor = at::empty(stored.shape, type);
+  Shape shape = stored.shape;
+  if (!shape.empty()) {
+    shape[0] = rows;
+  }
+  at::Tensor tensor = at::empty(shape, type);
   std::span<std::byte> bytes(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
+  const int64_t skipped = rows == 0 ? 0 : first_row * (std::ssize(bytes) / rows);
   // A piece still lies in its core's cache when it is checked, and several cores copy faster than one.
   constexpr int64_t piece = 1 << 20;
   std::atomic<bool> finite = true;
   at::parallel_for(0, (std::ssize(bytes) + piece - 1) / piece, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       std::span<std::byte> part = bytes.subspan(i * piece, std::min<int64_t>(piece, std::ssize(bytes) - i * piece));
-      file.read(name, static_cast<uint64_t>(i * piece), part);
+      file.read(name, static_cast<uint64_t>(skipped + i * piece), part);
       if (!all_finite(type, part)) {
         finite = false;
       }
@@ -136,7 +142,12 @@ void check_finite(const at::Tensor& tensor, const std::string& name, const std::
 Weights weights_of(const SafetensorsFile& file) {
   Weights weights;
   for (const auto& [name, stored] : file.tensors()) {
-    weights[name] = {stored.dtype, stored.shape, [file, name = name] { return load(file, name); }};
+    const int64_t all = stored.shape.empty() ? 1 : stored.shape[0];
+    Weight& weight =
+        weights[name] = {stored.dtype, stored.shape, [=, name = name] { return load(file, name, 0, all); }};
+    if (!stored.shape.empty()) {
+      weight.load_rows = [file, name = name](int64_t begin, int64_t count) { return load(file, name, begin, count); };
+    }
   }
   return weights;
 }

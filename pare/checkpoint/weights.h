@@ -18,6 +18,8 @@ struct Weight {
   Dtype dtype = Dtype::f32;
   Shape shape;
   std::function<at::Tensor()> load;  // a fresh CPU tensor of that dtype and shape
+  // Some entries of the first axis, for tables larger than one wants to hold; empty where only all can be had at once.
+  std::function<at::Tensor(int64_t begin, int64_t count)> load_rows = nullptr;
 };
 
 using Weights = std::map<std::string, Weight>;  // sorted by name, as files are

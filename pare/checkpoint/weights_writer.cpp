@@ -37,13 +37,31 @@ std::vector<Shard> plan_shards(const Weights& weights, uint64_t shard_bytes) {
   return shards;
 }
 
-void write_tensor(SafetensorsWriter& writer, const std::string& name, const Weight& weight,
-                  const std::string& file_name) {
-  at::Tensor tensor = weight.load().contiguous();
-  PARE_CHECK(tensor.scalar_type() == scalar_type(weight.dtype) && tensor.sizes() == at::IntArrayRef(weight.shape),
+void write_piece(SafetensorsWriter& writer, const std::string& name, const Weight& weight, at::Tensor tensor,
+                 const Shape& shape, const std::string& file_name) {
+  tensor = tensor.contiguous();
+  PARE_CHECK(tensor.scalar_type() == scalar_type(weight.dtype) && tensor.sizes() == at::IntArrayRef(shape),
              "tensor " + quote(name) + " is not what was declared");
   check_finite(tensor, name, quote(file_name));
   writer.write(name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+}
+
+// A tensor whose rows can be had alone is never held whole: tables are the largest tensors of most models.
+void write_tensor(SafetensorsWriter& writer, const std::string& name, const Weight& weight,
+                  const std::string& file_name) {
+  constexpr uint64_t piece_bytes = 32 << 20;
+  const uint64_t bytes = size_of(name, weight);
+  if (!weight.load_rows || bytes <= piece_bytes) {
+    write_piece(writer, name, weight, weight.load(), weight.shape, file_name);
+    return;
+  }
+  const uint64_t row_bytes = bytes / static_cast<uint64_t>(weight.shape[0]);
+  const int64_t step = static_cast<int64_t>(std::max<uint64_t>(1, piece_bytes / row_bytes));
+  Shape shape = weight.shape;
+  for (int64_t row = 0; row < weight.shape[0]; row += step) {
+    shape[0] = std::min(step, weight.shape[0] - row);
+    write_piece(writer, name, weight, weight.load_rows(row, shape[0]), shape, file_name);
+  }
 }
 
 }  // namespace

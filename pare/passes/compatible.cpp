@@ -1,0 +1,80 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "pare/arch/tensors.h"
+#include "pare/passes/pipeline.h"
+#include "pare/passes/recipes.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+void restore(Projection& now, const Projection& source) {
+  if (now.kind == ProjectionKind::identity) {
+    now = source;
+  }
+}
+
+void restore(std::optional<Norm>& now, const std::optional<Norm>& source) {
+  if (now && source) {
+    now->gain = source->gain;
+    now->bias = source->bias;
+    now->offset = source->offset;
+  }
+}
+
+// What the source had and the result does without is put back, as something that does nothing.
+Architecture restored(Architecture now, const Architecture& source) {
+  std::vector<Block> blocks = expanded_blocks(now);
+  const std::vector<Block> before = expanded_blocks(source);
+  PARE_CHECK(blocks.size() == before.size(), "passes keep the blocks");
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    Attention& t = blocks[n].attention;
+    const Attention& s = before[n].attention;
+    restore(t.query, s.query);
+    restore(t.key, s.key);
+    restore(t.value, s.value);
+    restore(t.output, s.output);
+    t.bias.query |= s.bias.query;
+    t.bias.key |= s.bias.key;
+    t.bias.value |= s.bias.value;
+    t.bias.output |= s.bias.output;
+    restore(t.norm, s.norm);
+    restore(t.output_norm, s.output_norm);
+    if (blocks[n].mlp) {
+      restore(blocks[n].mlp->norm, before[n].mlp->norm);
+      restore(blocks[n].mlp->output_norm, before[n].mlp->output_norm);
+    }
+  }
+  now.blocks = folded_blocks(blocks);
+  restore(now.embedding.norm, source.embedding.norm);
+  restore(now.final_norm, source.final_norm);
+  if (now.head.transform) {
+    restore(now.head.transform->norm, source.head.transform->norm);
+  }
+  return now;
+}
+
+}  // namespace
+
+Recipe compatible(const Recipe& model, const Architecture& source) {
+  Recipe result{.architecture = restored(model.architecture, source), .weights = model.weights};
+  if (!model.has_weights()) {
+    return result;
+  }
+  for (const TensorSpec& spec : tensor_table(result.architecture)) {
+    if (result.weights.contains(spec.name)) {
+      continue;
+    }
+    const bool vector = spec.part == Part::norm || spec.part == Part::bias;
+    PARE_CHECK(vector || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
+               "only identities, gains and biases were removed, not " + spec.name);
+    result.weights[spec.name] = computed(spec.shape, [=] {
+      return vector ? at::full(spec.shape, spec.rest, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
+    });
+  }
+  return result;
+}
+
+}  // namespace pare

@@ -1,0 +1,175 @@
+// Theorem: (g ∘ n(x) + c) W + b = n(x) (diag(g) W) + (b + c W), for a norm n and every reader W of its output.
+// Before: gain g (or offset + g), norm bias c, readers W, b.   After: diag(g) W, b + c W, a norm without gain and bias.
+//
+// Proof: a matrix is linear, and a diagonal matrix is a matrix.
+//
+// Preconditions: P1 the norm stands before its readers (a post-norm's output is the stream itself); P2 every reader is
+// a matrix of its own: not an identity, not a tied head, not the model's answer; P3 a norm bias needs readers that all
+// have biases, or the model would grow.
+// Exactness: one product per weight, no inverse.
+// Order: before passes that remove readers.
+// Reference: docs/theorems/fold_norm_gain.md
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "pare/arch/streams.h"
+#include "pare/passes/pass.h"
+#include "pare/passes/recipes.h"
+#include "pare/passes/shift.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+struct Site {
+  std::string name;  // "blocks.3.attention.norm"
+  Norm* norm = nullptr;
+};
+
+// The norms of an architecture, those that may be folded and those that may not.
+std::vector<Site> sites_of(Architecture& a, std::vector<Block>& blocks) {
+  std::vector<Site> sites;
+  const auto add = [&](std::string name, std::optional<Norm>& norm) {
+    if (norm) {
+      sites.push_back({std::move(name), &*norm});
+    }
+  };
+  add("embed.norm", a.embedding.norm);
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    const std::string name = fmt::format("blocks.{}.", n);
+    add(name + "attention.norm", blocks[n].attention.norm);
+    add(name + "attention.output_norm", blocks[n].attention.output_norm);
+    if (blocks[n].mlp) {
+      add(name + "mlp.norm", blocks[n].mlp->norm);
+      add(name + "mlp.output_norm", blocks[n].mlp->output_norm);
+    }
+  }
+  add("norm", a.final_norm);
+  if (a.head.transform) {
+    add("head.transform.norm", a.head.transform->norm);
+  }
+  return sites;
+}
+
+const Stream* written_by(const Streams& streams, const std::string& norm) {
+  for (const Stream& stream : streams.all) {
+    for (const Touch& touch : stream.touches) {
+      if (touch.kind == TouchKind::norm_writes && touch.where == norm) {
+        return &stream;
+      }
+    }
+  }
+  return nullptr;  // the norm before a first-layer table, which holds its results
+}
+
+// Why this norm has to keep its gain; empty where it need not.
+std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const Site& site) {
+  const auto fails = [&](const char* expected, std::string found, const char* remedy) {
+    return Precondition{.where = site.name, .expected = expected, .found = std::move(found), .remedy = remedy};
+  };
+  if (!site.norm->gain && !site.norm->bias) {
+    return fails("a gain or a bias", "there is none", "nothing to fold here");
+  }
+  if (!stream) {
+    return fails("a norm that runs", "it is inside the first-layer table", "nothing to fold here");
+  }
+  for (const Touch& touch : stream->touches) {
+    if (touch.kind != TouchKind::norm_writes || touch.where != site.name) {
+      return fails("readers that are matrices", describe(touch), "none: only a matrix can take a gain");
+    }
+  }
+  for (const Port& port : stream->ports) {
+    if (port.role == Role::writer) {
+      return fails("a norm before its readers", port.tensor + " writes the same stream",
+                   "none: the norm's output is the stream itself");
+    }
+    if (a.head.tied && port.tensor == "embed.token.weight") {
+      return fails("a head of its own", "the head is tied to the embedding", "untie the head, which costs more");
+    }
+  }
+  if (stream->ports.empty()) {
+    return fails("readers that are matrices", "nothing reads it", "nothing to fold here");
+  }
+  if (site.norm->bias) {
+    const std::vector<std::string> without = readers_without_bias(a, *stream);
+    if (!without.empty()) {
+      return fails("readers with biases", fmt::format("{} has none", fmt::join(without, ", ")),
+                   "none that is smaller: the norm's bias would need new ones");
+    }
+  }
+  return std::nullopt;
+}
+
+void fold(Recipe& model, const Stream& stream, const Site& site) {
+  if (!model.has_weights()) {
+    return;
+  }
+  if (site.norm->bias) {
+    shift_readers(model, stream, model.weights.at(site.name + ".bias"));
+    model.weights.erase(site.name + ".bias");
+  }
+  if (!site.norm->gain) {
+    return;
+  }
+  const Weight gain = model.weights.at(site.name + ".weight");
+  const double offset = site.norm->offset;
+  for (const Port& port : stream.ports) {
+    Weight& reader = model.weights.at(port.tensor);
+    reader = mapped_along(reader, port.axis, port.begin, stream.width,
+                          [=](const at::Tensor& rows) { return rows * (load_double(gain) + offset); });
+  }
+  model.weights.erase(site.name + ".weight");
+}
+
+Proposal propose(const Recipe& model, const Options&, const std::optional<Budget>&) {
+  Proposal proposal{.after = model};
+  Architecture after = model.architecture;
+  std::vector<Block> blocks = expanded_blocks(after);
+  const Streams streams = find_streams(model.architecture);
+  for (const Site& site : sites_of(after, blocks)) {
+    const Stream* stream = written_by(streams, site.name);
+    if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
+      proposal.preconditions.push_back(*std::move(failed));
+      continue;
+    }
+    proposal.preconditions.push_back({.where = site.name,
+                                      .expected = "readers that are matrices",
+                                      .found = fmt::format("{} of them", stream->ports.size()),
+                                      .holds = true});
+    fold(proposal.after, *stream, site);
+    site.norm->gain = site.norm->bias = false;
+    site.norm->offset = 0;
+    proposal.condition_sum += 1;
+    proposal.applies = true;
+  }
+  if (proposal.preconditions.empty()) {
+    proposal.preconditions.push_back({.where = "model",
+                                      .expected = "a norm with a gain or a bias",
+                                      .found = "it has no norms",
+                                      .remedy = "nothing to fold here"});
+  }
+  after.blocks = folded_blocks(blocks);
+  proposal.after.architecture = after;
+  return proposal;
+}
+
+}  // namespace
+
+const Pass& pass_fold_norm_gain() {
+  static const Pass pass{
+      .id = "fold_norm_gain",
+      .theorem = "(g n(x) + c) W + b = n(x) (diag(g) W) + (b + c W)",
+      .saves = "width for each gain, width for each norm bias",
+      .reference = "paper 1 and THEORY section 3",
+      .preconditions = {"the norm stands before its readers", "every reader is a matrix of its own",
+                        "a norm bias needs readers with biases"},
+      .options = {},
+      .propose = propose,
+  };
+  return pass;
+}
+
+}  // namespace pare

@@ -1,0 +1,102 @@
+// Theorem: A (X V + 1 b_V) O + b_O = A X V O + (b_V O + b_O), since the rows of attention sum to one: A 1 = 1.
+// Before: b_V, b_O.   After: b_O* = b_O + b_V O, no b_V. A key/value head's bias is read by every query head of its
+// group.
+//
+// Proof: softmax rows sum to one, so each head writes A_h X V_h + b_V,h; the output matrix is linear.
+//
+// Preconditions: P1 no gate (after it the rows no longer sum to one); P2 values are not collapsed or looked up.
+// Where there is no b_O it has to be created: width - kv_heads · head_width parameters more, which may be growth.
+// Exactness: one product, no inverse.
+// Order: before merge_skipless, which moves b_O on.
+// Reference: docs/theorems/fold_value_bias.md
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "pare/passes/pass.h"
+#include "pare/passes/recipes.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+// b_V as all query heads together see it, times the output matrix [width, heads * k].
+at::Tensor folded_bias(const at::Tensor& value_bias, const at::Tensor& output, const Attention& t) {
+  const at::Tensor seen = value_bias.view({t.kv_heads, 1, t.head_width})
+                              .expand({t.kv_heads, t.heads / t.kv_heads, t.head_width})
+                              .reshape({-1});
+  return output.defined() ? at::mv(output, seen) : seen;
+}
+
+void fold(Recipe& model, const std::string& name, const Attention& t, int64_t width) {
+  if (!model.has_weights()) {
+    return;
+  }
+  const auto find = [&](const char* tensor) {
+    const auto found = model.weights.find(name + tensor);
+    return found == model.weights.end() ? Weight{} : found->second;
+  };
+  const Weight value = find("value.bias"), matrix = find("output.weight"), old = find("output.bias");
+  model.weights[name + "output.bias"] = computed({width}, [=] {
+    const at::Tensor added = folded_bias(load_double(value), matrix.load ? load_double(matrix) : at::Tensor(), t);
+    return old.load ? load_double(old) + added : added;
+  });
+  model.weights.erase(name + "value.bias");
+}
+
+Proposal propose(const Recipe& model, const Options&, const std::optional<Budget>&) {
+  Proposal proposal{.after = model};
+  const Architecture& a = model.architecture;
+  std::vector<Block> blocks = expanded_blocks(a);
+  int64_t created = 0;
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    Attention& t = blocks[n].attention;
+    const std::string name = fmt::format("blocks.{}.attention.", n), where = name + "value.bias";
+    const bool tabled = a.first_layer == FirstLayer::table && layer_blocks(a)[0] == static_cast<int64_t>(n);
+    if (!t.bias.value || tabled) {
+      proposal.preconditions.push_back({.where = where,
+                                        .expected = "a value bias",
+                                        .found = tabled ? "it is inside the first-layer table" : "there is none",
+                                        .remedy = "nothing to fold here"});
+      continue;
+    }
+    if (t.gate) {
+      proposal.preconditions.push_back({.where = where,
+                                        .expected = "no gate",
+                                        .found = "a gate scales each head after attention",
+                                        .remedy = "none: gated rows do not sum to one"});
+      continue;
+    }
+    proposal.preconditions.push_back(
+        {.where = where, .expected = "attention rows that sum to one", .found = "they do", .holds = true});
+    created += t.bias.output ? 0 : a.width;
+    fold(proposal.after, name, t, a.width);
+    t.bias.value = false;
+    t.bias.output = true;
+    proposal.condition_sum += 1;
+    proposal.applies = true;
+  }
+  if (created > 0) {
+    proposal.notes.push_back(fmt::format("output biases have to be created: {} parameters more", with_commas(created)));
+  }
+  proposal.after.architecture.blocks = folded_blocks(blocks);
+  return proposal;
+}
+
+}  // namespace
+
+const Pass& pass_fold_value_bias() {
+  static const Pass pass{
+      .id = "fold_value_bias",
+      .theorem = "A(XV + 1b_V)O + b_O = AXVO + (b_V O + b_O), since A1 = 1",
+      .saves = "kv_heads · head_width in each layer that has an output bias",
+      .reference = "THEORY section 3",
+      .preconditions = {"no gate", "a stored value bias"},
+      .options = {},
+      .propose = propose,
+  };
+  return pass;
+}
+
+}  // namespace pare

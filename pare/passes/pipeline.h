@@ -1,0 +1,45 @@
+#pragma once
+// Passes one after another: parsed from the command line, proposed in order, counted.
+
+#include <string>
+#include <vector>
+
+#include "pare/passes/pass.h"
+
+namespace pare {
+
+struct PassCall {
+  const Pass* pass = nullptr;
+  Options options;  // every option of the pass, defaults filled in
+};
+
+PassCall call_of(const Pass& pass, Options options = {});
+// "a,b{option=value,option=value}". InputError names what is unknown, and the nearest that is known.
+std::vector<PassCall> parse_passes(const std::string& text);
+std::string text_of(const PassCall& call);
+
+struct PassStep {
+  PassCall call;
+  Proposal proposal;             // its `after` is what the next one got
+  int64_t saved_parameters = 0;  // net; negative where the model grows
+};
+
+struct Pipeline {
+  Recipe after;
+  std::vector<PassStep> steps;
+  std::vector<std::string> warnings;
+  double condition_sum = 0;
+};
+
+// Every pass in the order given, each on what the one before proposed. One that refuses leaves the model as it is.
+Pipeline run_passes(const Recipe& model, const std::vector<PassCall>& calls);
+// Whatever saves, as far as the sum of condition numbers allows.
+Pipeline choose_passes(const Recipe& model, double largest_condition_sum);
+
+double unit_roundoff(Dtype dtype);
+
+// The same function in the tensors of `source`: identity matrices, gains of one and biases of zero are written out, so
+// that an engine that knows only the source's form runs it.
+Recipe compatible(const Recipe& model, const Architecture& source);
+
+}  // namespace pare

@@ -114,13 +114,13 @@ at::Tensor query_of(const AttentionLayer& layer, const at::Tensor& x, const at::
   PARE_CHECK(false, "a query nobody computes");
 }
 
-// The tokens at hand, before anything is remembered: [batch, tokens, heads * width].
+// The tokens at hand, before anything is remembered.
 Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
   const Attention& t = layer.spec;
-  const int64_t rows = t.heads * t.head_width, kv_rows = t.kv_heads * t.head_width;
   if (tabled || layer.projections.weight.defined()) {
-    const at::Tensor all = tabled ? x : layer.projections(x);
-    return {all.narrow(-1, 0, rows), all.narrow(-1, rows, kv_rows), all.narrow(-1, rows + kv_rows, kv_rows)};
+    const at::Tensor all = split_heads(tabled ? x : layer.projections(x), t.heads + 2 * t.kv_heads);
+    return {all.narrow(1, 0, t.heads), all.narrow(1, t.heads, t.kv_heads),
+            all.narrow(1, t.heads + t.kv_heads, t.kv_heads)};
   }
   Heads heads;
   if (t.cache == CacheKind::v) {
@@ -135,7 +135,8 @@ Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
     }
   }
   heads.query = query_of(layer, x, heads.key);
-  return heads;
+  return {split_heads(heads.query, t.heads), split_heads(heads.key, t.scores == Form::collapsed ? 1 : t.kv_heads),
+          split_heads(heads.value, t.values == Form::collapsed ? 1 : t.kv_heads)};
 }
 
 at::Tensor keys_ready(const AttentionLayer& layer, at::Tensor key, Step& step, bool all) {
@@ -278,9 +279,7 @@ at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled,
                   const std::string& prefix) {
   const Attention& t = layer.spec;
   Heads heads = project(layer, x, tabled);
-  heads.query = normalised(layer.query_norm, split_heads(heads.query, t.heads));
-  heads.key = split_heads(heads.key, t.scores == Form::collapsed ? 1 : t.kv_heads);
-  heads.value = split_heads(heads.value, t.values == Form::collapsed ? 1 : t.kv_heads);
+  heads.query = normalised(layer.query_norm, heads.query);
   if (t.rope) {
     heads.query = turned(*t.rope, step.turn(*t.rope, false), heads.query);
   }

@@ -146,7 +146,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),
                         .seed = settings.seed,
                         .device = find_device(settings.device)};
-  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+  Origin origin;
   check_comparable(reference, candidate);
   const Question question = read_question(flags, settings, reference.architecture, candidate.architecture);
   if (certificate || settings.json) {  // reading every byte, so only where hashes are asked for
@@ -155,10 +155,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   }
   if (certificate) {
     check_certified(*certificate, described_candidate);
-    options.predicted_error = certified_error(*certificate, described_reference);
-    if (options.predicted_error > 0) {
-      passes = certificate->value("passes", passes);
-    }
+    origin = certified_origin(*certificate, described_reference);
+    options.predicted_error = origin.predicted_error;
   }
   Verification verification = verify(reference, candidate, question.inputs, options);
   if (verification.first_divergence && !question.numbers.empty()) {
@@ -166,7 +164,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
     sequence = question.numbers[static_cast<size_t>(sequence)];
   }
   if (settings.json) {
-    print_json(certificate_json(described_reference, described_candidate, passes, question.source, verification));
+    print_json(
+        certificate_json(described_reference, described_candidate, origin.passes, question.source, verification));
   } else {
     print_result(reference, candidate, question, verification);
   }

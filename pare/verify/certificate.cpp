@@ -162,21 +162,23 @@ void check_certified(const json& certificate, const ordered_json& candidate) {
   }
 }
 
-double certified_error(const json& certificate, const ordered_json& reference) {
+Origin certified_origin(const json& certificate, const ordered_json& reference) {
   const json& certified = files_of(certificate, "reference");
   const json found = reference.at("files");
   if (certified != found) {
-    log_warning(
-        fmt::format("the candidate's {} was made for another reference than {}: its predicted error is not used",
-                    file_name, reference.at("path").get<std::string>()));
-    return 0;
+    log_warning(fmt::format("the candidate's {} was made against another reference than {}: it is not used", file_name,
+                            reference.at("path").get<std::string>()));
+    return {};
   }
-  const auto predicted = certificate.find("predicted_error");
-  if (predicted == certificate.end() || !predicted->is_number() || !(predicted->get<double>() >= 0)) {
+  const auto predicted = certificate.find("predicted_error"), passes = certificate.find("passes");
+  if (predicted == certificate.end() || !predicted->is_number() || !(predicted->get<double>() >= 0) ||
+      passes == certificate.end() || !passes->is_array()) {
     throw InputError(
-        fmt::format("{}: predicted_error is not a number of at least 0: not a certificate of pare?", file_name));
+        fmt::format("{} has no predicted_error of at least 0, or no list of passes: not a certificate of "
+                    "pare?",
+                    file_name));
   }
-  return predicted->get<double>();
+  return {predicted->get<double>(), *passes};
 }
 
 }  // namespace pare

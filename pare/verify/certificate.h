@@ -32,7 +32,13 @@ std::optional<nlohmann::json> read_certificate(const std::filesystem::path& fold
 
 // InputError naming the file, the hash found and the one expected, unless the files are those that were certified.
 void check_certified(const nlohmann::json& certificate, const nlohmann::ordered_json& candidate);
-// The error that the passes predicted, where the certificate was made against this reference; else a warning, and 0.
-double certified_error(const nlohmann::json& certificate, const nlohmann::ordered_json& reference);
+
+// What the certificate says of how the candidate was made; nothing, with a warning, where it was made against another
+// reference.
+struct Origin {
+  double predicted_error = 0;
+  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+};
+Origin certified_origin(const nlohmann::json& certificate, const nlohmann::ordered_json& reference);
 
 }  // namespace pare

@@ -58,7 +58,8 @@ Divergence first_divergence(const Runner& reference, const Runner& candidate, co
       return found;
     }
   }
-  found.tap = compared.rows.kl.defined() ? "logits" : "final";
+  const bool hidden_equal = metrics_of({compared.rows, std::nullopt}).max_relative_logit_error <= allowed;
+  found.tap = compared.rows.kl.defined() ? "logits" : compared.pooled && hidden_equal ? "pooled" : "final";
   found.difference = metrics_of(compared).max_relative_logit_error;
   return found;
 }

@@ -98,7 +98,8 @@ Stream embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& i
     x = x + (inputs.types.defined() ? at::embedding(layer.type, inputs.types) : layer.type.select(0, 0));
   }
   if (layer.position.defined()) {
-    x = x + at::embedding(layer.position, step.positions() + e.position_offset);
+    const at::Tensor& counted = step.positions();
+    x = x + at::embedding(layer.position, e.position_offset == 0 ? counted : counted + e.position_offset);
   } else if (e.position == Position::sinusoidal) {
     x = x + sinusoidal_positions(step.positions(), embedding_width(a), dtype);
   }

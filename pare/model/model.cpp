@@ -118,7 +118,6 @@ Outputs Model::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) cons
   PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(s.device);
   const at::Tensor positions = positions_for(s.architecture, inputs, integers, cache);
-  check_positions(s.architecture, positions);
   if (cache) {
     cache->layers.resize(s.layers.size());
   }

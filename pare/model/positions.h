@@ -10,11 +10,8 @@
 namespace pare {
 
 // Real tokens counted from 0, after those remembered: padding changes no answer. Tokens that are `pad` stand at -1.
-// int64 [batch or 1, tokens], with `options`.
+// int64 [batch or 1, tokens], with `options`. InputError where learned positions end before the tokens do.
 at::Tensor positions_for(const Architecture& architecture, const Inputs& inputs, const at::TensorOptions& options,
                          const Cache* cache);
-
-// InputError where learned positions end before the tokens do.
-void check_positions(const Architecture& architecture, const at::Tensor& positions);
 
 }  // namespace pare

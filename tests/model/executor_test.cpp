@@ -244,8 +244,20 @@ TEST_CASE("the example architectures run, fused and explicit alike") {
 TEST_CASE("a sequence past the learned positions is refused") {
   const Architecture a = parse(causal(""));
   const Model model = double_model(a, generic_tensors(a));
-  CHECK_THROWS_WITH_AS(model.forward(random_inputs(a, 1, 33)), doctest::Contains("position 32 is past the 32"),
-                       InputError);
+  const auto refuses = [&](const Inputs& inputs, Cache* cache = nullptr) {
+    CHECK_THROWS_WITH_AS(model.forward(inputs, cache), doctest::Contains("position 32 is past the 32"), InputError);
+  };
+  Inputs inputs = random_inputs(a, 1, 33);
+  refuses(inputs);
+  inputs.mask = at::ones({1, 33}, at::kBool);
+  refuses(inputs);
+  inputs = random_inputs(a, 1, 2);
+  inputs.positions = at::tensor({31, 32}, at::kLong).unsqueeze(0);
+  refuses(inputs);
+  Cache cache;
+  model.forward(random_inputs(a, 1, 31), &cache);
+  inputs.positions.reset();
+  refuses(inputs, &cache);
 }
 
 }  // namespace pare::test

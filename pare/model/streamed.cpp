@@ -10,12 +10,13 @@
 #include "pare/model/positions.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/memory.h"
 
 namespace pare {
 
 namespace {
 
-constexpr int64_t piece_bytes = 32 << 20;
+constexpr int64_t piece_bytes = 16 << 20;
 
 at::Tensor rows_between(const Weight& weight, int64_t begin, int64_t count) {
   return weight.load_rows ? weight.load_rows(begin, count) : weight.load().narrow(0, begin, count).clone();
@@ -89,6 +90,7 @@ struct StreamedRun::State {
   const BlockLayer& block(int64_t number) {
     if (held_number != number) {
       held.reset();  // before the next is read: never two at once
+      const PromptlyFreed promptly;
       Loader from = loader();
       held = load_block(from, architecture, blocks[static_cast<size_t>(number)], number);
       held_number = number;

@@ -1,5 +1,5 @@
 #pragma once
-// The kinds of errors, and the two answers that are none but end a command. Only cli/main.cpp prints them and picks the exit code.
+// The kinds of errors, and two answers that end a command. Only cli/main.cpp prints them and picks the exit code.
 
 #include <stdexcept>
 #include <string>

@@ -10,7 +10,7 @@ namespace pare {
 
 namespace {
 
-constexpr int64_t slice_bytes = 64 << 20;
+constexpr int64_t slice_bytes = 16 << 20;
 
 Inputs moved(const Inputs& inputs, at::Device device) {
   Inputs result = inputs;

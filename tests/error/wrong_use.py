@@ -60,6 +60,15 @@ USAGE = [  # arguments, words
     (["run", "gpt2", "-o", "out", "--tokens", "ids.json"], ["gpt2"]),
     (["run", "model/config.json", "-o", "out", "--tokens", "ids.json"], ["model/config.json"]),
     (["audit", "model/config.json"], ["config.json", "give its folder"]),
+    (["verify", "model"], ["CANDIDATE", "required"]),
+    (["verify", "model", "nothing"], ["'nothing'", "not there"]),
+    (["verify", "model", "model", "--tokens", "ids.json", "--random", "3"], ["--tokens", "--random"]),
+    (["verify", "model", "model", "--tokens", "nothing.json"], ["nothing.json"]),
+    (["verify", "model", "model", "--random", "0"], ["--random"]),
+    (["verify", "model", "model", "--dtype", "int8"], ["--dtype", "int8"]),
+    (["verify", "model", "model", "--text", "a"], ["'--text'"]),
+    (["verify", "model", "wider"], ["the vocabulary is 16 in the reference but 17 in the candidate"]),
+    (["verify", "model", "short", "--tokens", "ids.json"], ["sequence 0 has 3 tokens", "context of 2"]),
 ]
 
 TOKENS = [  # content of the file, words
@@ -117,6 +126,9 @@ def main():
         (work / "ids.json").write_text("[[1, 2, 3]]")
         made = pare("init", "good.json", "-o", "model", cwd=work)
         report.check("init of a good architecture", problem(made, [], (0,)))
+        for name, key, value in (("wider", "vocab", 17), ("short", "context", 2)):
+            (work / f"{name}.json").write_text(json.dumps(changed(key, value)))
+            report.check(f"init {name}", problem(pare("init", f"{name}.json", "-o", name, cwd=work), [], (0,)))
         before = sorted(path.name for path in work.iterdir())
 
         for arguments, words in USAGE:

@@ -105,9 +105,11 @@ void run_command_line(const std::vector<std::string>& arguments) {
   app.footer(exit_codes);
   add_settings(app, settings);
   add_audit(app, settings);
+  add_rewrite(app, settings);
   add_init(app, settings);
   add_run(app, settings);
   add_verify(app, settings);
+  add_passes(app, settings);
   add_demo(app, settings);
   describe(app);
   app.parse_complete_callback([&settings] {

@@ -35,6 +35,11 @@ void store_positions(Recipe& model) {
   }
 }
 
+// With a first-layer table the token table is the head's alone.
+bool serves_both_ends(const Architecture& a) {
+  return a.head.tied && a.first_layer == FirstLayer::dense;
+}
+
 }  // namespace
 
 Basis basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store) {
@@ -70,7 +75,7 @@ Recipe change_basis(const Recipe& model, const Streams& streams, const std::map<
       stream.ports.push_back({"embed.position.weight", Role::writer, 1});
     }
     for (const Port& port : stream.ports) {
-      if (model.architecture.head.tied && port.tensor == "embed.token.weight" && port.role == Role::reader) {
+      if (serves_both_ends(model.architecture) && port.tensor == "embed.token.weight" && port.role == Role::reader) {
         continue;  // the writer's side of the same table brings it here
       }
       if (model.has_weights()) {

@@ -25,11 +25,14 @@ struct Removal {
   Target target = Target::query;
   double stored = 1, gauged = 1;  // condition numbers
   bool absorbed = false;          // the stream's only writer: its readers take it by a product, nothing is inverted
+  int64_t layers = 1;             // that read the stream: each adds its own rounding
+  bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
 
   std::string module() const { return fmt::format("blocks.{}.attention.{}", block, word(target)); }
   std::string weight() const { return module() + ".weight"; }
   bool uses_gauge() const { return gauged < stored; }
-  double cost() const { return absorbed ? 1 : gauged; }
+  double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
+  double cost() const { return condition() * static_cast<double>(layers); }
 };
 
 using Shapes = std::map<std::string, Shape>;
@@ -104,6 +107,15 @@ class Planner {
     return target == Target::output ? at.attention_output : at.attention_input;
   }
 
+  int64_t layers_on(size_t stream) const {
+    int64_t count = 0;
+    for (int64_t n : layer_blocks(model_.architecture)) {
+      const BlockStreams& at = streams_.blocks[static_cast<size_t>(n)];
+      count += at.attention_input == stream || (blocks_[static_cast<size_t>(n)].mlp && at.mlp_input == stream);
+    }
+    return std::max<int64_t>(count, 1);
+  }
+
   void find_candidates() {
     const int64_t count = static_cast<int64_t>(blocks_.size());
     Progress progress("conditioning", static_cast<uint64_t>(count));
@@ -160,6 +172,9 @@ class Planner {
                         .found = few(others),
                         .remedy = "train the model without it"});
     }
+    removal.layers = layers_on(removal.stream);
+    removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
+                                [&](const Port& port) { return shapes_.at(port.tensor).size() == 3; });
     removal.absorbed = removal.target == Target::output && is_absorbable(stream, removal.weight());
     const bool possible = square && others.empty();
     if (model_.has_weights() && square && !removal.absorbed && (possible || what_.measure_all)) {
@@ -168,13 +183,14 @@ class Planner {
     if (!possible) {
       return;
     }
-    const bool well = removal.cost() <= largest_condition;
+    const bool well = removal.condition() <= largest_condition;
     Precondition conditioned{.where = removal.module(),
                              .expected = "well conditioned",
-                             .found = fmt::format("condition number {:.3g}", removal.cost()),
+                             .found = fmt::format("condition number {:.3g}{}", removal.gauged,
+                                                  removal.twice ? ", which collapsed matrices square" : ""),
                              .holds = well,
                              .remedy = well ? "" : "another target or layer",
-                             .measured = removal.cost(),
+                             .measured = removal.condition(),
                              .limit = largest_condition};
     if (!well) {
       failed.push_back(std::move(conditioned));
@@ -290,7 +306,7 @@ class Planner {
       const double cost = removal.cost() * (dual_ && dual_->first == removal.stream ? 2 : 1);
       if (budget_ && proposal_.condition_sum + cost > budget_->condition_sum) {
         proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} would exceed the error allowed",
-                                              removal.module(), cost));
+                                              removal.module(), removal.condition()));
         chosen_.erase(removal.stream);
         continue;
       }

@@ -22,6 +22,32 @@ struct Tally {
   double worst = 0;  // error over what is allowed
 };
 
+struct Original {
+  Recipe model;
+  Inputs inputs;
+  at::Tensor answer;
+};
+
+// How much of a rounding error the original itself makes in its answer: about 10 for a trained model, thousands for
+// some of these draws, whose weights are hostile on purpose. No rewrite can do better than the model it rewrites.
+double own_amplification(const Original& original) {
+  const Model low(original.model.architecture, original.model.weights, at::kFloat);
+  const at::Tensor answer = answer_of(low.forward(original.inputs)).to(at::kDouble);
+  return relative_error(answer, original.answer) / unit_roundoff(Dtype::f32);
+}
+
+// max(1e-12, 100 u Σ cond), where 100 covers any model that amplifies rounding by less than that itself.
+double check_same(const Original& original, const Recipe& after, double condition_sum, const std::string& what) {
+  const Model model(after.architecture, after.weights, at::kDouble);
+  const double error = relative_error(answer_of(model.forward(original.inputs)), original.answer);
+  double allowed = std::max(1e-12, 100 * unit_roundoff(Dtype::f64) * condition_sum);
+  if (error > allowed) {
+    allowed *= std::max(1.0, own_amplification(original) / 100);
+  }
+  CHECK_MESSAGE(error <= allowed, fmt::format("{}: error {:.3g}, allowed {:.3g}", what, error, allowed));
+  return error / allowed;
+}
+
 void check_tensors(const Recipe& after) {
   const std::vector<TensorSpec> table = tensor_table(after.architecture);
   CHECK(after.weights.size() == table.size());
@@ -32,9 +58,9 @@ void check_tensors(const Recipe& after) {
   }
 }
 
-void check_step(const Architecture& before, const at::Tensor& expected, const Inputs& inputs, const PassStep& step,
-                Tally& tally) {
+void check_step(const Original& original, const PassStep& step, Tally& tally) {
   const Proposal& proposal = step.proposal;
+  const Architecture& before = original.model.architecture;
   if (!proposal.applies) {
     ++tally.refused;
     CHECK(proposal.after.architecture == before);
@@ -46,11 +72,7 @@ void check_step(const Architecture& before, const at::Tensor& expected, const In
   }
   ++tally.applied;
   check_tensors(proposal.after);
-  const Model model(proposal.after.architecture, proposal.after.weights, at::kDouble);
-  const double error = relative_error(answer_of(model.forward(inputs)), expected);
-  const double allowed = std::max(1e-12, 100 * unit_roundoff(Dtype::f64) * proposal.condition_sum);
-  tally.worst = std::max(tally.worst, error / allowed);
-  CHECK_MESSAGE(error <= allowed, fmt::format("{}: error {:.3g}, allowed {:.3g}", text_of(step.call), error, allowed));
+  tally.worst = std::max(tally.worst, check_same(original, proposal.after, proposal.condition_sum, text_of(step.call)));
   CHECK(count(before).total - count(proposal.after.architecture).total == step.saved_parameters);
 }
 
@@ -69,14 +91,13 @@ Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architectu
 void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
   ArchitectureDraw draw(seed);
   const Architecture architecture = draw.draw();
-  const Recipe model{architecture, as_weights(drawn_tensors(architecture, draw, seed))};
-  const Inputs inputs = random_inputs(architecture, 2, std::min<int64_t>(architecture.context, 6), seed);
-  const at::Tensor expected = answer_of(Model(architecture, model.weights, at::kDouble).forward(inputs));
+  Original original{.model = {architecture, as_weights(drawn_tensors(architecture, draw, seed))},
+                    .inputs = random_inputs(architecture, 2, std::min<int64_t>(architecture.context, 6), seed)};
+  original.answer = answer_of(Model(architecture, original.model.weights, at::kDouble).forward(original.inputs));
   INFO("seed ", seed, ": ", architecture_to_json(architecture).dump());
   for (const Pass* pass : all_passes()) {
     const PassCall call = call_of(*pass, drawn_options(draw, *pass, architecture));
-    const Pipeline pipeline = run_passes(model, {call});
-    check_step(architecture, expected, inputs, pipeline.steps.at(0), tallies[std::string(pass->id)]);
+    check_step(original, run_passes(original.model, {call}).steps.at(0), tallies[std::string(pass->id)]);
   }
   // All of them, in a random order: each step starts from what the one before proposed.
   std::vector<PassCall> calls;
@@ -84,13 +105,22 @@ void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
     calls.insert(calls.begin() + draw.between(0, static_cast<int64_t>(calls.size())),
                  call_of(*pass, drawn_options(draw, *pass, architecture)));
   }
-  const Pipeline pipeline = run_passes(model, calls);
-  const Model after(pipeline.after.architecture, pipeline.after.weights, at::kDouble);
-  const double error = relative_error(answer_of(after.forward(inputs)), expected);
-  CHECK(error <= std::max(1e-12, 100 * unit_roundoff(Dtype::f64) * pipeline.condition_sum));
+  const Pipeline pipeline = run_passes(original.model, calls);
+  check_tensors(pipeline.after);
+  check_same(original, pipeline.after, pipeline.condition_sum, "all together");
 }
 
 }  // namespace
+
+// Seeds that once failed: a constant folded into the bias that a slim cache takes off again (250), collapsed scores,
+// which take the inverse from both sides (609, 1630, 2693), blocks run several times, whose errors add up (13540,
+// 14422, 14629), a first-layer table beside a tied head (16073, 16460, 18320).
+TEST_CASE("seeds that once failed") {
+  std::map<std::string, Tally> tallies;
+  for (uint64_t seed : {250, 609, 1630, 2693, 13540, 14422, 14629, 16073, 16460, 18320, 21906, 24806, 30200}) {
+    check_seed(seed, tallies);
+  }
+}
 
 // PARE_DRAWS and PARE_FIRST_SEED ask for others: `make fuzz` runs tens of thousands.
 TEST_CASE("every pass on random architectures: refused with reasons, or the same function") {

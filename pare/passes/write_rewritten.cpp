@@ -1,0 +1,153 @@
+#include "pare/passes/write_rewritten.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pare/checkpoint/bound_weights.h"
+#include "pare/passes/pipeline.h"
+#include "pare/passes/recipes.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double largest_float16 = 65504;
+
+constexpr std::string_view companion_names[] = {
+    "tokenizer*",
+    "vocab.*",
+    "vocab.txt",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.model",
+    "*.tiktoken",
+    "spm.*",
+    "sentencepiece*",
+    "generation_config.json",
+    "chat_template*",
+    "preprocessor_config.json",
+    "LICENSE*",
+    "LICENCE*",
+    "NOTICE*",
+    "USE_POLICY*",
+};
+constexpr std::string_view bound_names[] = {"adapter_*", "optimizer*", "scheduler*", "trainer_state.json",
+                                            "rng_state*"};
+
+template <size_t count>
+std::vector<fs::path> files_like(const fs::path& folder, const std::string_view (&patterns)[count]) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool wanted = std::any_of(std::begin(patterns), std::end(patterns),
+                                    [&](std::string_view pattern) { return glob_match(pattern, name); });
+    if (wanted && entry.is_regular_file()) {
+      found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// Rounding to float16 must not make infinities: its largest number is small.
+at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
+  const double most = tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+  if (most > largest_float16) {
+    throw Refused(
+        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: store it in bfloat16 or float32",
+                    quote(name), most, largest_float16));
+  }
+  return tensor;
+}
+
+Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
+  if (weight.dtype == dtype || dtype_word(weight.dtype).empty()) {  // as it is, or an index
+    return weight;
+  }
+  if (dtype != Dtype::f16) {
+    return rounded(weight, dtype);
+  }
+  Weight checked = weight;
+  checked.load = [=] { return within_float16(name, weight.load()); };
+  if (weight.load_rows) {
+    checked.load_rows = [=](int64_t begin, int64_t count) {
+      return within_float16(name, weight.load_rows(begin, count));
+    };
+  }
+  return rounded(checked, dtype);
+}
+
+Weights stored_types(const StoredModel& source, const Weights& weights, const std::optional<Dtype>& wanted) {
+  Weights typed;
+  for (const auto& [name, weight] : weights) {
+    const auto before = source.weights.find(name);
+    const Dtype kept = before == source.weights.end() ? source.dtype : before->second.dtype;
+    typed[name] = stored_as(name, weight, wanted.value_or(kept));
+  }
+  return typed;
+}
+
+// The source's own config.json, with what the family says of the result in place of what it said before: keys that
+// change no computation (token ids, names) stay.
+std::string family_config_text(const Family& family, const StoredModel& source, const Architecture& architecture,
+                               const std::optional<Dtype>& dtype) {
+  nlohmann::ordered_json written;
+  try {
+    written = family_config(family, architecture);
+  } catch (const InputError& error) {
+    throw Refused(fmt::format("--form compat: {}", error.what()));
+  }
+  const std::string path = (source.path / "config.json").string();
+  const nlohmann::json before = parse_json(read_text_file(path, 16'000'000), path);
+  nlohmann::ordered_json config = before;
+  config.update(written);
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (dtype && config.contains(key)) {
+      config[key] = dtype_word(*dtype);
+    }
+  }
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+Prepared prepare(const StoredModel& source, const Recipe& after, const WriteOptions& options) {
+  const bool compat = options.form == WrittenForm::compat;
+  const Recipe form = compat ? compatible(after, source.architecture) : after;
+  const Weights typed = stored_types(source, form.weights, options.dtype);
+  if (!compat || source.family == "pare") {
+    return {family_config(native_family(), form.architecture).dump(2) + "\n", form.architecture,
+            family_weights(native_family(), form.architecture, typed)};
+  }
+  const Family& family = find_family(source.family, source.path.string());
+  std::string config = family_config_text(family, source, form.architecture, options.dtype);
+  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed)};
+}
+
+std::vector<fs::path> companions(const fs::path& folder) {
+  return files_like(folder, companion_names);
+}
+
+std::vector<fs::path> left_behind(const fs::path& folder) {
+  return files_like(folder, bound_names);
+}
+
+void write_prepared(const fs::path& folder, const StoredModel& source, const Prepared& prepared, uint64_t shard_bytes) {
+  write_text_file(folder / "config.json", prepared.config);
+  for (const fs::path& file : companions(source.path)) {
+    fs::copy_file(file, folder / file.filename());
+  }
+  write_weights(folder, prepared.weights, shard_bytes);
+}
+
+}  // namespace pare

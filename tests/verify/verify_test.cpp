@@ -72,7 +72,7 @@ TEST_CASE("computed in a coarser type, nothing is equivalent and the floor is th
 
 TEST_CASE("verdicts: the limits are those of the contract") {
   CHECK(equivalence_limit(0) == 1e-12);
-  CHECK(equivalence_limit(1e-13) == doctest::Approx(1e-11).epsilon(1e-12));
+  CHECK(equivalence_limit(1e-13) / 1e-11 == doctest::Approx(1).epsilon(1e-12));
   CHECK(equivalence_limit(1) == 1e-6);
   const Metrics floor{1e-3, 1e-6};
   CHECK(judge({1e-12, 1e-20}, floor, 1e-12, true) == Verdict::equivalent);

@@ -1,4 +1,4 @@
-// pare audit: how many parameters a model has, where they are, what they cost.
+// pare audit: how many parameters a model has, where they are, what they cost, and which of them can go.
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/cli/audit_passes.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
@@ -238,28 +239,35 @@ nlohmann::ordered_json to_json(const Subject& subject, const Audit& audit) {
   return json;
 }
 
-void audit_command(const std::string& what, const Settings& settings) {
+void audit_command(const std::string& what, Measure measure, const Settings& settings) {
   const Subject subject = find_subject(what);
   const Audit audit = audit_architecture(subject.architecture);
+  const PassAudit passes = audit_passes(subject, measure);
   if (settings.json) {
-    print_json(to_json(subject, audit));
+    nlohmann::ordered_json json = to_json(subject, audit);
+    add_json(json, passes);
+    print_json(json);
     return;
   }
   std::string text = headline(subject, audit) + "\n" + part_table(audit) + "\n" + byte_table(subject, audit);
   if (audit.skipless) {
     text += "\n" + skipless_table(*audit.skipless);
   }
-  print_text(text);
+  print_text(text + "\n" + text_of(passes));
 }
 
 }  // namespace
 
 void add_audit(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("audit", "Parameters part by part, bytes, and cache per token");
+  CLI::App* command = app.add_subcommand("audit", "What a model costs, what can go, and if not, why not");
   auto what = std::make_shared<std::string>();
+  auto conditions = std::make_shared<bool>(false);
   command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")->required();
+  command->add_flag("--conditions", *conditions, "condition numbers also where they take minutes");
   command->footer("Example: pare audit mistral-7b");
-  command->callback([what, &settings] { audit_command(*what, settings); });
+  command->callback([what, conditions, &settings] {
+    audit_command(*what, *conditions ? Measure::always : Measure::usual, settings);
+  });
 }
 
 }  // namespace pare

@@ -49,8 +49,7 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
     if (!t.bias.key || tabled) {
       proposal.preconditions.push_back({.where = where,
                                         .expected = "a key bias",
-                                        .found = tabled ? "it is inside the first-layer table" : "there is none",
-                                        .remedy = "nothing to remove here"});
+                                        .found = tabled ? "it is inside the first-layer table" : "there is none"});
       continue;
     }
     if (std::optional<Precondition> failed = obstacle(t, where)) {

@@ -48,7 +48,7 @@ Proposal propose(const Recipe& model, const Options& options, const std::optiona
   return remove_matrices(model,
                          {.targets = targets_of(options.at("target")),
                           .block = block_of(model.architecture, options.at("layer")),
-                          .measure_all = true},
+                          .measure_all = !budget},
                          budget);
 }
 

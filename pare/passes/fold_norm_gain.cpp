@@ -71,10 +71,10 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
     return Precondition{.where = site.name, .expected = expected, .found = std::move(found), .remedy = remedy};
   };
   if (!site.norm->gain && !site.norm->bias) {
-    return fails("a gain or a bias", "there is none", "nothing to fold here");
+    return fails("a gain or a bias", "there is none", "");
   }
   if (!stream) {
-    return fails("a norm that runs", "it is inside the first-layer table", "nothing to fold here");
+    return fails("a norm that runs", "it is inside the first-layer table", "");
   }
   for (const Touch& touch : stream->touches) {
     if (touch.kind != TouchKind::norm_writes || touch.where != site.name) {
@@ -91,7 +91,7 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
     }
   }
   if (stream->ports.empty()) {
-    return fails("readers that are matrices", "nothing reads it", "nothing to fold here");
+    return fails("readers that are matrices", "nothing reads it", "");
   }
   if (site.norm->bias) {
     const std::vector<std::string> without = readers_without_bias(a, *stream);
@@ -146,10 +146,8 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
     proposal.applies = true;
   }
   if (proposal.preconditions.empty()) {
-    proposal.preconditions.push_back({.where = "model",
-                                      .expected = "a norm with a gain or a bias",
-                                      .found = "it has no norms",
-                                      .remedy = "nothing to fold here"});
+    proposal.preconditions.push_back(
+        {.where = "model", .expected = "a norm with a gain or a bias", .found = "it has no norms"});
   }
   after.blocks = folded_blocks(blocks);
   proposal.after.architecture = after;

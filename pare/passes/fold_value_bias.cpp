@@ -57,8 +57,7 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
     if (!t.bias.value || tabled) {
       proposal.preconditions.push_back({.where = where,
                                         .expected = "a value bias",
-                                        .found = tabled ? "it is inside the first-layer table" : "there is none",
-                                        .remedy = "nothing to fold here"});
+                                        .found = tabled ? "it is inside the first-layer table" : "there is none"});
       continue;
     }
     if (t.gate) {

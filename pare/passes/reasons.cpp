@@ -31,6 +31,14 @@ std::string with_blocks(std::string text, int64_t block, const std::string& inst
   return text;
 }
 
+std::string with_number(std::string text, int64_t block) {
+  const std::string name = "blocks.*";
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    text.replace(at, name.size(), fmt::format("blocks.{}", block));
+  }
+  return text;
+}
+
 nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
@@ -79,6 +87,9 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
   for (const Key& key : order) {
     const std::vector<int64_t>& list = blocks.at(key);
     Reason reason{std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key)};
+    if (list.size() == 1) {  // nothing was put together: the names stay what they are
+      reason.found = with_number(reason.found, list.front());
+    }
     if (const size_t star = reason.where.find('*'); star != std::string::npos) {
       reason.where.replace(star, 1, ranges(list));
     }

@@ -152,10 +152,7 @@ class Planner {
     const Stream& stream = streams_.all[removal.stream];
     const std::string block = fmt::format("blocks.{}", removal.block);
     if (shape == shapes_.end() || shape->second.size() != 2) {
-      failed.push_back({.where = removal.module(),
-                        .expected = "a dense matrix of its own",
-                        .found = "there is none",
-                        .remedy = "nothing is left to remove here"});
+      failed.push_back({.where = removal.module(), .expected = "a dense matrix of its own", .found = "there is none"});
       return;
     }
     const bool square = shape->second[0] == shape->second[1];
@@ -220,12 +217,15 @@ class Planner {
         entry->second = removal;
       }
     }
-    std::map<size_t, std::set<int64_t>> sharing;
+    std::map<size_t, std::set<int64_t>> readers;
     for (const Removal& removal : candidates_) {
-      sharing[removal.stream].insert(removal.block);
+      if (removal.target != Target::output) {
+        readers[removal.stream].insert(removal.block);
+      }
     }
-    for (const auto& [stream, blocks] : sharing) {
-      if (blocks.size() > 1) {
+    std::set<size_t> said;
+    for (const auto& [stream, blocks] : readers) {
+      if (blocks.size() > 1 && said.insert(blocks.size()).second) {
         proposal_.notes.push_back(
             fmt::format("{} blocks share one stream, and so one basis: of their matrices one can go", blocks.size()));
       }

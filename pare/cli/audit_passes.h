@@ -1,0 +1,29 @@
+#pragma once
+// The part of `audit` that asks every pass: what can go, what it costs, and if not, why not.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "pare/cli/subject.h"
+#include "pare/passes/pipeline.h"
+
+namespace pare {
+
+enum class Measure { usual, always };  // usual: condition numbers where they take seconds, not minutes
+
+struct PassAudit {
+  std::vector<PassStep> alone;  // every pass on the model as it is
+  Pipeline together;            // what saves, one after another
+  bool measured = false;        // condition numbers are there
+  bool skipped = false;         // they could be, but would take long
+  Dtype dtype = Dtype::f32;     // the bytes are counted in
+  int64_t parameters = 0;
+};
+
+PassAudit audit_passes(const Subject& subject, Measure measure);
+
+std::string text_of(const PassAudit& audit);
+void add_json(nlohmann::ordered_json& json, const PassAudit& audit);
+
+}  // namespace pare

@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 SECONDS_EACH ?= 60
+DRAWS ?= 30000
+FIRST_SEED ?= $(shell date +%s)
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
 .PHONY: help demo test build configure lint format asan fuzz bench clean
@@ -39,7 +41,7 @@ asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehavio
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 tools/test.py build-asan --without conformance
 
-fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each
+fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; random models into every pass
 	@tools/setup.sh fuzz
 	@$(CONFIGURE) -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DPARE_ASAN=ON -DPARE_FUZZ=ON
 	@cmake --build build-fuzz -j $(JOBS) --target $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.cpp)))
@@ -49,6 +51,9 @@ fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each
 	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$reader \
 	    tests/fuzz/corpus/$$reader || exit 1; \
 	done; echo "fuzz: no findings"
+	@cmake --build build -j $(JOBS) --target test_passes
+	@echo "== $(DRAWS) random architectures through every pass, from seed $(FIRST_SEED)"
+	@OMP_NUM_THREADS=1 PARE_DRAWS=$(DRAWS) PARE_FIRST_SEED=$(FIRST_SEED) build/test_passes -tc='every pass on*'
 
 bench: ## the executor against transformers, both in one run; figures in benchmarks/README.md
 	@tools/setup.sh test

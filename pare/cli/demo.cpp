@@ -1,13 +1,14 @@
-// pare demo: the story so far, on generated data, in a folder that is gone afterwards.
+// pare demo: the story, on generated data, in a folder that is gone afterwards.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "pare/checkpoint/safetensors.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
@@ -19,24 +20,22 @@ namespace pare {
 namespace {
 
 constexpr const char* small_architecture = R"({
-  "name": "small", "width": 64, "vocab": 256, "context": 128,
+  "name": "small", "width": 64, "vocab": 97, "context": 64,
+  "embedding": { "position": "learned" },
   "blocks": [{
     "repeat": 4,
-    "attention": { "heads": 4, "kv_heads": 2, "head_width": 16,
-                   "rope": { "theta": 10000, "width": 16 },
-                   "norm": { "kind": "rms" } },
-    "mlp": { "width": 172, "activation": "silu", "gated": true, "norm": { "kind": "rms" } } }],
-  "final_norm": { "kind": "rms" },
+    "attention": { "heads": 1, "head_width": 64, "skip": true },
+    "mlp": { "width": 256, "activation": "gelu", "skip": false } }],
   "head": { "tied": true }
 }
 )";
 
 constexpr const char* what_next = R"(What to try next
-  build/pare audit mistral-7b               any preset, any model folder
-  build/pare init gpt2 -o /tmp/gpt2         random weights, in the native format
-  build/pare run FOLDER --tokens ids.json -o out.safetensors --taps 'residual.*'
-                                            a Hugging Face checkpoint, exactly
-  build/pare --help                         every command and flag
+  build/pare passes                          every pass, its theorem and what it needs
+  build/pare audit FOLDER                    a Hugging Face checkpoint: what can go, and if not, why
+  build/pare rewrite FOLDER -o OUT --passes auto
+  build/pare audit skipless-mistral-7b       paper 1's table, from the configuration alone
+  build/pare --help                          every command and flag
 )";
 
 // A folder of its own, left for good when the demo ends, however it ends.
@@ -83,12 +82,15 @@ class Story {
       } catch (const InputError& error) {
         output = fmt::format("pare: error: {}\n", error.what());
         exit_code = 1;
+      } catch (const VerificationFailed& failure) {
+        output = fmt::format("pare: verification failed: {}\n", failure.what());
+        exit_code = 3;
       }
       output = captured.text() + output;
     }
     std::string command = "pare";
     for (const std::string& argument : arguments) {
-      command += argument.find('*') == std::string::npos ? " " + argument : " '" + argument + "'";
+      command += argument.find_first_of("*{") == std::string::npos ? " " + argument : " '" + argument + "'";
     }
     say(fmt::format("$ {}\n{}{}", command, output, exit_code == 0 ? "" : fmt::format("(exit code {})\n", exit_code)));
     steps_.push_back({{"command", command}, {"exit_code", exit_code}, {"output", output}});
@@ -105,21 +107,18 @@ class Story {
   nlohmann::ordered_json steps_ = nlohmann::ordered_json::array();
 };
 
-std::string random_tokens(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  nlohmann::json lists = nlohmann::json::array();
-  for (size_t length : {16, 16, 64}) {
-    std::vector<uint64_t> ids(length);
-    for (uint64_t& id : ids) {
-      id = random() % 256;
-    }
-    lists.push_back(ids);
+// One weight of the model, one per cent larger.
+void sabotage(const std::filesystem::path& folder, const std::string& tensor, uint64_t element) {
+  const std::filesystem::path path = folder / "model.safetensors";
+  const uint64_t place = SafetensorsFile(path).tensors().at(tensor).begin + element * sizeof(double);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  double weight = 0;
+  file.seekg(static_cast<std::streamoff>(place)).read(reinterpret_cast<char*>(&weight), sizeof weight);
+  weight *= 1.01;
+  file.seekp(static_cast<std::streamoff>(place)).write(reinterpret_cast<const char*>(&weight), sizeof weight);
+  if (!file.flush()) {
+    fail_io("change", path, errno);
   }
-  return lists.dump();
-}
-
-void cut_off(const std::filesystem::path& file, uint64_t bytes) {
-  std::filesystem::resize_file(file, std::filesystem::file_size(file) - bytes);
 }
 
 void demo_command(const Settings& settings) {
@@ -127,32 +126,31 @@ void demo_command(const Settings& settings) {
   Story story(settings);
   const std::string seed = std::to_string(settings.seed);
 
-  story.say(
-      "1. What a model costs, from its configuration alone. This one has no skips and no\n"
-      "   norms, so its query and output matrices can be merged into their neighbours.\n");
-  story.run({"audit", "skipless-mistral-7b"});
-
-  story.say(fmt::format("2. An architecture is one value. small.json, where what is left out has a default:\n\n{}",
+  story.say(fmt::format("1. A small model: a skip around each attention, none around an MLP, no norms.\n\n{}",
                         small_architecture));
   write_text_file("small.json", small_architecture);
-  story.run({"init", "small.json", "-o", "model", "--seed", seed});
+  story.run({"init", "small.json", "-o", "model", "--dtype", "float64", "--seed", seed});
+
+  story.say("2. What can it do without?\n");
   story.run({"audit", "model"});
 
-  story.say("3. One executor runs every architecture, and shows any intermediate.\n");
-  write_text_file("ids.json", random_tokens(settings.seed));
-  story.run({"run", "model", "-o", "out.safetensors", "--tokens", "ids.json", "--taps", "residual.*"});
+  story.say("3. Its queries. The rewrite is checked against the original before it is kept.\n");
+  story.run({"rewrite", "model", "-o", "smaller", "--passes", "eliminate_projection{target=q}"});
+
+  story.say("4. The proof, by a command that knows nothing of how they were removed.\n");
+  story.run({"verify", "model", "smaller", "--seed", seed});
+
+  story.say("5. The same in bfloat16: no further off than bfloat16 itself puts the original.\n");
+  story.run({"rewrite", "model", "-o", "half", "--passes", "eliminate_projection{target=q}", "--dtype", "bfloat16"});
+  story.run({"verify", "model", "half", "--dtype", "bfloat16", "--seed", seed});
 
   story.say(
-      "4. A checkpoint is untrusted input. Here is the same model with its last 1000 bytes\n"
-      "   missing, and an architecture with two mistakes.\n");
-  std::filesystem::copy("model", "broken", std::filesystem::copy_options::recursive);
-  cut_off("broken/model.safetensors", 1000);
-  story.run({"run", "broken", "-o", "out2.safetensors", "--tokens", "ids.json"});
-  std::string wrong = small_architecture;
-  wrong.replace(wrong.find("\"kv_heads\": 2"), 13, "\"kv_heads\": 3");
-  wrong.replace(wrong.find("\"width\": 16 }"), 13, "\"width\": 15 }");
-  write_text_file("wrong.json", wrong);
-  story.run({"audit", "wrong.json"});
+      "6. Sabotage: one weight made one per cent larger. The certificate no longer fits the\n"
+      "   files; and without a certificate the functions differ.\n");
+  sabotage("smaller", "blocks.1.mlp.up.weight", 1234);
+  story.run({"verify", "model", "smaller", "--seed", seed});
+  std::filesystem::remove("smaller/certificate.json");
+  story.run({"verify", "model", "smaller", "--seed", seed});
 
   story.say(what_next);
   story.finish();
@@ -161,7 +159,7 @@ void demo_command(const Settings& settings) {
 }  // namespace
 
 void add_demo(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("demo", "The story so far, offline, in under a minute");
+  CLI::App* command = app.add_subcommand("demo", "The whole story in a minute, offline");
   command->footer("Example: pare demo");
   command->callback([&settings] { demo_command(settings); });
 }

@@ -1,8 +1,9 @@
+#include "pare/passes/pipeline.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "pare/arch/tensors.h"
-#include "pare/passes/pipeline.h"
 #include "pare/passes/recipes.h"
 #include "pare/support/error.h"
 

@@ -10,9 +10,9 @@
 // Order: any.
 // Reference: docs/theorems/drop_key_bias.md
 
-#include <fmt/format.h>
-
 #include "pare/passes/pass.h"
+
+#include <fmt/format.h>
 
 namespace pare {
 

@@ -13,9 +13,10 @@
 // Order: after passes that fold into projections, since what is removed can take nothing.
 // Reference: docs/theorems/eliminate_projection.md
 
+#include "pare/passes/pass.h"
+
 #include <fmt/format.h>
 
-#include "pare/passes/pass.h"
 #include "pare/passes/pipeline.h"
 #include "pare/passes/remove_matrices.h"
 #include "pare/support/error.h"

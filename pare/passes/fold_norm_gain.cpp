@@ -10,12 +10,13 @@
 // Order: before passes that remove readers.
 // Reference: docs/theorems/fold_norm_gain.md
 
+#include "pare/passes/pass.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "pare/arch/streams.h"
-#include "pare/passes/pass.h"
 #include "pare/passes/recipes.h"
 #include "pare/passes/shift.h"
 #include "pare/support/error.h"

@@ -10,10 +10,11 @@
 // Order: before merge_skipless, which moves b_O on.
 // Reference: docs/theorems/fold_value_bias.md
 
+#include "pare/passes/pass.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "pare/passes/pass.h"
 #include "pare/passes/recipes.h"
 #include "pare/support/text.h"
 

@@ -13,9 +13,10 @@
 // Order: before eliminate_projection, which takes a part of the same.
 // Reference: docs/theorems/merge_skipless.md
 
+#include "pare/passes/pass.h"
+
 #include <fmt/format.h>
 
-#include "pare/passes/pass.h"
 #include "pare/passes/remove_matrices.h"
 
 namespace pare {

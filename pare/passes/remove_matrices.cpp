@@ -276,7 +276,7 @@ class Planner {
 
   // Then Θ⁻ᵀ = Θ, and one table serves both ends of one stream.
   bool is_orthogonal(const Removal& removal) const {
-    if (!model_.has_weights() || removal.cost() > 1 + 1e-12) {
+    if (!model_.has_weights() || removal.condition() > 1 + 1e-12) {
       return false;
     }
     at::Tensor matrix = load_double(model_.weights.at(removal.weight()));

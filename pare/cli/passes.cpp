@@ -64,7 +64,7 @@ void passes_command(const std::string& id, const Settings& settings) {
 }  // namespace
 
 void add_passes(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("passes", "Every pass: theorem, preconditions, options, what it saves");
+  CLI::App* command = app.add_subcommand("passes", "Every pass: its theorem, what it needs, what it saves");
   auto id = std::make_shared<std::string>();
   command->add_option("ID", *id, "one pass [all]");
   command->footer("Example: pare passes eliminate_projection");

@@ -237,7 +237,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(one_of({"keep", "float64", "float32", "bfloat16", "float16"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [1e-6; 0.1 below float64]")
+  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [1e-6, or 0.1]")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("E");
   command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
@@ -248,8 +248,8 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(CLI::Range(1.0, 0x1p63).description(""))
       ->type_name("BYTES")
       ->capture_default_str();
-  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function; then
-nothing is written. 'pare passes' lists the passes.
+  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function:
+then nothing is written. 'pare passes' lists the passes.
 Example: pare rewrite model -o smaller --passes eliminate_projection{target=q})");
   command->callback([flags, &settings] { rewrite_command(*flags, settings); });
 }

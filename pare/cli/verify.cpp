@@ -193,8 +193,8 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json in
-the candidate's folder must fit its files, and says which error to expect.
+  command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
+in the candidate's folder must fit its files, and says which error to expect.
 Example: pare verify gpt2 gpt2-smaller --random 16)");
   command->callback([flags, &settings] { verify_command(*flags, settings); });
 }

@@ -97,8 +97,8 @@ Weights stored_types(const StoredModel& source, const Weights& weights, const st
   return typed;
 }
 
-// The source's own config.json, with what the family says of the result in place of what it said before: keys that
-// change no computation (token ids, names) stay.
+// The source's own config.json, with those keys changed that the family says differently of the result: all others stay
+// as they were spelled, also those that change no computation (token ids, names).
 std::string family_config_text(const Family& family, const StoredModel& source, const Architecture& architecture,
                                const std::optional<Dtype>& dtype) {
   nlohmann::ordered_json written;
@@ -107,10 +107,14 @@ std::string family_config_text(const Family& family, const StoredModel& source, 
   } catch (const InputError& error) {
     throw Refused(fmt::format("--form compat: {}", error.what()));
   }
+  const nlohmann::ordered_json said = family_config(family, source.architecture);
   const std::string path = (source.path / "config.json").string();
-  const nlohmann::json before = parse_json(read_text_file(path, 16'000'000), path);
-  nlohmann::ordered_json config = before;
-  config.update(written);
+  nlohmann::ordered_json config = parse_json(read_text_file(path, 16'000'000), path);
+  for (const auto& [key, value] : written.items()) {
+    if (!said.contains(key) || said.at(key) != value) {
+      config[key] = value;
+    }
+  }
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (dtype && config.contains(key)) {
       config[key] = dtype_word(*dtype);

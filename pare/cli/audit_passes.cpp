@@ -100,7 +100,7 @@ std::string error_table(const PassAudit& audit) {
 }
 
 std::string condition_text(double value) {
-  return value < 1e5 ? fmt::format("{:.4g}", value) : fmt::format("{:.1e}", value);
+  return value < 9999.5 ? fmt::format("{:.4g}", value) : fmt::format("{:.1e}", value);
 }
 
 // One row for each block, one column for each matrix: as stored -> in the best gauge of its heads; * is removed.
@@ -112,10 +112,10 @@ std::string condition_table(const std::vector<Conditioning>& conditioning) {
         fmt::format("{} -> {}{}", condition_text(c.stored), condition_text(c.gauged), c.chosen ? " *" : "");
   }
   Table table({Align::left, Align::right, Align::right, Align::right});
-  table.row({"condition of block", "query", "key", "value"});
+  table.row({"condition", "query", "key", "value"});
   table.rule();
   for (const auto& [block, matrices] : cells) {
-    std::vector<std::string> row = {std::to_string(block)};
+    std::vector<std::string> row = {fmt::format("block {}", block)};
     for (const char* matrix : {"query", "key", "value"}) {
       const auto found = matrices.find(matrix);
       row.push_back(found == matrices.end() ? "-" : found->second);

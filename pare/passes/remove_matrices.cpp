@@ -2,87 +2,25 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "pare/arch/streams.h"
-#include "pare/arch/tensors.h"
 #include "pare/passes/basis.h"
+#include "pare/passes/removal.h"
 #include "pare/passes/shift.h"
 #include "pare/support/error.h"
-#include "pare/support/progress.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
 
-struct Removal {
-  size_t stream = 0;
-  int64_t block = 0;
-  Target target = Target::query;
-  double stored = 1, gauged = 1;  // condition numbers
-  bool absorbed = false;          // the stream's only writer: its readers take it by a product, nothing is inverted
-  int64_t layers = 1;             // that read the stream: each adds its own rounding
-  bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
-
-  std::string module() const { return fmt::format("blocks.{}.attention.{}", block, word(target)); }
-  std::string weight() const { return module() + ".weight"; }
-  bool uses_gauge() const { return gauged < stored; }
-  double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
-  double cost() const { return condition() * static_cast<double>(layers); }
-};
-
-using Shapes = std::map<std::string, Shape>;
-
-Shapes shapes_of(const Architecture& architecture) {
-  Shapes shapes;
-  for (TensorSpec& spec : tensor_table(architecture)) {
-    shapes[spec.name] = std::move(spec.shape);
-  }
-  return shapes;
-}
-
-// Computed positions are no obstacle: they become a table, and are counted.
-std::vector<std::string> obstacles(const Stream& stream) {
-  std::vector<std::string> found;
-  for (const Touch& touch : stream.touches) {
-    if (touch.kind != TouchKind::sinusoidal) {
-      found.push_back(describe(touch));
-    }
-  }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
-
-std::string few(const std::vector<std::string>& words) {
-  constexpr size_t most = 3;
-  if (words.size() <= most) {
-    return fmt::format("{}", fmt::join(words, ", "));
-  }
-  return fmt::format("{}, and {} more", fmt::join(words.begin(), words.begin() + most, ", "), words.size() - most);
-}
-
-// Only one matrix writes the stream, and only an MLP reads it: then M* = P M, whatever P is.
-bool is_absorbable(const Stream& stream, const std::string& weight) {
-  return std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
-    const bool own = port.tensor == weight || port.tensor == weight.substr(0, weight.size() - 6) + "bias";
-    return port.role == Role::writer ? own : port.tensor.find(".mlp.") != std::string::npos;
-  });
-}
-
 class Planner {
  public:
   Planner(const Recipe& model, const Removable& what, const std::optional<Budget>& budget)
-      : model_(model),
-        what_(what),
-        budget_(budget),
-        streams_(find_streams(model.architecture)),
-        blocks_(expanded_blocks(model.architecture)),
-        shapes_(shapes_of(model.architecture)) {
+      : model_(model), what_(what), budget_(budget), streams_(find_streams(model.architecture)) {
     proposal_.after = model;
   }
 
@@ -102,40 +40,30 @@ class Planner {
   }
 
  private:
-  size_t stream_of(int64_t block, Target target) const {
-    const BlockStreams& at = streams_.blocks[static_cast<size_t>(block)];
-    return target == Target::output ? at.attention_output : at.attention_input;
-  }
-
-  int64_t layers_on(size_t stream) const {
-    int64_t count = 0;
-    for (int64_t n : layer_blocks(model_.architecture)) {
-      const BlockStreams& at = streams_.blocks[static_cast<size_t>(n)];
-      count += at.attention_input == stream || (blocks_[static_cast<size_t>(n)].mlp && at.mlp_input == stream);
-    }
-    return std::max<int64_t>(count, 1);
-  }
-
+  // A block is refused only where none of its matrices can go, and then for every reason that was found.
   void find_candidates() {
-    const int64_t count = static_cast<int64_t>(blocks_.size());
-    Progress progress("conditioning", static_cast<uint64_t>(count));
-    for (int64_t n = 0; n < count; ++n) {
-      progress.advance();
-      if (what_.block && *what_.block != n) {
-        continue;
+    const std::vector<Site> sites = find_sites(model_, streams_, what_);
+    std::set<int64_t> free;
+    for (const Site& site : sites) {
+      if (site.measured) {
+        proposal_.conditioning.push_back({site.removal.module(), site.removal.stored, site.removal.gauged});
       }
-      std::vector<Precondition> failed;
-      const size_t before = candidates_.size();
-      for (Target target : what_.targets) {
-        consider({.stream = stream_of(n, target), .block = n, .target = target}, failed);
+      if (site.possible) {
+        free.insert(site.removal.block);
+        candidates_.push_back(site.removal);
+        if (model_.has_weights()) {
+          proposal_.preconditions.push_back(conditioning_of(site.removal));
+        }
       }
-      if (candidates_.size() == before) {
-        report(failed);
+    }
+    for (const Site& site : sites) {
+      if (!free.contains(site.removal.block)) {
+        report(site.failed);
       }
     }
   }
 
-  // Several targets of a block usually fail for one reason: the reasons are listed once.
+  // Several targets of a block usually fail for one reason: it is given once.
   void report(const std::vector<Precondition>& failed) {
     for (const Precondition& f : failed) {
       const bool said =
@@ -145,69 +73,6 @@ class Planner {
         proposal_.preconditions.push_back(f);
       }
     }
-  }
-
-  void consider(Removal removal, std::vector<Precondition>& failed) {
-    const auto shape = shapes_.find(removal.weight());
-    const Stream& stream = streams_.all[removal.stream];
-    const std::string block = fmt::format("blocks.{}", removal.block);
-    if (shape == shapes_.end() || shape->second.size() != 2) {
-      failed.push_back({.where = removal.module(), .expected = "a dense matrix of its own", .found = "there is none"});
-      return;
-    }
-    const bool square = shape->second[0] == shape->second[1];
-    const std::vector<std::string> others = obstacles(stream);
-    if (!square) {
-      failed.push_back({.where = removal.module(),
-                        .expected = "a square matrix",
-                        .found = fmt::format("it is {} x {}", shape->second[0], shape->second[1]),
-                        .remedy = "another target, or heads * head_width = width"});
-    }
-    if (!others.empty()) {
-      failed.push_back({.where = block,
-                        .expected = "a stream that only matrices touch",
-                        .found = few(others),
-                        .remedy = "train the model without it"});
-    }
-    removal.layers = layers_on(removal.stream);
-    removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
-                                [&](const Port& port) { return shapes_.at(port.tensor).size() == 3; });
-    removal.absorbed = removal.target == Target::output && is_absorbable(stream, removal.weight());
-    const bool possible = square && others.empty();
-    if (model_.has_weights() && square && !removal.absorbed && (possible || what_.measure_all)) {
-      measure(removal);
-    }
-    if (!possible) {
-      return;
-    }
-    const bool well = removal.condition() <= largest_condition;
-    Precondition conditioned{.where = removal.module(),
-                             .expected = "well conditioned",
-                             .found = fmt::format("condition number {:.3g}{}", removal.gauged,
-                                                  removal.twice ? ", which collapsed matrices square" : ""),
-                             .holds = well,
-                             .remedy = well ? "" : "another target or layer",
-                             .measured = removal.condition(),
-                             .limit = largest_condition};
-    if (!well) {
-      failed.push_back(std::move(conditioned));
-      return;
-    }
-    if (model_.has_weights()) {
-      proposal_.preconditions.push_back(std::move(conditioned));
-    }
-    candidates_.push_back(removal);
-  }
-
-  void measure(Removal& removal) {
-    const Attention& t = blocks_[static_cast<size_t>(removal.block)].attention;
-    const at::Tensor stored = load_double(model_.weights.at(removal.weight()));
-    removal.stored = removal.gauged = condition_number(stored);
-    const at::Tensor gauge = gauge_of(t, removal.target, stored);
-    if (gauge.defined()) {
-      removal.gauged = std::min(removal.stored, condition_number(gauged_target(stored, gauge)));
-    }
-    proposal_.conditioning.push_back({removal.module(), removal.stored, removal.gauged});
   }
 
   void choose() {
@@ -279,11 +144,7 @@ class Planner {
     if (!model_.has_weights() || removal.condition() > 1 + 1e-12) {
       return false;
     }
-    at::Tensor matrix = load_double(model_.weights.at(removal.weight()));
-    if (removal.uses_gauge()) {
-      const Attention& t = blocks_[static_cast<size_t>(removal.block)].attention;
-      matrix = gauged_target(matrix, gauge_of(t, removal.target, matrix));
-    }
+    const at::Tensor matrix = in_best_gauge(model_, removal);
     const at::Tensor distance = (at::matmul(matrix, matrix.t()) - at::eye(matrix.size(0), matrix.options())).abs();
     return distance.max().item<double>() < 1e-12;
   }
@@ -381,7 +242,8 @@ class Planner {
   // b_M* = b_M + b_P M: the bias of an absorbed matrix goes where the matrix goes.
   void absorb_bias(Recipe& model, const Stream& stream, const Removal& removal) const {
     const std::string bias = removal.module() + ".bias";
-    if (!shapes_.contains(bias)) {
+    const std::vector<Port>& ports = stream.ports;
+    if (std::none_of(ports.begin(), ports.end(), [&](const Port& port) { return port.tensor == bias; })) {
       return;
     }
     shift_readers(model, stream, model.has_weights() ? model.weights.at(bias) : Weight{});
@@ -395,8 +257,6 @@ class Planner {
   const Removable& what_;
   const std::optional<Budget>& budget_;
   Streams streams_;
-  std::vector<Block> blocks_;
-  Shapes shapes_;
   std::vector<Removal> candidates_;
   std::map<size_t, Removal> chosen_;  // by stream
   std::optional<std::pair<size_t, size_t>> dual_;

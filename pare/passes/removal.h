@@ -1,0 +1,60 @@
+#pragma once
+// Matrices that could go, each with the stream whose basis would take it, what stands in the way, and how well it can
+// be inverted.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/arch/streams.h"
+#include "pare/passes/head_gauge.h"
+#include "pare/passes/pass.h"
+
+namespace pare {
+
+struct Removal {
+  size_t stream = 0;
+  int64_t block = 0;
+  Target target = Target::query;
+  double stored = 1, gauged = 1;  // condition numbers
+  bool absorbed = false;          // the stream's only writer: its readers take it by a product, nothing is inverted
+  int64_t layers = 1;             // that read the stream: each adds its own rounding
+  bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
+
+  std::string module() const;  // "blocks.3.attention.query"
+  std::string weight() const { return module() + ".weight"; }
+  bool uses_gauge() const { return gauged < stored; }
+  double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
+  double cost() const { return condition() * static_cast<double>(layers); }
+};
+
+// A matrix that was looked at: either it can be removed, or `failed` says why not.
+struct Site {
+  Removal removal;
+  std::vector<Precondition> failed;
+  bool possible = false, measured = false;
+};
+
+struct Removable {
+  std::vector<Target> targets;
+  std::optional<int64_t> block;  // only of this stored block
+  bool measure_all = false;      // condition numbers also where the structure already refuses
+};
+
+constexpr double largest_condition = 1e9;  // beyond it, float64 itself keeps fewer than seven digits
+
+// In the order of the blocks, and of the targets in each.
+std::vector<Site> find_sites(const Recipe& model, const Streams& streams, const Removable& what);
+
+// Its condition number as a precondition, held or not.
+Precondition conditioning_of(const Removal& removal);
+
+// What else touches the stream. Computed positions do not count: they become a table.
+std::vector<std::string> obstacles(const Stream& stream);
+// The first few, for people.
+std::string few(const std::vector<std::string>& words);
+
+// The matrix as it is stored, or in the best gauge of its heads where that is better.
+at::Tensor in_best_gauge(const Recipe& model, const Removal& removal);
+
+}  // namespace pare

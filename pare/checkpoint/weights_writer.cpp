@@ -49,7 +49,7 @@ void write_piece(SafetensorsWriter& writer, const std::string& name, const Weigh
 // A tensor whose rows can be had alone is never held whole: tables are the largest tensors of most models.
 void write_tensor(SafetensorsWriter& writer, const std::string& name, const Weight& weight,
                   const std::string& file_name) {
-  constexpr uint64_t piece_bytes = 32 << 20;
+  constexpr uint64_t piece_bytes = 8 << 20;  // in float64, with what a change of basis needs beside it, ten times that
   const uint64_t bytes = size_of(name, weight);
   if (!weight.load_rows || bytes <= piece_bytes) {
     write_piece(writer, name, weight, weight.load(), weight.shape, file_name);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -190,8 +191,26 @@ void print_result(const StoredModel& source, const Pipeline& pipeline, const Rew
   print_text(text);
 }
 
+// --force replaces what is there, but never the model that it reads.
+void check_input_stays(const RewriteFlags& flags) {
+  namespace fs = std::filesystem;
+  const fs::path model = fs::canonical(flags.model), out = fs::weakly_canonical(fs::path(flags.out) / "");
+  for (fs::path path = model; path != path.parent_path(); path = path.parent_path()) {
+    if (path / "" == out / "") {
+      throw InputError(
+          fmt::format("the output {} is the model itself or holds it: choose another, rewrite never "
+                      "changes what it reads",
+                      quote(flags.out)));
+    }
+  }
+}
+
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
+  if (std::isnan(flags.max_error)) {
+    throw InputError("--max-error nan: expected a positive number");
+  }
   const StoredModel source = open_model(flags.model);
+  check_input_stays(flags);
   const std::optional<Dtype> wanted = float_dtype_from_word(flags.dtype);
   const Dtype dtype = wanted.value_or(source.dtype);
   check_output(flags.out, flags.force, 0);

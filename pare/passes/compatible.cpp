@@ -48,7 +48,9 @@ Architecture restored(Architecture now, const Architecture& source) {
       restore(blocks[n].mlp->output_norm, before[n].mlp->output_norm);
     }
   }
-  now.blocks = folded_blocks(blocks);
+  // A family may read more from how the source lists its blocks than how many there are (ALBERT's groups).
+  const bool alike = folded_blocks(blocks) == folded_blocks(before);
+  now.blocks = alike ? source.blocks : folded_blocks(blocks);
   restore(now.embedding.norm, source.embedding.norm);
   restore(now.final_norm, source.final_norm);
   if (now.head.transform) {

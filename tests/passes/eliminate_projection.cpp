@@ -452,6 +452,17 @@ TEST_CASE("eliminate_projection: the error is about u times the sum of the condi
   }
 }
 
+TEST_CASE("eliminate_projection: a block run three times counts three times, collapsed scores squared") {
+  const Architecture three = skip_only(R"({"layers": [0, 0, 0]})", "{}", "{}", 1);
+  const PassStep again = step_of(recipe(three, generic_tensors(three)));
+  CHECK(again.proposal.condition_sum == doctest::Approx(3 * chosen(again).gauged));
+  const Architecture collapsed = skip_only("{}", R"({"scores": "collapsed"})", "{}", 1);
+  const Recipe before = recipe(collapsed, generic_tensors(collapsed));
+  const PassStep step = step_of(before);
+  CHECK(step.proposal.condition_sum == doctest::Approx(chosen(step).gauged * chosen(step).gauged));
+  check_same(before, step.proposal.after, step.proposal.condition_sum);
+}
+
 TEST_CASE("parse_passes: what is wrong is named, with what is nearest to it") {
   const auto complaint = [](const std::string& text) -> std::string {
     try {

@@ -3,8 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -64,6 +70,40 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, missing);
 }
 
+std::string partial_prefix(const fs::path& target) {
+  return fmt::format(".{}.partial-", target.filename().string());
+}
+
+// "PID-N" of a process that is not there any more. Not "PID-N-old": that is an output which had to make room.
+bool is_stale(std::string_view number) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const size_t dash = number.find('-');
+  if (dash == std::string_view::npos || dash + 1 == number.size() ||
+      !std::all_of(number.begin() + static_cast<ptrdiff_t>(dash) + 1, number.end(), is_digit)) {
+    return false;
+  }
+  pid_t process = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + dash, process);
+  return error == std::errc() && end == number.data() + dash && process > 0 && ::kill(process, 0) != 0 &&
+         errno == ESRCH;
+}
+
+// What killed processes left of this very target may be as large as the output itself.
+void remove_stale(const fs::path& parent, const fs::path& target) {
+  const std::string prefix = partial_prefix(target);
+  std::error_code ignored;  // it is in nobody's way
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && is_stale(std::string_view(name).substr(prefix.size()))) {
+      stale.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : stale) {
+    fs::remove_all(path, ignored);
+  }
+}
+
 }  // namespace
 
 AtomicOutput::AtomicOutput(const fs::path& target, bool replace) : target_(normal_target(target)), replace_(replace) {
@@ -76,10 +116,11 @@ AtomicOutput::AtomicOutput(const fs::path& target, bool replace) : target_(norma
     throw InputError(
         fmt::format("{} exists already: choose another output, or replace it with --force", quote(target_.string())));
   }
+  remove_stale(parent, target_);
   // A killed process may have left such a name behind, and process numbers come again: take one that is free.
   int attempt = 0;
   do {
-    temporary_ = parent / fmt::format(".{}.partial-{}-{}", target_.filename().string(), ::getpid(), attempt++);
+    temporary_ = parent / fmt::format("{}{}-{}", partial_prefix(target_), ::getpid(), attempt++);
   } while (is_taken(temporary_));
 }
 

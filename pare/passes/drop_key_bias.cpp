@@ -7,7 +7,7 @@
 // nothing); P2 no QK-norm (the bias is inside); P3 no score softcap (not shift invariant); P4 the query is not the key
 // (it would lose the bias too).
 // Exactness: no arithmetic on weights at all; scores move by a constant per row.
-// Order: any.
+// Order: after fold_norm_gain, which may fold a norm's bias into b_K.
 // Reference: docs/theorems/drop_key_bias.md
 
 #include "pare/passes/pass.h"

@@ -7,7 +7,7 @@
 // Preconditions: P1 no gate (after it the rows no longer sum to one); P2 values are not collapsed or looked up.
 // Where there is no b_O it has to be created: width - kv_heads · head_width parameters more, which may be growth.
 // Exactness: one product, no inverse.
-// Order: before merge_skipless, which moves b_O on.
+// Order: after fold_norm_gain, which may fold into b_V; before merge_skipless, which moves b_O on.
 // Reference: docs/theorems/fold_value_bias.md
 
 #include "pare/passes/pass.h"

@@ -69,7 +69,7 @@ struct Pass {
   Proposal (*propose)(const Recipe& model, const Options& options, const std::optional<Budget>& budget);
 };
 
-// In the order in which they lose nothing: what only moves vectors first, what changes a basis last.
+// In the order in which they lose nothing: what folds into others first, what changes a basis last.
 const std::vector<const Pass*>& all_passes();
 
 const Pass& pass_drop_key_bias();

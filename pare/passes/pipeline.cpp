@@ -121,9 +121,11 @@ size_t place_of(const PassCall& call) {
 
 const std::vector<const Pass*>& all_passes() {
   static const std::vector<const Pass*> passes = {
-      &pass_drop_key_bias(),  &pass_fold_value_bias(),       // vectors only
-      &pass_fold_norm_gain(),                                // into projections that are still there
-      &pass_merge_skipless(), &pass_eliminate_projection(),  // the second takes what the first leaves
+      &pass_fold_norm_gain(),  // while the biases that take a norm's are there
+      &pass_drop_key_bias(),
+      &pass_fold_value_bias(),  // while the output matrix is there
+      &pass_merge_skipless(),
+      &pass_eliminate_projection(),  // takes what merge_skipless leaves
   };
   return passes;
 }

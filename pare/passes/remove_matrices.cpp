@@ -116,7 +116,7 @@ class Planner {
     PARE_CHECK(read.has_value(), "a tied table is read by the head");
     if (written == read) {
       if (chosen_.contains(*written) && !is_orthogonal(chosen_.at(*written))) {
-        untie("the embedding and the head lie on one stream");
+        untie_for(*written, "the embedding and the head lie on one stream");
       }
       return;
     }
@@ -134,7 +134,7 @@ class Planner {
       if (obstacles(streams_.all[other]).empty()) {
         dual_ = {one, other};
       } else {
-        untie(few(obstacles(streams_.all[other])));
+        untie_for(one, few(obstacles(streams_.all[other])));
       }
     }
   }
@@ -149,11 +149,18 @@ class Planner {
     return distance.max().item<double>() < 1e-12;
   }
 
-  void untie(const std::string& reason) {
-    untie_ = true;
+  // The head gets a matrix of its own for the sake of one removal: only where that is worth it, or all there is.
+  void untie_for(size_t stream, const std::string& reason) {
     const Architecture& a = model_.architecture;
-    proposal_.notes.push_back(
-        fmt::format("the head must be untied ({}): {} parameters more", reason, with_commas(a.vocab * token_width(a))));
+    const int64_t cost = a.vocab * token_width(a), gain = a.width * a.width;
+    if (cost > gain && chosen_.size() > 1) {
+      proposal_.notes.push_back(fmt::format("{} stays: the head would have to be untied ({}), for {} parameters more",
+                                            chosen_.at(stream).module(), reason, with_commas(cost)));
+      chosen_.erase(stream);
+      return;
+    }
+    untied_for_ = stream;
+    untied_note_ = fmt::format("the head must be untied ({}): {} parameters more", reason, with_commas(cost));
   }
 
   void spend_budget() {
@@ -176,10 +183,16 @@ class Planner {
     if (dual_ && !chosen_.contains(dual_->first)) {
       dual_.reset();
     }
+    if (untied_for_ && !chosen_.contains(*untied_for_)) {
+      untied_for_.reset();
+    }
   }
 
   void apply() {
-    Recipe model = untie_ ? untied(model_) : model_;
+    Recipe model = untied_for_ ? untied(model_) : model_;
+    if (untied_for_) {
+      proposal_.notes.push_back(untied_note_);
+    }
     const auto gauges = std::make_shared<Kept<at::Tensor>>();
     for (const auto& [stream, removal] : chosen_) {
       if (model.has_weights() && removal.uses_gauge()) {
@@ -260,7 +273,8 @@ class Planner {
   std::vector<Removal> candidates_;
   std::map<size_t, Removal> chosen_;  // by stream
   std::optional<std::pair<size_t, size_t>> dual_;
-  bool untie_ = false;
+  std::optional<size_t> untied_for_;
+  std::string untied_note_;
   Proposal proposal_;
 };
 

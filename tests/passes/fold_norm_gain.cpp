@@ -193,9 +193,7 @@ TEST_CASE("fold_norm_gain: every norm that keeps its gain, and why") {
   CHECK(about(bare, "model").found == "it has no norms");
 }
 
-// A known defect: the order of all_passes drops the biases that the norm's bias would go into. Take the mark off with
-// it.
-TEST_CASE("choose_passes: a norm's bias folds before its readers' biases go" * doctest::should_fail()) {
+TEST_CASE("choose_passes: a norm's bias folds before its readers' biases go") {
   const Architecture a = normed(R"({"final_norm": null})", layer_norm + ", " + biases + "}",
                                 R"({"norm": {"kind": "layer", "bias": true}, "bias": {"up": true}})");
   const Recipe before{a, as_weights(generic_tensors(a))};

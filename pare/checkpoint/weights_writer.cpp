@@ -6,6 +6,7 @@
 #include "pare/checkpoint/weights.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/memory.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
 
@@ -73,6 +74,7 @@ void write_weights(const std::filesystem::path& folder, const Weights& weights, 
     total += size_of(name, weight);
   }
   Progress progress("writing", total, Progress::Unit::bytes);
+  const PromptlyFreed promptly;  // tensors of many sizes come and go, and holes between them grew with every layer
   std::map<std::string, std::string> index;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string file_name = shards.size() == 1 ? "model.safetensors"

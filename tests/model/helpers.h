@@ -64,8 +64,9 @@ inline at::Tensor answer_of(const Outputs& outputs) {
 // max |a - b| / max |b - row mean of b|: the relative logit error.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
+  const double difference = (a - b).abs().max().item<double>();
   const at::Tensor spread = b - b.mean(-1, true);
-  return ((a - b).abs().max() / spread.abs().max()).item<double>();
+  return difference == 0 ? 0 : difference / spread.abs().max().item<double>();  // a dead model has no spread
 }
 
 inline at::Tensor run(const Architecture& architecture, const Tensors& tensors, const Inputs& inputs,

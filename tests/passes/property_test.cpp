@@ -117,7 +117,7 @@ void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
 // 14422, 14629), a first-layer table beside a tied head (16073, 16460, 18320).
 TEST_CASE("seeds that once failed") {
   std::map<std::string, Tally> tallies;
-  for (uint64_t seed : {250, 609, 1630, 2693, 13540, 14422, 14629, 16073, 16460, 18320, 21906, 24806, 30200}) {
+  for (uint64_t seed : {250, 609, 1630, 2693, 13540, 14422, 14629, 16073, 16460, 18320, 21906, 24806, 30200, 215670}) {
     check_seed(seed, tallies);
   }
 }

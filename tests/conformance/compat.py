@@ -132,7 +132,7 @@ def stock(model_class, folder, config, options):
         model, info = model_class.from_pretrained(
             folder, dtype=torch.float64, attn_implementation=config._attn_implementation or "eager",
             local_files_only=True, output_loading_info=True, **options)
-    if not config.tie_word_embeddings and model_class.__name__.endswith("ForMaskedLM"):
+    if not getattr(config, "tie_word_embeddings", True) and model_class.__name__.endswith("ForMaskedLM"):
         info["missing_keys"] = set(info["missing_keys"]) - UNREAD
     return model.eval(), {key: value for key, value in info.items() if value}
 

@@ -5,6 +5,7 @@
 //   > forward INPUTS.safetensors        one pass over a batch        < SECONDS
 //   > decode INPUTS.safetensors COUNT   prefill, then greedy steps   < SECONDS ID ID ...   (the steps alone are timed)
 //   > answers INPUTS.safetensors OUT    logits or hidden states into a file, to compare
+//   > read INPUTS.safetensors BYTES     a plain sum over as many     < SECONDS              (what the memory can do)
 //   > profile INPUTS.safetensors COUNT  decoding, as a table: operator, calls, microseconds and allocations of a step
 
 #include <ATen/ATen.h>
@@ -170,13 +171,18 @@ void serve(const Model& model, at::Device device) {
       std::cout << fmt::format("{}", clock.seconds()) << std::endl;
     } else if (verb == "decode") {
       std::cout << decode(model, inputs, std::stol(last), device) << std::endl;
+    } else if (verb == "read") {
+      const at::Tensor bytes = at::ones({std::stol(last) / 4}, at::TensorOptions(at::kFloat).device(device));
+      Clock clock(device);
+      bytes.sum().item<float>();
+      std::cout << fmt::format("{}", clock.seconds()) << std::endl;
     } else if (verb == "profile") {
       std::cout << profile(model, inputs, std::stol(last)) << std::flush;
     } else if (verb == "answers") {
       write_answers(model.forward(inputs), last);
       std::cout << "written" << std::endl;
     } else {
-      throw InputError("unknown verb '" + verb + "': forward, decode, answers or profile");
+      throw InputError("unknown verb '" + verb + "': forward, decode, read, answers or profile");
     }
   }
 }

@@ -140,6 +140,11 @@ def gpt2(options, folder):
         ours, theirs = race(options.rounds, lambda: float(driver.ask("decode", inputs, count)[0]), lambda: steps()[0])
         whole = statistics.median(generate() for _ in range(max(1, options.rounds // 3)))
         show("gpt2-124M decode, batch 1", "tok/s", (count - 1) / ours, (count - 1) / theirs, 0 if same else float("nan"))
+        # Every step reads every weight once: what a plain sum over as many bytes takes is what no loop can beat.
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        pure = statistics.median(float(driver.ask("read", inputs, size)[0]) for _ in range(options.rounds))
+        print(f"{'':34} weights read at {size * (count - 1) / ours / 1e9:.1f} GB/s, transformers' at "
+              f"{size * (count - 1) / theirs / 1e9:.1f}, a plain sum at {size / pure / 1e9:.1f}")
         print(f"{'':34} ratio {theirs / ours:.2f}; against generate() {whole / ours * (count - 1) / count:.2f}; same tokens: {same}")
     driver.close()
 

@@ -88,13 +88,15 @@ void measure(const Attention& attention, const at::Tensor& stored, Removal& remo
   }
 }
 
-// One matrix for each core: singular values of one matrix gain little from several. Loading takes turns, since pieces
-// of a fused tensor are read together.
+// One matrix for each core: singular values of one matrix gain little from several. Not more than four at once, since
+// each takes several times its size; and loading takes turns, since pieces of a fused tensor are read together.
 void measure(const Recipe& model, std::vector<Site*> sites) {
   const std::vector<Block> blocks = expanded_blocks(model.architecture);
   Progress progress("condition numbers", sites.size());
   std::mutex loading;
-  at::parallel_for(0, std::ssize(sites), 1, [&](int64_t begin, int64_t end) {
+  constexpr int64_t at_once = 4;
+  const int64_t share = (std::ssize(sites) + at_once - 1) / at_once;
+  at::parallel_for(0, std::ssize(sites), share, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Removal& removal = sites[static_cast<size_t>(i)]->removal;
       at::Tensor stored;

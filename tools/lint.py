@@ -101,6 +101,18 @@ def check_citations(path, lines):
                 report(path, number, f"cites {target}, which does not exist")
 
 
+def check_type_names(headers):
+    """Two types of one name in one namespace are no error to a compiler that never sees both, and a crash to a linker."""
+    places = {}
+    for path in headers:
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+            found = re.match(r"(?:struct|class|enum class) (\w+)\s*(?:[:{]|$)", line)
+            if found:
+                first = places.setdefault(found.group(1), f"{path}:{number}")
+                if first != f"{path}:{number}":
+                    report(path, number, f"{found.group(1)} is a type of {first} already")
+
+
 def check_format(sources):
     tool = shutil.which("clang-format")
     if not tool:
@@ -136,6 +148,7 @@ def main():
             if path.parts[0] == "pare":
                 check_layers(path, lines)
                 check_neighbours(path)
+    check_type_names(path for path in sources if path.suffix == ".h" and path.parts[0] == "pare")
     check_format(sources)
     for finding in findings:
         print(finding)

@@ -80,8 +80,8 @@ HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer&
   return layer;
 }
 
-Stream embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step,
-             at::ScalarType dtype) {
+Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step,
+               at::ScalarType dtype) {
   if (layer.table.defined()) {
     const at::Tensor rows = at::embedding(layer.table, inputs.ids);
     return {rows.narrow(-1, 0, a.width), rows.narrow(-1, a.width, rows.size(-1) - a.width)};

@@ -25,7 +25,7 @@ struct HeadLayer {
   Linear transform, head;
 };
 
-struct Stream {
+struct Embedded {
   at::Tensor x;      // [batch, tokens, width]
   at::Tensor table;  // the first layer's projections, or undefined
 };
@@ -40,8 +40,8 @@ HeadLayer load_head(Loader& loader, const Architecture& architecture, const Embe
 // Without the head's own matrix and bias, for who multiplies with it piece by piece.
 HeadLayer load_head_front(Loader& loader, const Architecture& architecture);
 
-Stream embed(const EmbeddingLayer& layer, const Architecture& architecture, const Inputs& inputs, const Step& step,
-             at::ScalarType dtype);
+Embedded embed(const EmbeddingLayer& layer, const Architecture& architecture, const Inputs& inputs, const Step& step,
+               at::ScalarType dtype);
 // The answer in two steps: all but the head's matrix, and the product with it, or with some of its rows.
 Features features(const HeadLayer& layer, const Architecture& architecture, const at::Tensor& stream,
                   const Inputs& inputs, Step& step);

@@ -123,7 +123,7 @@ Outputs Model::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) cons
   }
 
   Step step(positions, inputs.mask, s.dtype, cache, taps);
-  Stream stream = embed(s.embedding, s.architecture, inputs, step, s.dtype);
+  Embedded stream = embed(s.embedding, s.architecture, inputs, step, s.dtype);
   for (size_t layer = 0; layer < s.layers.size(); ++layer) {
     const BlockLayer& block = s.blocks[static_cast<size_t>(s.layers[layer])];
     stream.x = run_block(block, stream.x, layer == 0 ? stream.table : at::Tensor(), step, static_cast<int64_t>(layer));

@@ -80,7 +80,7 @@ struct StreamedRun::State {
   std::vector<Block> blocks;
   std::vector<int64_t> order;
   std::vector<Step> steps;
-  Streams streams;
+  StreamValues streams;
   int64_t layer = 0;
   std::optional<BlockLayer> held;
   int64_t held_number = -1;
@@ -119,7 +119,7 @@ StreamedRun::StreamedRun(const Architecture& architecture, const Weights& weight
     PARE_CHECK(inputs[i].ids.defined() != inputs[i].pixels.defined(), "a batch is tokens or pixels");
     const at::Tensor positions = positions_for(architecture, inputs[i], integers, nullptr);
     s.steps.emplace_back(positions, inputs[i].mask, arithmetic.dtype, nullptr, taps);
-    const Stream stream = embed(embedding, architecture, few.inputs[i], s.steps.back(), arithmetic.dtype);
+    const Embedded stream = embed(embedding, architecture, few.inputs[i], s.steps.back(), arithmetic.dtype);
     s.streams.x.push_back(stream.x);
     s.streams.table.push_back(stream.table);
   }
@@ -135,7 +135,7 @@ int64_t StreamedRun::done() const {
   return state_->layer;
 }
 
-const Streams& StreamedRun::streams() const {
+const StreamValues& StreamedRun::streams() const {
   return state_->streams;
 }
 

@@ -25,7 +25,7 @@ struct Arithmetic {
 };
 
 // What every input has become before some layer.
-struct Streams {
+struct StreamValues {
   std::vector<at::Tensor> x;
   std::vector<at::Tensor> table;  // the first layer's looked-up projections; undefined later, and elsewhere
 };
@@ -40,7 +40,7 @@ class StreamedRun {
 
   int64_t layers() const;
   int64_t done() const;  // layers behind us
-  const Streams& streams() const;
+  const StreamValues& streams() const;
   void run_layer();
   // After the last layer: for each input, everything but the product with the head's matrix.
   std::vector<Features> finish();

@@ -36,7 +36,7 @@ struct Runner {
 struct Answer {
   at::Tensor rows;    // what the head's matrix reads, or an encoder's hidden states
   at::Tensor pooled;  // one row for each sequence
-  Streams last;       // what stands before the last layer
+  StreamValues last;  // what stands before the last layer
 };
 
 // `advance` is called after every layer.

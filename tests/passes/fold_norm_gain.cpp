@@ -6,7 +6,7 @@
 
 #include "pare/passes/pass.h"
 #include "pare/passes/pipeline.h"
-#include "tests/model/helpers.h"
+#include "tests/passes/helpers.h"
 
 namespace pare::test {
 
@@ -38,14 +38,6 @@ Architecture normed(const std::string& model = "{}", const std::string& attentio
 
 PassStep step_of(const Recipe& model) {
   return run_passes(model, {call_of(pass_fold_norm_gain())}).steps.at(0);
-}
-
-double difference(const Recipe& before, const Recipe& after) {
-  const Inputs inputs = random_inputs(before.architecture, 2, 7);
-  const auto answer = [&](const Recipe& model) {
-    return answer_of(Model(model.architecture, model.weights, at::kDouble).forward(inputs));
-  };
-  return relative_error(answer(after), answer(before));
 }
 
 bool close(const at::Tensor& a, const at::Tensor& b) {

@@ -5,7 +5,7 @@
 
 #include "pare/passes/pass.h"
 #include "pare/passes/pipeline.h"
-#include "tests/model/helpers.h"
+#include "tests/passes/helpers.h"
 
 namespace pare::test {
 
@@ -25,14 +25,6 @@ Architecture biased(const std::string& attention = "{}", const std::string& mode
 
 PassStep step_of(const Recipe& model) {
   return run_passes(model, {call_of(pass_fold_value_bias())}).steps.at(0);
-}
-
-double difference(const Recipe& before, const Recipe& after) {
-  const Inputs inputs = random_inputs(before.architecture, 2, 7);
-  const auto answer = [&](const Recipe& model) {
-    return answer_of(Model(model.architecture, model.weights, at::kDouble).forward(inputs));
-  };
-  return relative_error(answer(after), answer(before));
 }
 
 // b_O + Σ_h b_V[group of h] O_h, one number at a time.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -91,7 +90,7 @@ std::string error_table(const PassAudit& audit) {
     any = true;
     std::vector<std::string> cells = {std::string(step.call.pass->id)};
     for (Dtype dtype : stored_types) {
-      const double error = unit_roundoff(dtype) * step.proposal.condition_sum;
+      const double error = predicted_error(step.proposal.roundings, dtype);
       cells.push_back(error == 0 ? "0" : fmt::format("{:.1e}", error));
     }
     table.row(cells);
@@ -167,7 +166,7 @@ PassAudit audit_passes(const Subject& subject, Measure measure) {
   for (const Pass* pass : all_passes()) {
     audit.alone.push_back(run_passes(model, {call_of(*pass)}).steps.front());
   }
-  audit.together = choose_passes(model, std::numeric_limits<double>::infinity());
+  audit.together = choose_passes(model);
   return audit;
 }
 
@@ -198,7 +197,7 @@ void add_json(nlohmann::ordered_json& json, const PassAudit& audit) {
     nlohmann::ordered_json pass = to_json(step, audit.dtype);
     for (Dtype dtype : stored_types) {
       pass["predicted_error_by_dtype"][std::string(dtype_word(dtype))] =
-          unit_roundoff(dtype) * step.proposal.condition_sum;
+          predicted_error(step.proposal.roundings, dtype);
     }
     pass["speedup"] = speedup(audit.parameters, step.saved_parameters);
     json["passes"].push_back(std::move(pass));

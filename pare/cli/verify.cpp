@@ -12,12 +12,11 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
-#include "pare/cli/run_inputs.h"
+#include "pare/cli/question.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
-#include "pare/verify/draw_inputs.h"
 #include "pare/verify/verify.h"
 
 namespace pare {
@@ -25,40 +24,11 @@ namespace pare {
 namespace {
 
 struct VerifyFlags {
-  std::string reference, candidate, tokens, inputs, dtype = "float64";
-  int64_t random = 0;  // 0: not given
+  std::string reference, candidate, dtype = "float64";
+  QuestionFlags question;
 };
 
 constexpr int64_t usual_sequences = 8;
-
-struct Question {
-  std::vector<Inputs> inputs;
-  std::vector<int64_t> numbers;  // of each sequence, as the file counts them
-  InputSource source;
-};
-
-Question read_question(const VerifyFlags& flags, const Settings& settings, const Architecture& reference,
-                       const Architecture& candidate) {
-  const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
-  if (given > 1) {
-    throw InputError("verify takes one of --tokens, --inputs and --random: what should the models read?");
-  }
-  if (flags.tokens.empty() && flags.inputs.empty()) {
-    const int64_t sequences = flags.random > 0 ? flags.random : usual_sequences;
-    return {draw_inputs(reference, candidate, sequences, settings.seed), {}, {"random", settings.seed}};
-  }
-  const bool lists = !flags.tokens.empty();
-  const std::string& path = lists ? flags.tokens : flags.inputs;
-  const auto read = lists ? read_token_lists : read_input_tensors;
-  Question question;
-  question.source.kind = lists ? "tokens" : "tensors";
-  read(path, candidate);  // what one of the two cannot read is refused before anything runs
-  for (Batch& batch : read(path, reference)) {
-    question.inputs.push_back(batch.inputs);
-    question.numbers.insert(question.numbers.end(), batch.sequences.begin(), batch.sequences.end());
-  }
-  return question;
-}
 
 std::string small(double value) {
   return value == 0 ? "0" : std::isfinite(value) ? fmt::format("{:.2e}", value) : "not a number";
@@ -148,7 +118,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                         .device = find_device(settings.device)};
   Origin origin;
   check_comparable(reference, candidate);
-  const Question question = read_question(flags, settings, reference.architecture, candidate.architecture);
+  const Question question =
+      read_question(flags.question, usual_sequences, settings.seed, reference.architecture, candidate.architecture);
   if (certificate || settings.json) {  // reading every byte, so only where hashes are asked for
     described_candidate = describe_files(candidate);
     described_reference = describe_files(reference);
@@ -184,11 +155,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
   auto flags = std::make_shared<VerifyFlags>();
   command->add_option("REFERENCE", flags->reference, "a model folder; run in float64")->required();
   command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
-  command->add_option("--tokens", flags->tokens, "a JSON list of lists of token ids")->type_name("FILE");
-  command->add_option("--inputs", flags->inputs, "safetensors with input_ids, attention_mask, ...")->type_name("FILE");
-  command->add_option("--random", flags->random, "so many random sequences [8]")
-      ->check(CLI::Range(1, 100000).description(""))
-      ->type_name("N");
+  add_question_flags(*command, flags->question, usual_sequences);
   command->add_option("--dtype", flags->dtype, "the candidate's: float64, float32, bfloat16, float16")
       ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
       ->type_name("NAME")

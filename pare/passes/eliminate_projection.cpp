@@ -9,9 +9,9 @@
 //
 // Preconditions: P1 only matrices touch the stream (no norm, no identity, not the model's answer); P2 T is dense and
 // square; P3 T, in the best gauge of its heads, is well conditioned.
-// Exactness: relative error about u · Σ cond(Θ), with u the unit roundoff of the stored weights.
-// Order: after passes that fold into projections, since what is removed can take nothing.
-// Reference: docs/theorems/eliminate_projection.md
+// Exactness: relative error about u · cond(Θ), with u the unit roundoff of the stored weights; squares of layers add
+// up. Order: after passes that fold into projections, since what is removed can take nothing. Reference:
+// docs/theorems/eliminate_projection.md
 
 #include "pare/passes/pass.h"
 
@@ -25,11 +25,11 @@ namespace pare {
 
 namespace {
 
-std::vector<Target> targets_of(const std::string& word) {
-  if (word == "best") {
-    return {Target::query, Target::key, Target::value};
+std::vector<Target> targets_of(const std::optional<Target>& asked) {
+  if (asked) {
+    return {*asked};
   }
-  return {word == "q" ? Target::query : word == "k" ? Target::key : Target::value};
+  return {Target::query, Target::key, Target::value};
 }
 
 std::optional<int64_t> block_of(const Architecture& architecture, const std::string& layer) {
@@ -46,8 +46,10 @@ std::optional<int64_t> block_of(const Architecture& architecture, const std::str
 }
 
 Proposal propose(const Recipe& model, const Options& options, const std::optional<Budget>& budget) {
+  const std::optional<Target> asked = target_from_word(options.at("target"));
   return remove_matrices(model,
-                         {.targets = targets_of(options.at("target")),
+                         {.targets = targets_of(asked),
+                          .asked = asked,
                           .block = block_of(model.architecture, options.at("layer")),
                           .measure_all = !budget},
                          budget);

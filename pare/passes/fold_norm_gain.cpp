@@ -17,6 +17,7 @@
 #include <fmt/ranges.h>
 
 #include "pare/arch/streams.h"
+#include "pare/passes/prediction.h"
 #include "pare/passes/recipes.h"
 #include "pare/passes/shift.h"
 #include "pare/support/error.h"
@@ -130,6 +131,7 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
   Architecture after = model.architecture;
   std::vector<Block> blocks = expanded_blocks(after);
   const Streams streams = find_streams(model.architecture);
+  RoundingWalk walk;
   for (const Site& site : sites_of(after, blocks)) {
     const Stream* stream = written_by(streams, site.name);
     if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
@@ -143,13 +145,14 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
     fold(proposal.after, *stream, site);
     site.norm->gain = site.norm->bias = false;
     site.norm->offset = 0;
-    proposal.condition_sum += 1;
+    walk.step(1, runs_of(model.architecture, site.name));
     proposal.applies = true;
   }
   if (proposal.preconditions.empty()) {
     proposal.preconditions.push_back(
         {.where = "model", .expected = "a norm with a gain or a bias", .found = "it has no norms"});
   }
+  proposal.roundings = walk.roundings();
   after.blocks = folded_blocks(blocks);
   proposal.after.architecture = after;
   return proposal;

@@ -15,6 +15,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/passes/prediction.h"
 #include "pare/passes/recipes.h"
 #include "pare/support/text.h"
 
@@ -51,6 +52,7 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
   const Architecture& a = model.architecture;
   std::vector<Block> blocks = expanded_blocks(a);
   int64_t created = 0;
+  RoundingWalk walk;
   for (size_t n = 0; n < blocks.size(); ++n) {
     Attention& t = blocks[n].attention;
     const std::string name = fmt::format("blocks.{}.attention.", n), where = name + "value.bias";
@@ -74,9 +76,10 @@ Proposal propose(const Recipe& model, const Options&, const std::optional<Budget
     fold(proposal.after, name, t, a.width);
     t.bias.value = false;
     t.bias.output = true;
-    proposal.condition_sum += 1;
+    walk.step(1, runs_of(a, static_cast<int64_t>(n)));
     proposal.applies = true;
   }
+  proposal.roundings = walk.roundings();
   if (created > 0) {
     proposal.notes.push_back(fmt::format("output biases have to be created: {} parameters more", with_commas(created)));
   }

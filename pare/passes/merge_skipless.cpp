@@ -23,15 +23,17 @@ namespace pare {
 
 namespace {
 
-std::vector<Target> targets_of(const std::string& word) {
-  if (word == "best") {
-    return {Target::query, Target::key, Target::value, Target::output};
+std::vector<Target> targets_of(const std::optional<Target>& asked) {
+  if (asked) {
+    return {*asked, Target::output};
   }
-  return {word == "q" ? Target::query : word == "k" ? Target::key : Target::value, Target::output};
+  return {Target::query, Target::key, Target::value, Target::output};
 }
 
 std::vector<Precondition> skips_of(const Architecture& architecture) {
   std::vector<Precondition> failed;
+  const bool eliminable =
+      remove_matrices({architecture}, {.targets = {Target::query, Target::key, Target::value}}, std::nullopt).applies;
   const std::vector<Block> blocks = expanded_blocks(architecture);
   for (size_t n = 0; n < blocks.size(); ++n) {
     const bool attention = blocks[n].attention.skip;
@@ -42,7 +44,8 @@ std::vector<Precondition> skips_of(const Architecture& architecture) {
                         .found = attention && mlp ? "skips around attention and MLP"
                                  : attention      ? "a skip around the attention"
                                                   : "a skip around the MLP",
-                        .remedy = "eliminate_projection takes what skips leave free"});
+                        .remedy = eliminable ? "eliminate_projection takes what skips leave free"
+                                             : "train the model without skips"});
     }
   }
   return failed;
@@ -53,7 +56,8 @@ Proposal propose(const Recipe& model, const Options& options, const std::optiona
   if (!refused.preconditions.empty()) {
     return refused;
   }
-  Proposal proposal = remove_matrices(model, {.targets = targets_of(options.at("target"))}, budget);
+  const std::optional<Target> asked = target_from_word(options.at("target"));
+  Proposal proposal = remove_matrices(model, {.targets = targets_of(asked), .asked = asked}, budget);
   for (const Block& block : model.architecture.blocks) {
     if (proposal.applies && block.wiring == Wiring::parallel) {
       proposal.notes.push_back(

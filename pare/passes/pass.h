@@ -10,6 +10,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/checkpoint/weights.h"
+#include "pare/passes/prediction.h"
 
 namespace pare {
 
@@ -42,7 +43,8 @@ struct Proposal {
   std::vector<Precondition> preconditions;
   std::vector<Conditioning> conditioning;
   std::vector<std::string> notes;
-  double condition_sum = 0;  // the relative error is predicted as the unit roundoff of the stored weights times this
+  bool over_budget = false;  // more could be done, and the notes say what: it would cost more than allowed
+  double roundings = 0;      // how far rounding the result moves the answer, in unit roundoffs; see prediction.h
   bool applies = false;
 };
 
@@ -52,11 +54,6 @@ struct PassOption {
   std::string_view name;
   std::string_view values;  // "q|k|v|best"; "all|N": all, or a number
   std::string_view fallback;
-};
-
-// How much a proposal may cost: `auto` leaves out what would exceed it.
-struct Budget {
-  double condition_sum = 0;
 };
 
 struct Pass {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "pare/arch/count.h"
 #include "pare/arch/validate.h"
@@ -98,7 +99,7 @@ PassStep propose(const Recipe& model, const PassCall& call, const std::optional<
 void add_step(Pipeline& pipeline, PassStep step) {
   if (step.proposal.applies) {
     pipeline.after = step.proposal.after;
-    pipeline.condition_sum += step.proposal.condition_sum;
+    pipeline.roundings = std::hypot(pipeline.roundings, step.proposal.roundings);
   }
   pipeline.steps.push_back(std::move(step));
 }
@@ -173,31 +174,22 @@ Pipeline run_passes(const Recipe& model, const std::vector<PassCall>& calls) {
   return pipeline;
 }
 
-Pipeline choose_passes(const Recipe& model, double largest_condition_sum) {
+Pipeline choose_passes(const Recipe& model, const Budget& budget) {
   Pipeline pipeline{.after = model};
   for (const Pass* pass : all_passes()) {
-    const Budget budget{largest_condition_sum - pipeline.condition_sum};
-    PassStep step = propose(pipeline.after, call_of(*pass), budget);
-    if (step.proposal.applies && step.saved_parameters > 0 && step.proposal.condition_sum <= budget.condition_sum) {
+    const Budget left = budget.after(pipeline.roundings);
+    PassStep step = propose(pipeline.after, call_of(*pass), left);
+    if (step.proposal.applies && step.saved_parameters > 0 && left.allows(step.proposal.roundings)) {
       add_step(pipeline, std::move(step));
+      continue;
+    }
+    if (step.proposal.over_budget) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, fmt::join(step.proposal.notes, "; ")));
+    } else if (step.proposal.applies && step.saved_parameters > 0) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, left.excess(step.proposal.roundings)));
     }
   }
   return pipeline;
-}
-
-double unit_roundoff(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return 0x1p-53;
-    case Dtype::f32:
-      return 0x1p-24;
-    case Dtype::f16:
-      return 0x1p-11;
-    case Dtype::bf16:
-      return 0x1p-8;
-    default:
-      fail_check(__FILE__, __LINE__, "dtype", "weights are floats");
-  }
 }
 
 }  // namespace pare

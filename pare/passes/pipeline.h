@@ -28,15 +28,14 @@ struct Pipeline {
   Recipe after;
   std::vector<PassStep> steps;
   std::vector<std::string> warnings;
-  double condition_sum = 0;
+  std::vector<std::string> left_out;  // what `auto` could do and may not, each with its prediction and the limit
+  double roundings = 0;
 };
 
 // Every pass in the order given, each on what the one before proposed. One that refuses leaves the model as it is.
 Pipeline run_passes(const Recipe& model, const std::vector<PassCall>& calls);
-// Whatever saves, as far as the sum of condition numbers allows.
-Pipeline choose_passes(const Recipe& model, double largest_condition_sum);
-
-double unit_roundoff(Dtype dtype);
+// Whatever saves, as far as the budget goes.
+Pipeline choose_passes(const Recipe& model, const Budget& budget = {});
 
 // The same function in the tensors of `source`: identity matrices, gains of one and biases of zero are written out, so
 // that an engine that knows only the source's form runs it.

@@ -115,7 +115,7 @@ nlohmann::ordered_json to_json(const PassStep& step, Dtype dtype) {
   }
   json["saved_parameters"] = step.saved_parameters;
   json["saved_bytes"] = step.saved_parameters * dtype_bits(dtype) / 8;
-  json["predicted_error"] = number(unit_roundoff(dtype) * proposal.condition_sum);
+  json["predicted_error"] = number(predicted_error(proposal.roundings, dtype));
   json["notes"] = proposal.notes;
   json["preconditions"] = nlohmann::ordered_json::array();
   for (const Precondition& p : proposal.preconditions) {

@@ -10,6 +10,7 @@
 
 #include "pare/arch/tensors.h"
 #include "pare/passes/basis.h"
+#include "pare/passes/prediction.h"
 #include "pare/support/progress.h"
 
 namespace pare {
@@ -34,14 +35,50 @@ bool is_absorbable(const Stream& stream, const std::string& weight) {
   });
 }
 
-int64_t layers_on(const Architecture& architecture, const Streams& streams, size_t stream) {
+double walk_on(const Architecture& architecture, const Streams& streams, size_t stream) {
   const std::vector<Block> blocks = expanded_blocks(architecture);
-  int64_t count = 0;
-  for (int64_t n : layer_blocks(architecture)) {
+  RoundingWalk walk;
+  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
     const BlockStreams& at = streams.blocks[static_cast<size_t>(n)];
-    count += at.attention_input == stream || (blocks[static_cast<size_t>(n)].mlp && at.mlp_input == stream);
+    if (at.attention_input == stream || (blocks[static_cast<size_t>(n)].mlp && at.mlp_input == stream)) {
+      walk.step(1, runs_of(architecture, n));
+    }
   }
-  return std::max<int64_t>(count, 1);
+  return std::max(walk.roundings(), 1.0);
+}
+
+const char* letter(Target target) {
+  return target == Target::query ? "q" : target == Target::key ? "k" : "v";
+}
+
+// What would make it square, or which target of the block is.
+std::string square_remedy(const Architecture& architecture, const Shapes& shapes, const Removal& removal) {
+  const bool grouped = removal.target == Target::key || removal.target == Target::value;
+  std::string remedy = fmt::format("{} * head_width = width, in training", grouped ? "kv_heads" : "heads");
+  for (Target other : {Target::query, Target::key, Target::value}) {
+    const Removal there{.block = removal.block, .target = other};
+    const auto shape = shapes.find(there.weight());
+    const Shape square = {architecture.width, architecture.width};
+    if (removal.target != Target::output && shape != shapes.end() && shape->second == square) {
+      return fmt::format("target={}, which is square; or {}", letter(other), remedy);
+    }
+  }
+  return remedy;
+}
+
+// What would have to go from the stream. Nothing, where it is what a removed matrix left: then its basis is spent.
+std::string stream_remedy(const Stream& stream) {
+  const auto any = [&stream](auto... kinds) {
+    return std::any_of(stream.touches.begin(), stream.touches.end(),
+                       [&](const Touch& touch) { return ((touch.kind == kinds) || ...); });
+  };
+  if (any(TouchKind::norm_reads, TouchKind::norm_writes)) {
+    return "train the model without the norm";
+  }
+  if (any(TouchKind::observed)) {
+    return "none: the basis of an answer is not free";
+  }
+  return any(TouchKind::activation) ? "train the model without it" : "";
 }
 
 Site survey(const Recipe& model, const Streams& streams, const Shapes& shapes, int64_t block, Target target) {
@@ -61,7 +98,7 @@ Site survey(const Recipe& model, const Streams& streams, const Shapes& shapes, i
     site.failed.push_back({.where = removal.module(),
                            .expected = "a square matrix",
                            .found = fmt::format("it is {} x {}", shape->second[0], shape->second[1]),
-                           .remedy = "another target, or heads * head_width = width"});
+                           .remedy = square_remedy(model.architecture, shapes, removal)});
   }
   const Stream& stream = streams.all[removal.stream];
   const std::vector<std::string> others = obstacles(stream);
@@ -69,9 +106,9 @@ Site survey(const Recipe& model, const Streams& streams, const Shapes& shapes, i
     site.failed.push_back({.where = fmt::format("blocks.{}", block),
                            .expected = "a stream that only matrices touch",
                            .found = few(others),
-                           .remedy = "train the model without it"});
+                           .remedy = stream_remedy(stream)});
   }
-  removal.layers = layers_on(model.architecture, streams, removal.stream);
+  removal.walk = walk_on(model.architecture, streams, removal.stream);
   removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
                               [&](const Port& port) { return shapes.at(port.tensor).size() == 3; });
   removal.absorbed = target == Target::output && is_absorbable(stream, removal.weight());
@@ -139,6 +176,15 @@ std::vector<std::string> obstacles(const Stream& stream) {
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
+}
+
+std::optional<Target> target_from_word(const std::string& word) {
+  for (Target target : {Target::query, Target::key, Target::value}) {
+    if (word == letter(target)) {
+      return target;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string few(const std::vector<std::string>& words) {

@@ -18,14 +18,14 @@ struct Removal {
   Target target = Target::query;
   double stored = 1, gauged = 1;  // condition numbers
   bool absorbed = false;          // the stream's only writer: its readers take it by a product, nothing is inverted
-  int64_t layers = 1;             // that read the stream: each adds its own rounding
+  double walk = 1;                // of the layers that read the stream, each with its own rounding
   bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
 
   std::string module() const;  // "blocks.3.attention.query"
   std::string weight() const { return module() + ".weight"; }
   bool uses_gauge() const { return gauged < stored; }
   double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
-  double cost() const { return condition() * static_cast<double>(layers); }
+  double roundings() const { return condition() * walk; }
 };
 
 // A matrix that was looked at: either it can be removed, or `failed` says why not.
@@ -37,6 +37,7 @@ struct Site {
 
 struct Removable {
   std::vector<Target> targets;
+  std::optional<Target> asked;   // one that was asked for by name: where it cannot go, nothing does
   std::optional<int64_t> block;  // only of this stored block
   bool measure_all = false;      // condition numbers also where the structure already refuses
 };
@@ -51,6 +52,8 @@ Precondition conditioning_of(const Removal& removal);
 
 // What else touches the stream. Computed positions do not count: they become a table.
 std::vector<std::string> obstacles(const Stream& stream);
+// The words of the command line: q, k or v; nothing for `best`.
+std::optional<Target> target_from_word(const std::string& word);
 // The first few, for people.
 std::string few(const std::vector<std::string>& words);
 

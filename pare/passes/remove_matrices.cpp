@@ -8,6 +8,7 @@
 
 #include "pare/arch/streams.h"
 #include "pare/passes/basis.h"
+#include "pare/passes/prediction.h"
 #include "pare/passes/removal.h"
 #include "pare/passes/shift.h"
 #include "pare/support/error.h"
@@ -25,7 +26,11 @@ class Planner {
   }
 
   Proposal run() {
-    find_candidates();
+    const std::vector<Site> sites = find_sites(model_, streams_, what_);
+    find_candidates(sites);
+    if (what_.asked && refuses_asked(sites)) {
+      return std::move(proposal_);
+    }
     choose();
     settle_tie();
     spend_budget();
@@ -40,16 +45,15 @@ class Planner {
   }
 
  private:
-  // A block is refused only where none of its matrices can go, and then for every reason that was found.
-  void find_candidates() {
-    const std::vector<Site> sites = find_sites(model_, streams_, what_);
-    std::set<int64_t> free;
+  // A stream is refused only where none of its matrices can go, and then for every reason that was found.
+  void find_candidates(const std::vector<Site>& sites) {
+    std::set<size_t> free;
     for (const Site& site : sites) {
       if (site.measured) {
         proposal_.conditioning.push_back({site.removal.module(), site.removal.stored, site.removal.gauged});
       }
       if (site.possible) {
-        free.insert(site.removal.block);
+        free.insert(site.removal.stream);
         candidates_.push_back(site.removal);
         if (model_.has_weights()) {
           proposal_.preconditions.push_back(conditioning_of(site.removal));
@@ -57,10 +61,28 @@ class Planner {
       }
     }
     for (const Site& site : sites) {
-      if (!free.contains(site.removal.block)) {
+      if (!free.contains(site.removal.stream)) {
         report(site.failed);
       }
     }
+  }
+
+  // A matrix that is gone already needs no refusal, unless all of them are.
+  bool refuses_asked(const std::vector<Site>& sites) {
+    bool refused = false, any = false;
+    for (const Site& site : sites) {
+      if (site.removal.target != *what_.asked) {
+        continue;
+      }
+      const bool there =
+          std::any_of(site.failed.begin(), site.failed.end(), [](const Precondition& f) { return !f.remedy.empty(); });
+      any = any || site.possible;
+      if (!site.possible && there) {
+        refused = true;
+        report(site.failed);
+      }
+    }
+    return refused || !any;
   }
 
   // Several targets of a block usually fail for one reason: it is given once.
@@ -78,7 +100,7 @@ class Planner {
   void choose() {
     for (const Removal& removal : candidates_) {
       const auto [entry, first] = chosen_.emplace(removal.stream, removal);
-      if (!first && removal.cost() < entry->second.cost()) {
+      if (!first && is_better(removal, entry->second)) {
         entry->second = removal;
       }
     }
@@ -88,13 +110,18 @@ class Planner {
         readers[removal.stream].insert(removal.block);
       }
     }
-    std::set<size_t> said;
     for (const auto& [stream, blocks] : readers) {
-      if (blocks.size() > 1 && said.insert(blocks.size()).second) {
-        proposal_.notes.push_back(
-            fmt::format("{} blocks share one stream, and so one basis: of their matrices one can go", blocks.size()));
+      if (blocks.size() > 1) {
+        proposal_.notes.push_back(fmt::format("{} blocks share one stream, and so one basis: of their matrices {} goes",
+                                              blocks.size(), chosen_.at(stream).module()));
       }
     }
+  }
+
+  // What was asked for by name first, then what loses fewer digits.
+  bool is_better(const Removal& removal, const Removal& than) const {
+    const bool asked = removal.target == what_.asked, other = than.target == what_.asked;
+    return asked != other ? asked : removal.roundings() < than.roundings();
   }
 
   // A tied table E writes one stream and, as the head, reads another: E Θ serves both when their bases are dual.
@@ -121,7 +148,7 @@ class Planner {
       return;
     }
     if (chosen_.contains(*written) && chosen_.contains(*read)) {
-      const bool drop_read = chosen_.at(*written).cost() <= chosen_.at(*read).cost();
+      const bool drop_read = chosen_.at(*written).roundings() <= chosen_.at(*read).roundings();
       const size_t dropped = drop_read ? *read : *written;
       proposal_.notes.push_back(fmt::format("{} stays: the tied table allows one free basis at its two ends, not two",
                                             chosen_.at(dropped).module()));
@@ -169,17 +196,21 @@ class Planner {
       order.push_back(removal);
     }
     std::stable_sort(order.begin(), order.end(),
-                     [](const Removal& a, const Removal& b) { return a.cost() < b.cost(); });
+                     [](const Removal& a, const Removal& b) { return a.roundings() < b.roundings(); });
+    RoundingWalk walk;
     for (const Removal& removal : order) {
-      const double cost = removal.cost() * (dual_ && dual_->first == removal.stream ? 2 : 1);
-      if (budget_ && proposal_.condition_sum + cost > budget_->condition_sum) {
-        proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} would exceed the error allowed",
-                                              removal.module(), removal.condition()));
+      RoundingWalk longer = walk;
+      longer.step(removal.roundings() * (dual_ && dual_->first == removal.stream ? 2 : 1));
+      if (budget_ && !budget_->allows(longer.roundings())) {
+        proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} gives a {}", removal.module(),
+                                              removal.condition(), budget_->excess(longer.roundings())));
+        proposal_.over_budget = true;
         chosen_.erase(removal.stream);
         continue;
       }
-      proposal_.condition_sum += cost;
+      walk = longer;
     }
+    proposal_.roundings = walk.roundings();
     if (dual_ && !chosen_.contains(dual_->first)) {
       dual_.reset();
     }

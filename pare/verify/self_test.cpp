@@ -60,8 +60,9 @@ Features run_last_layer(Loader& loader, const Runner& runner, const Place& place
   return features(load_head_front(loader, a), a, x, place.inputs, step);
 }
 
-// A matrix whose small relative changes matter about as much as those of any other.
-std::string choose_matrix(const Runner& runner, const Place& place, uint64_t seed) {
+// The matrices that matter, a random one first and then those with most effect; those of the head only where no other
+// has any.
+std::vector<std::string> choose_matrices(const Runner& runner, const Place& place, uint64_t seed) {
   const c10::InferenceMode recording(false);
   const at::AutoGradMode grad(true);
   Place plain = place;  // tensors made in inference mode cannot take part
@@ -89,7 +90,7 @@ std::string choose_matrix(const Runner& runner, const Place& place, uint64_t see
     }
   }
   if (!objective.requires_grad()) {
-    return "";
+    return {};
   }
   objective.backward();
   std::vector<std::pair<std::string, double>> effects;
@@ -107,7 +108,18 @@ std::string choose_matrix(const Runner& runner, const Place& place, uint64_t see
   if (!std::all_of(effects.begin(), effects.end(), of_head)) {
     std::erase_if(effects, of_head);
   }
-  return effects.empty() ? "" : effects[std::mt19937_64(seed)() % effects.size()].first;
+  if (effects.empty()) {
+    return {};
+  }
+  std::stable_sort(effects.begin(), effects.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> names;
+  for (const auto& [name, effect] : effects) {
+    names.push_back(name);
+  }
+  const size_t first = std::mt19937_64(seed)() % names.size();
+  std::rotate(names.begin(), names.begin() + static_cast<ptrdiff_t>(first),
+              names.begin() + static_cast<ptrdiff_t>(first) + 1);
+  return names;
 }
 
 at::Tensor disturbed(const at::Tensor& tensor, double fraction, uint64_t seed) {
@@ -142,12 +154,12 @@ SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& 
                     const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
                     const std::function<bool(const Comparison&)>& caught) {
   const Place place = place_of(asked, answer);
-  SelfTest result{.tensor = choose_matrix(candidate, place, seed)};
-  if (result.tensor.empty()) {
+  std::vector<std::string> matrices = choose_matrices(candidate, place, seed);
+  if (matrices.empty()) {
     if (candidate.architecture.task == Task::encoder) {
       throw VerificationFailed("no matrix of the candidate's last block has any effect: the check cannot be tested");
     }
-    result.tensor = head_matrix_name(candidate.architecture);
+    matrices.push_back(head_matrix_name(candidate.architecture));
   }
   const at::Tensor rows = place.rows.to(truth.rows.device());
   Answer theirs{.rows = truth.rows.index_select(0, rows)};
@@ -155,8 +167,8 @@ SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& 
     theirs.pooled = truth.pooled.narrow(0, place.sequence, 1);
   }
   const at::Tensor targets = asked.targets.defined() ? asked.targets.index_select(0, rows) : at::Tensor();
-  const auto catches = [&](double fraction) {
-    const Weights weights = with_disturbed(candidate.weights, result.tensor, fraction, seed);
+  const auto catches = [&](const std::string& matrix, double fraction) {
+    const Weights weights = with_disturbed(candidate.weights, matrix, fraction, seed);
     const Runner runner{candidate.architecture, weights, candidate.arithmetic};
     Loader loader(weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
     const Features found = run_last_layer(loader, runner, place);
@@ -169,23 +181,29 @@ SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& 
     }
     return caught(whole);
   };
+  const auto found =
+      std::find_if(matrices.begin(), matrices.end(), [&](const std::string& matrix) { return catches(matrix, 1); });
+  if (found == matrices.end()) {
+    throw VerificationFailed(
+        fmt::format("the check sees nothing: with every element of {} moved by 100 % the models still count as the "
+                    "same (allowed relative error {:.1e}): ask more of them, by --random N with a larger N, --tokens "
+                    "or --inputs",
+                    quote(matrices.front()), allowed));
+  }
   // From well below what is allowed, and lower still where that is caught already.
+  SelfTest result{.tensor = *found, .smallest_caught = 1};
   double fraction = std::min(allowed, 0.5) / 64;
-  while (fraction > 1e-30 && catches(fraction)) {
+  while (fraction > 1e-30 && catches(*found, fraction)) {
     fraction /= 1024;
   }
-  for (; fraction < 2; fraction *= 2) {
-    const double tried = std::min(fraction, 1.0);
-    if (catches(tried)) {
-      result.smallest_caught = tried;
-      return result;
+  for (; fraction < 1; fraction *= 2) {
+    if (catches(*found, fraction)) {
+      result.smallest_caught = fraction;
+      break;
     }
-    result.largest_missed = tried;
+    result.largest_missed = fraction;
   }
-  throw VerificationFailed(
-      fmt::format("the check sees nothing: with every element of {} moved by 100 % the models still count as the same "
-                  "(allowed relative error {:.1e}); ask with more tokens, or compute in a finer type",
-                  quote(result.tensor), allowed));
+  return result;
 }
 
 }  // namespace pare

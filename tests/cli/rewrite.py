@@ -176,7 +176,7 @@ def check_auto(report, work):
     changed(work, "plain", "hopeless", nearly_singular(1e-12))
     ask = ["--passes", "eliminate_projection", "--no-verify"]
     result = pare("rewrite", "singular", "-o", "kept", *ask, "--max-error", "1e-10", cwd=work)
-    report.check("more than --max-error is refused", ended(result, 2, ["predicted as", "1e-10 is allowed", "--max-error"]))
+    report.check("more than --max-error is refused", ended(result, 2, ["predicted error", "allowed 1e-10", "--max-error"]))
     report.check("refusals write nothing", expect((work / "kept").exists(), False))
     report.check("--max-error allows it", ended(pare("rewrite", "singular", "-o", "risky", *ask, "--max-error", "1e-8", cwd=work)))
     for name, error, why in (("singular", "1e-10", "stays: its condition number"), ("hopeless", "1", "")):

@@ -61,7 +61,7 @@ TEST_CASE("drop_key_bias: only the key biases go, and nothing else is touched") 
   for (const auto& [name, weight] : step.proposal.after.weights) {
     CHECK_MESSAGE(at::equal(weight.load(), old.at(name)), name);
   }
-  CHECK(step.proposal.condition_sum == 0);  // no arithmetic, so nothing to predict
+  CHECK(step.proposal.roundings == 0);  // no arithmetic, so nothing to predict
 }
 
 TEST_CASE("drop_key_bias: the same function, kv_heads times head_width fewer in each stored block") {

@@ -37,10 +37,10 @@ double own_amplification(const Original& original) {
 }
 
 // max(1e-12, 100 u Σ cond), where 100 covers any model that amplifies rounding by less than that itself.
-double check_same(const Original& original, const Recipe& after, double condition_sum, const std::string& what) {
+double check_same(const Original& original, const Recipe& after, double roundings, const std::string& what) {
   const Model model(after.architecture, after.weights, at::kDouble);
   const double error = relative_error(answer_of(model.forward(original.inputs)), original.answer);
-  double allowed = std::max(1e-12, 100 * unit_roundoff(Dtype::f64) * condition_sum);
+  double allowed = std::max(1e-12, 100 * predicted_error(roundings, Dtype::f64));
   if (error > allowed) {
     allowed *= std::max(1.0, own_amplification(original) / 100);
   }
@@ -72,7 +72,7 @@ void check_step(const Original& original, const PassStep& step, Tally& tally) {
   }
   ++tally.applied;
   check_tensors(proposal.after);
-  tally.worst = std::max(tally.worst, check_same(original, proposal.after, proposal.condition_sum, text_of(step.call)));
+  tally.worst = std::max(tally.worst, check_same(original, proposal.after, proposal.roundings, text_of(step.call)));
   CHECK(count(before).total - count(proposal.after.architecture).total == step.saved_parameters);
 }
 
@@ -107,7 +107,7 @@ void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
   }
   const Pipeline pipeline = run_passes(original.model, calls);
   check_tensors(pipeline.after);
-  check_same(original, pipeline.after, pipeline.condition_sum, "all together");
+  check_same(original, pipeline.after, pipeline.roundings, "all together");
 }
 
 }  // namespace

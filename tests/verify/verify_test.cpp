@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "pare/support/error.h"
 #include "pare/verify/self_test.h"
 #include "tests/model/architectures.h"
@@ -171,8 +173,34 @@ TEST_CASE("a check that misses everything fails") {
   });
   CHECK(contains(message, "moved by 100 %"));
   CHECK(contains(message, "blocks.1."));
-  CHECK(seen.front() > 0);
-  CHECK(seen.back() > 1000 * seen.front());  // a larger disturbance shows more
+  CHECK(contains(message, "--random"));
+  CHECK(seen.size() > 3);  // every matrix that matters was tried
+  CHECK(*std::min_element(seen.begin(), seen.end()) > 0);
+
+  // A larger disturbance shows more, and a matrix whose own is missed gives way to one whose is not.
+  const auto caught_above = [&](double limit) {
+    return test_check(runner, answer, runner, answer, asked, compared, 1e-3, 0, [limit](const Comparison& disturbed) {
+      return metrics_of(disturbed).max_relative_logit_error > limit;
+    });
+  };
+  const double most = *std::max_element(seen.begin(), seen.end());
+  const SelfTest fine = caught_above(1e-6 * seen.front()), coarse = caught_above(0.99 * most);
+  CHECK(fine.smallest_caught < 1e-3 * coarse.smallest_caught);
+  CHECK(fine.tensor != coarse.tensor);
+  CHECK(coarse.largest_missed < coarse.smallest_caught);
+}
+
+TEST_CASE("of what is equivalent the self test catches what would pass as noise only") {
+  const Architecture a = parse(causal(""));
+  StoredModel model = model_of(a, generic_tensors(a));
+  for (auto& [name, weight] : model.weights) {
+    weight = {Dtype::bf16, weight.shape, [weight = weight] { return weight.load().to(at::kBFloat16); }};
+  }
+  model.dtype = Dtype::bf16;
+  const Verification v = verify_drawn(model, model);
+  CHECK(v.verdict == Verdict::equivalent);
+  CHECK(v.noise_floor.max_relative_logit_error > 1e-3);
+  CHECK(v.self_test->smallest_caught < 1e-9);
 }
 
 TEST_CASE("drawn inputs see every token of a small vocabulary, stay in context and depend on the seed alone") {

@@ -8,6 +8,7 @@
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/config.h"
 #include "pare/checkpoint/family.h"
+#include "pare/checkpoint/replaceable.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -45,8 +46,8 @@ std::string read_config_file(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   std::error_code refused;
   if (!fs::is_directory(folder, refused)) {
-    throw InputError(fmt::format("{} is {}; a model is a folder with config.json and safetensors",
-                                 quote(folder.string()), fs::exists(folder, refused) ? "not a folder" : "not there"));
+    throw InputError(fmt::format("{} is {}; a model is a folder with config.json and safetensors", quote(shown(folder)),
+                                 fs::exists(folder, refused) ? "not a folder" : "not there"));
   }
   // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
   for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
@@ -72,7 +73,7 @@ Dtype main_dtype(const Weights& weights) {
 }  // namespace
 
 StoredModel open_model(const fs::path& folder) {
-  const std::string subject = (folder / "config.json").string();
+  const std::string subject = shown(folder / "config.json");
   const ParsedConfig config = parse(read_config_file(folder), subject);
   const Weights stored = open_weights(folder);
   std::set<std::string> names;
@@ -83,7 +84,7 @@ StoredModel open_model(const fs::path& folder) {
   model.path = folder;
   model.family = config.family->model_type;
   model.architecture = read_architecture(*config.family, config.json, subject, std::move(names));
-  model.weights = canonical_weights(*config.family, model.architecture, stored, folder.string());
+  model.weights = canonical_weights(*config.family, model.architecture, stored, shown(folder));
   model.dtype = main_dtype(model.weights);
   return model;
 }
@@ -95,7 +96,7 @@ Architecture parse_config(std::string_view text, const std::string& subject) {
 
 void write_native_model(const fs::path& folder, const Architecture& architecture, const Weights& weights, bool replace,
                         uint64_t shard_bytes) {
-  AtomicFolder output(folder, replace);
+  AtomicFolder output(folder, replace ? check_replaceable_model : ReplaceCheck());
   write_text_file(output.temporary() / "config.json", family_config(native_family(), architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), architecture, weights), shard_bytes);
   output.commit();

@@ -24,7 +24,7 @@ StoredModel open_model(const std::filesystem::path& folder);
 // The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.
 Architecture parse_config(std::string_view text, const std::string& subject);
 
-// Writes a native model folder, whole or not at all. An existing output needs `replace`.
+// Writes a native model folder, whole or not at all. With `replace` another model makes room, but nothing else does.
 void write_native_model(const std::filesystem::path& folder, const Architecture& architecture, const Weights& weights,
                         bool replace, uint64_t shard_bytes);
 

@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 namespace {
 
 SafetensorsHeader read_header(const InputFile& file) {
-  std::string subject = quote(file.path().string());
+  std::string subject = quote(shown(file.path()));
   std::array<std::byte, 8> prefix;
   if (file.size() < prefix.size() || file.read_at(0, prefix) < prefix.size()) {
     throw InputError(
@@ -73,7 +73,7 @@ void SafetensorsFile::read(const std::string& name, uint64_t offset, std::span<s
     throw InputError(
         fmt::format("tensor {} ends at byte {} but {} is shorter now than when it was opened: is another "
                     "program writing it?",
-                    quote(name), tensor.end, quote(path().string())));
+                    quote(name), tensor.end, quote(shown(path()))));
   }
 }
 

@@ -48,7 +48,7 @@ bool is_there(const fs::path& path) {
   if (error) {
     fail_io("list", folder, error.value());
   }
-  std::string subject = quote(folder.string());
+  std::string subject = quote(shown(folder));
   if (others.empty()) {
     throw InputError(fmt::format("{} has neither {} nor {}: not a model folder?", subject, single_name, index_name));
   }
@@ -122,7 +122,7 @@ std::string weight_index_text(const std::map<std::string, std::string>& tensor_f
 
 std::vector<SafetensorsFile> open_shards(const fs::path& folder) {
   if (!is_there(folder)) {
-    throw InputError(fmt::format("{}: no such folder", quote(folder.string())));
+    throw InputError(fmt::format("{}: no such folder", quote(shown(folder))));
   }
   if (!fs::is_directory(folder)) {
     throw InputError(fmt::format("{} is a file, expected a model folder", quote(folder.string())));
@@ -136,7 +136,7 @@ std::vector<SafetensorsFile> open_shards(const fs::path& folder) {
   if (!is_there(index_path)) {
     refuse_folder_without_weights(folder);
   }
-  std::string subject = quote(index_path.string());
+  std::string subject = quote(shown(index_path));
   std::map<std::string, std::string> index =
       parse_weight_index(read_text_file(index_path, max_safetensors_header), subject);
   std::set<std::string> names;

@@ -71,7 +71,7 @@ std::string saving_table(const PassAudit& audit) {
   }
   table.rule();
   table.row(saving_cells(audit, "all that save, together", saved_together(audit)));
-  return table.text();
+  return table.text() + "in the strict form; --form compat keeps every shape, and so the size\n";
 }
 
 std::string error_table(const PassAudit& audit) {

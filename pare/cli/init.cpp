@@ -9,6 +9,7 @@
 
 #include "pare/arch/count.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/checkpoint/replaceable.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
@@ -31,7 +32,8 @@ void init_command(const InitOptions& options, const Settings& settings) {
   const Dtype dtype = float_dtype_from_word(options.dtype).value();
   const int64_t parameters = count(architecture).total;
   const uint64_t bytes = static_cast<uint64_t>(parameters) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
-  check_output(options.out, options.force, bytes);
+  check_input_stays(options.what, options.out);
+  check_output(options.out, OutputKind::folder, options.force ? check_replaceable_model : ReplaceCheck(), bytes);
   const Weights weights =
       random_weights(architecture, settings.seed, dtype, options.generic ? Draw::generic : Draw::plain);
   write_native_model(options.out, architecture, weights, options.force, options.shard_bytes);
@@ -60,7 +62,7 @@ void add_init(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--generic", options->generic, "gains and biases random too, for tests");
-  command->add_flag("--force", options->force, "replace an existing output");
+  command->add_flag("--force", options->force, "replace another model, if nothing else is there");
   command->add_option("--shard-size", options->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(CLI::Range(1.0, 0x1p63).description(""))

@@ -7,14 +7,28 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/support/error.h"
-#include "pare/support/files.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 CapturedOutput* capture = nullptr;
+
+// Whether a path without links in it is `place`, or is somewhere below.
+bool is_within(const fs::path& path, const fs::path& place) {
+  std::error_code missing;
+  for (fs::path at = path;; at = at.parent_path()) {
+    if (fs::equivalent(at, place, missing)) {
+      return true;
+    }
+    if (at == at.parent_path()) {
+      return false;
+    }
+  }
+}
 
 }  // namespace
 
@@ -45,26 +59,53 @@ void print_text(const std::string& text) {
 }
 
 void print_json(const nlohmann::ordered_json& json) {
-  print_text(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  print_text(json_text(json));
 }
 
-void check_output(const std::filesystem::path& path, bool replace, uint64_t bytes) {
-  if (!replace && std::filesystem::exists(std::filesystem::symlink_status(path))) {
-    throw InputError(fmt::format("{} exists: --force replaces it", quote(path.string())));
-  }
-  std::filesystem::path target = std::filesystem::absolute(path).lexically_normal();
-  if (!target.has_filename()) {  // written with a slash at its end
-    target = target.parent_path();
-  }
-  const std::filesystem::path folder = target.parent_path();
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void check_output(const fs::path& path, OutputKind kind, const ReplaceCheck& replace, uint64_t bytes) {
+  check_target(path, kind, replace);
+  const fs::path folder = fs::absolute(output_target(path)).parent_path();
   std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  const fs::space_info space = fs::space(folder, error);
   if (error) {
     fail_io("write to", folder, error.value());
   }
   if (space.available < bytes) {
     throw IoError(fmt::format("{} needs {} but its disk has {} left", quote(path.string()), human_bytes(bytes),
                               human_bytes(space.available)));
+  }
+}
+
+void check_input_stays(const fs::path& input, const fs::path& output) {
+  const fs::path target = output_target(output);
+  std::error_code missing;
+  const fs::path read = fs::canonical(input, missing),
+                 folder = fs::canonical(fs::absolute(target).parent_path(), missing);
+  if (read.empty() || folder.empty()) {
+    return;  // then one cannot be read, or the other not be written, and whoever tries says so
+  }
+  if (is_within(folder, read)) {
+    throw InputError(fmt::format("the output {} lies in {}: choose another, what is read is never changed",
+                                 quote(output.string()), quote(input.string())));
+  }
+  bool holds = is_within(read, target);
+  if (fs::is_directory(read, missing)) {
+    for (const fs::directory_entry& entry : entries_of(read)) {
+      if (entry.is_symlink(missing)) {  // the Hugging Face cache consists of them
+        const fs::path file = fs::canonical(entry.path(), missing);
+        holds = holds || (!file.empty() && is_within(file, target));
+      }
+    }
+  }
+  if (holds) {
+    throw InputError(
+        fmt::format("the output {} is {} itself, holds it or holds a file of it: choose another, what is "
+                    "read is never changed",
+                    quote(output.string()), quote(input.string())));
   }
 }
 

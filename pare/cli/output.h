@@ -6,6 +6,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "pare/support/files.h"
+
 namespace pare {
 
 // Thrown when nobody reads stdout any more.
@@ -28,8 +30,14 @@ class CapturedOutput {
   std::string text_;
 };
 
-// Before the work starts: InputError when `path` exists and may not be replaced, IoError when its folder is missing or
-// its disk has less than `bytes` left.
-void check_output(const std::filesystem::path& path, bool replace, uint64_t bytes);
+// As a file has it: names that are no UTF-8 do not stop it.
+std::string json_text(const nlohmann::ordered_json& json);
+
+// Before the work starts: InputError where check_target has one, IoError when the disk has less than `bytes` left.
+void check_output(const std::filesystem::path& path, OutputKind kind, const ReplaceCheck& replace, uint64_t bytes);
+
+// InputError where writing `output` would change `input`: where it is the same, holds it or what it links to, or lies
+// in it.
+void check_input_stays(const std::filesystem::path& input, const std::filesystem::path& output);
 
 }  // namespace pare

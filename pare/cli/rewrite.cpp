@@ -14,10 +14,12 @@
 
 #include "pare/arch/count.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/checkpoint/replaceable.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
 #include "pare/model/device.h"
+#include "pare/passes/compatible.h"
 #include "pare/passes/pipeline.h"
 #include "pare/passes/reasons.h"
 #include "pare/passes/write_rewritten.h"
@@ -117,12 +119,16 @@ void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const
   }
 }
 
-Pipeline plan(const StoredModel& model, const RewriteFlags& flags, const Budget& budget) {
+Pipeline propose(const StoredModel& model, const RewriteFlags& flags, const Budget& budget) {
   const Recipe recipe{model.architecture, model.weights};
   Pipeline pipeline =
       flags.passes == "auto" ? choose_passes(recipe, budget) : run_passes(recipe, parse_passes(flags.passes));
   refuse_if_needed(pipeline, flags, budget);
   return pipeline;
+}
+
+ReplaceCheck may_replace(const RewriteFlags& flags) {
+  return flags.force ? check_replaceable_model : ReplaceCheck();
 }
 
 struct Outcome {
@@ -135,22 +141,83 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-nlohmann::ordered_json passes_json(const Pipeline& pipeline, Dtype dtype) {
+// What is about to be written, and what each pass comes to in it.
+struct Plan {
+  Prepared prepared;
+  std::vector<StoredChange> changes;
+  Companions companions;
+  bool compat = false;
+  int64_t neutral = 0;
+};
+
+// Nothing can become smaller in the compat form, so what a pass has to show for itself there is what it made neutral.
+void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const RewriteFlags& flags) {
+  int64_t saved = 0;
+  for (const StoredChange& change : plan.changes) {
+    saved += change.saved;
+  }
+  if (plan.neutral == 0) {
+    throw Refused(
+        "--form compat: all that these passes would make ones, zeros or identities is so already, and nothing would "
+        "change; --form strict stores the model without it");
+  }
+  if (saved < 0 && !flags.allow_growth) {
+    throw Refused(
+        fmt::format("--form compat keeps every tensor, and the result has {} parameters more than the model "
+                    "({}): ask for it with --allow-growth",
+                    with_commas(-saved), fmt::join(pipeline.steps.back().proposal.notes, "; ")));
+  }
+}
+
+Plan plan_writing(const StoredModel& source, const Pipeline& pipeline, const RewriteFlags& flags,
+                  const std::optional<Dtype>& dtype, Companions companions) {
+  Plan plan{.companions = std::move(companions), .compat = flags.form == "compat"};
+  plan.prepared = prepare(source, pipeline.after,
+                          {.form = plan.compat ? WrittenForm::compat : WrittenForm::strict, .dtype = dtype});
+  if (!plan.compat) {
+    for (const PassStep& step : pipeline.steps) {
+      plan.changes.push_back({.saved = step.saved_parameters});
+    }
+    return plan;
+  }
+  plan.changes = compatible_changes({source.architecture, source.weights}, pipeline);
+  for (const StoredChange& change : plan.changes) {
+    plan.neutral += change.neutral;
+  }
+  refuse_idle_compat(plan, pipeline, flags);
+  return plan;
+}
+
+nlohmann::ordered_json passes_json(const Pipeline& pipeline, const Plan& plan, Dtype dtype) {
   nlohmann::ordered_json passes = nlohmann::ordered_json::array();
-  for (const PassStep& step : pipeline.steps) {
-    passes.push_back(to_json(step, dtype));
+  for (size_t n = 0; n < pipeline.steps.size(); ++n) {
+    nlohmann::ordered_json json = to_json(pipeline.steps[n], dtype);
+    json["saved_parameters"] = plan.changes[n].saved;
+    json["saved_bytes"] = plan.changes[n].saved * dtype_bits(dtype) / 8;
+    json["neutral_parameters"] = plan.changes[n].neutral;
+    passes.push_back(std::move(json));
   }
   return passes;
 }
 
+constexpr const char* what_compat_is =
+    "compat keeps every shape and the file's size, for stock engines; strict is smaller";
+
+nlohmann::ordered_json form_json(const Plan& plan) {
+  return {{"name", plan.compat ? "compat" : "strict"},
+          {"neutral_parameters", plan.neutral},
+          {"note", plan.compat ? what_compat_is : "what was removed is not stored; pare reads it"}};
+}
+
 // Written, read back and compared under a temporary name: an output that is not the same function never appears, and
 // is only told of.
-Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, const Prepared& prepared,
+Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, const Plan& plan,
                          const RewriteFlags& flags, const Settings& settings, Dtype dtype) {
   Outcome outcome;
   const auto started = std::chrono::steady_clock::now();
-  AtomicFolder output(flags.out, flags.force);
-  write_prepared(output.temporary(), source, prepared, flags.shard_bytes);
+  AtomicFolder output(flags.out, may_replace(flags));
+  const std::map<std::string, std::string> copied =
+      write_prepared(output.temporary(), source, plan.prepared, plan.companions, flags.shard_bytes);
   outcome.writing_seconds = seconds_since(started);
 
   const auto written = std::chrono::steady_clock::now();
@@ -172,35 +239,39 @@ Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, co
   }
   nlohmann::ordered_json described = describe_files(candidate);
   described["path"] = flags.out;
-  outcome.certificate =
-      certificate_json(describe_files(source), described, passes_json(pipeline, dtype), asked, verification);
+  outcome.certificate = certificate_json(describe_files(source), described, passes_json(pipeline, plan, dtype),
+                                         asked, verification);
+  outcome.certificate["form"] = form_json(plan);
+  outcome.certificate["companions"] = nlohmann::ordered_json(copied);
   if (flags.no_verify) {
     for (const char* key :
          {"inputs", "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"}) {
       outcome.certificate[key] = nullptr;
     }
   }
-  write_text_file(output.temporary() / "certificate.json", outcome.certificate.dump(2) + "\n");
+  write_text_file(output.temporary() / "certificate.json", json_text(outcome.certificate));
   outcome.verifying_seconds = seconds_since(written);
   output.commit();
   return outcome;
 }
 
-std::string pass_table(const Pipeline& pipeline, Dtype dtype) {
+std::string pass_table(const Pipeline& pipeline, const Plan& plan, Dtype dtype) {
   Table table({Align::left, Align::right, Align::right});
-  table.row({"pass", "parameters less", fmt::format("predicted in {}", dtype_word(dtype))});
+  table.row(
+      {"pass", plan.compat ? "made neutral" : "parameters less", fmt::format("predicted in {}", dtype_word(dtype))});
   table.rule();
-  for (const PassStep& step : pipeline.steps) {
-    table.row({text_of(step.call), with_commas(step.saved_parameters),
+  for (size_t n = 0; n < pipeline.steps.size(); ++n) {
+    const PassStep& step = pipeline.steps[n];
+    table.row({text_of(step.call), with_commas(plan.compat ? plan.changes[n].neutral : plan.changes[n].saved),
                fmt::format("{:.1e}", predicted_error(step.proposal.roundings, dtype))});
   }
   return table.text();
 }
 
-void print_result(const StoredModel& source, const Pipeline& pipeline, const RewriteFlags& flags, Dtype dtype,
-                  const Outcome& outcome) {
-  const int64_t before = count(source.architecture).total, after = count(pipeline.after.architecture).total;
-  std::string text = pass_table(pipeline, dtype);
+void print_result(const StoredModel& source, const Pipeline& pipeline, const Plan& plan, const RewriteFlags& flags,
+                  Dtype dtype, const Outcome& outcome) {
+  const int64_t before = count(source.architecture).total, after = count(plan.prepared.architecture).total;
+  std::string text = pass_table(pipeline, plan, dtype);
   for (const PassStep& step : pipeline.steps) {
     for (const std::string& note : step.proposal.notes) {
       text += fmt::format("{}: {}\n", step.call.pass->id, note);
@@ -211,10 +282,16 @@ void print_result(const StoredModel& source, const Pipeline& pipeline, const Rew
       }
     }
   }
-  text +=
-      fmt::format("\nwrote {}: {} -> {} parameters ({:+.2f} %), {}, in {}\n", escaped(flags.out), with_commas(before),
-                  with_commas(after), 100 * static_cast<double>(after - before) / static_cast<double>(before),
-                  flags.form, human_time(outcome.writing_seconds));
+  const std::string change =
+      before == after
+          ? "as before"
+          : fmt::format("{:+.2f} %", 100 * static_cast<double>(after - before) / static_cast<double>(before));
+  text += fmt::format("\nwrote {}: {} -> {} parameters ({}), {}, in {}\n", escaped(flags.out), with_commas(before),
+                      with_commas(after), change, flags.form, human_time(outcome.writing_seconds));
+  if (plan.compat) {
+    text +=
+        fmt::format("{} of them are now ones, zeros or identities\n{}\n", with_commas(plan.neutral), what_compat_is);
+  }
   if (outcome.verification) {
     const Verification& v = *outcome.verification;
     text += fmt::format(
@@ -227,37 +304,19 @@ void print_result(const StoredModel& source, const Pipeline& pipeline, const Rew
   print_text(text);
 }
 
-// --force replaces what is there, but never the model that it reads.
-void check_input_stays(const RewriteFlags& flags) {
-  namespace fs = std::filesystem;
-  const fs::path model = fs::canonical(flags.model), out = fs::weakly_canonical(fs::path(flags.out) / "");
-  for (fs::path path = model; path != path.parent_path(); path = path.parent_path()) {
-    if (path / "" == out / "") {
-      throw InputError(
-          fmt::format("the output {} is the model itself or holds it: choose another, rewrite never "
-                      "changes what it reads",
-                      quote(flags.out)));
-    }
+uint64_t bytes_of(const Plan& plan) {
+  uint64_t bytes = plan.companions.bytes;
+  for (const auto& [name, weight] : plan.prepared.weights) {
+    bytes += static_cast<uint64_t>(element_count(weight.shape) * dtype_bits(weight.dtype) / 8);
   }
+  return bytes;
 }
 
 struct Rewriting {
   Pipeline pipeline;
+  Plan plan;
   Outcome outcome;
 };
-
-Outcome prepare_and_write(const StoredModel& source, const Pipeline& pipeline, const RewriteFlags& flags,
-                          const Settings& settings, const std::optional<Dtype>& wanted, Dtype dtype) {
-  const Prepared prepared =
-      prepare(source, pipeline.after,
-              {.form = flags.form == "compat" ? WrittenForm::compat : WrittenForm::strict, .dtype = wanted});
-  uint64_t bytes = 0;
-  for (const auto& [name, weight] : prepared.weights) {
-    bytes += static_cast<uint64_t>(element_count(weight.shape) * dtype_bits(weight.dtype) / 8);
-  }
-  check_output(flags.out, flags.force, bytes);
-  return write_and_verify(source, pipeline, prepared, flags, settings, dtype);
-}
 
 [[noreturn]] void refuse_different(const Pipeline& pipeline, const Verification& v, const RewriteFlags& flags,
                                    Dtype dtype) {
@@ -272,18 +331,21 @@ Outcome prepare_and_write(const StoredModel& source, const Pipeline& pipeline, c
 // less as was measured too much; a list of passes is done as it stands or not at all.
 Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Settings& settings,
                   const std::optional<Dtype>& wanted, Dtype dtype) {
+  const Companions companions = find_companions(source.path);
   Budget budget = budget_of(flags, dtype);
   while (true) {
-    Pipeline pipeline = plan(source, flags, budget);
+    Pipeline pipeline = propose(source, flags, budget);
     for (const std::string& warning : pipeline.warnings) {
       log_warning(warning);
     }
-    Outcome outcome = prepare_and_write(source, pipeline, flags, settings, wanted, dtype);
+    Plan plan = plan_writing(source, pipeline, flags, wanted, companions);
+    check_output(flags.out, OutputKind::folder, may_replace(flags), bytes_of(plan));
+    Outcome outcome = write_and_verify(source, pipeline, plan, flags, settings, dtype);
     if (!outcome.verification || outcome.verification->verdict != Verdict::different) {
       for (const std::string& text : pipeline.left_out) {
         log_warning("auto left out " + text);
       }
-      return {std::move(pipeline), std::move(outcome)};
+      return {std::move(pipeline), std::move(plan), std::move(outcome)};
     }
     const Verification& v = *outcome.verification;
     const double allowed = std::max(v.limit, 2 * v.noise_floor.max_relative_logit_error);
@@ -305,19 +367,19 @@ void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
     throw InputError("--max-error nan: expected a positive number");
   }
   const StoredModel source = open_model(flags.model);
-  check_input_stays(flags);
+  check_input_stays(flags.model, flags.out);
   const std::optional<Dtype> wanted = float_dtype_from_word(flags.dtype);
   const Dtype dtype = wanted.value_or(source.dtype);
-  check_output(flags.out, flags.force, 0);
+  check_output(flags.out, OutputKind::folder, may_replace(flags), 0);
   check_question(flags.question, source.architecture);
-  const auto [pipeline, outcome] = rewrite(source, flags, settings, wanted, dtype);
-  for (const std::filesystem::path& file : left_behind(source.path)) {
-    log_warning(fmt::format("{} was not copied: it fits the original's weights only", file.filename().string()));
+  const auto [pipeline, plan, outcome] = rewrite(source, flags, settings, wanted, dtype);
+  for (const std::string& line : left_behind_lines(plan.companions)) {
+    log_warning(line);
   }
   if (settings.json) {
     print_json(outcome.certificate);
   } else {
-    print_result(source, pipeline, flags, dtype, outcome);
+    print_result(source, pipeline, plan, flags, dtype, outcome);
   }
 }
 
@@ -331,7 +393,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_option("--passes", flags->passes, "pass,pass{option=value,...}, in order; or auto")
       ->required()
       ->type_name("LIST");
-  command->add_option("--form", flags->form, "strict: ours; compat: the source's own layout")
+  command->add_option("--form", flags->form, "strict: smaller; compat: every shape kept, for stock engines")
       ->check(one_of({"strict", "compat"}))
       ->type_name("NAME")
       ->capture_default_str();
@@ -344,7 +406,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->type_name("E");
   add_question_flags(*command, flags->question, checked_sequences);
   command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
-  command->add_flag("--force", flags->force, "replace an existing output");
+  command->add_flag("--force", flags->force, "replace another model, if nothing else is there");
   command->add_flag("--no-verify", flags->no_verify, "do not compare the result with the model");
   command->add_option("--shard-size", flags->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))

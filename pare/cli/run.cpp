@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/checkpoint/replaceable.h"
 #include "pare/checkpoint/safetensors.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
@@ -115,6 +116,10 @@ void collect(const Batch& batch, const Outputs& outputs, const Taps& taps, Resul
   }
 }
 
+ReplaceCheck may_replace(const RunOptions& options) {
+  return options.force ? check_replaceable_tensors : ReplaceCheck();
+}
+
 void write_results(const RunOptions& options, const Results& results) {
   std::map<std::string, SafetensorsWriter::Declared> declared;
   uint64_t bytes = 0;
@@ -122,8 +127,9 @@ void write_results(const RunOptions& options, const Results& results) {
     declared[name] = {.dtype = dtype_of(tensor.scalar_type()), .shape = tensor.sizes().vec()};
     bytes += tensor.nbytes();
   }
-  check_output(options.out, options.force, bytes);
-  AtomicFile output(options.out, options.force);
+  const ReplaceCheck replace = may_replace(options);
+  check_output(options.out, OutputKind::file, replace, bytes);
+  AtomicFile output(options.out, replace);
   SafetensorsWriter writer(output.temporary(), declared, {});
   Progress progress("writing", bytes, Progress::Unit::bytes);
   for (const auto& [name, tensor] : results) {
@@ -172,7 +178,10 @@ void print_summary(const RunOptions& options, const Settings& settings, const Re
 }
 
 void run_command(const RunOptions& options, const Settings& settings) {
-  check_output(options.out, options.force, 0);
+  for (const std::string& input : {options.model, options.tokens, options.inputs}) {
+    check_input_stays(input, options.out);
+  }
+  check_output(options.out, OutputKind::file, may_replace(options), 0);
   const StoredModel stored = open_model(options.model);
   const std::vector<Batch> batches = read_batches(options, stored.architecture);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
@@ -227,7 +236,7 @@ void add_run(CLI::App& app, const Settings& settings) {
       ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_flag("--force", options->force, "replace an existing output");
+  command->add_flag("--force", options->force, "replace another safetensors file");
   command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits,
   blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
   blocks.L.attention.output,

@@ -162,7 +162,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->capture_default_str();
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files, and says which error to expect.
-Example: pare verify gpt2 gpt2-smaller --random 16)");
+Example: pare verify model smaller --random 16)");
   command->callback([flags, &settings] { verify_command(*flags, settings); });
 }
 

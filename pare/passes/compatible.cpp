@@ -1,8 +1,11 @@
-#include "pare/passes/pipeline.h"
+#include "pare/passes/compatible.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <set>
+
+#include "pare/arch/count.h"
 #include "pare/arch/tensors.h"
 #include "pare/passes/recipes.h"
 #include "pare/support/error.h"
@@ -59,6 +62,23 @@ Architecture restored(Architecture now, const Architecture& source) {
   return now;
 }
 
+bool is_vector(const TensorSpec& spec) {
+  return spec.part == Part::norm || spec.part == Part::bias;
+}
+
+at::Tensor neutral_value(const TensorSpec& spec) {
+  return is_vector(spec) ? at::full(spec.shape, spec.rest, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
+}
+
+bool is_neutral(const Weight& weight, const TensorSpec& spec) {
+  const at::Tensor neutral = neutral_value(spec);
+  // The first row of a large matrix nearly always decides.
+  if (weight.load_rows && !at::equal(weight.load_rows(0, 1).to(at::kDouble), neutral.narrow(0, 0, 1))) {
+    return false;
+  }
+  return at::equal(load_double(weight), neutral);
+}
+
 }  // namespace
 
 Recipe compatible(const Recipe& model, const Architecture& source) {
@@ -70,14 +90,35 @@ Recipe compatible(const Recipe& model, const Architecture& source) {
     if (result.weights.contains(spec.name)) {
       continue;
     }
-    const bool vector = spec.part == Part::norm || spec.part == Part::bias;
-    PARE_CHECK(vector || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
+    PARE_CHECK(is_vector(spec) || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
                "only identities, gains and biases were removed, not " + spec.name);
-    result.weights[spec.name] = computed(spec.shape, [=] {
-      return vector ? at::full(spec.shape, spec.rest, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
-    });
+    result.weights[spec.name] = computed(spec.shape, [=] { return neutral_value(spec); });
   }
   return result;
+}
+
+std::vector<StoredChange> compatible_changes(const Recipe& source, const Pipeline& pipeline) {
+  std::vector<StoredChange> changes;
+  std::set<std::string> neutral_already;
+  int64_t stored = count(source.architecture).total;
+  for (const PassStep& step : pipeline.steps) {
+    const Architecture& now = step.proposal.after.architecture;
+    const Architecture written = restored(now, source.architecture);
+    std::set<std::string> present;
+    for (const TensorSpec& spec : tensor_table(now)) {
+      present.insert(spec.name);
+    }
+    StoredChange change{.saved = stored - count(written).total};
+    for (const TensorSpec& spec : tensor_table(written)) {
+      if (!present.contains(spec.name) && neutral_already.insert(spec.name).second &&
+          !is_neutral(source.weights.at(spec.name), spec)) {
+        change.neutral += element_count(spec.shape);
+      }
+    }
+    stored -= change.saved;
+    changes.push_back(change);
+  }
+  return changes;
 }
 
 }  // namespace pare

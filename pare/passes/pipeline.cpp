@@ -169,7 +169,7 @@ Pipeline run_passes(const Recipe& model, const std::vector<PassCall>& calls) {
       order.push_back(text_of(call));
     }
     pipeline.warnings.push_back(
-        fmt::format("this order saves {} parameters less than {}", with_commas(lost), fmt::join(order, ",")));
+        fmt::format("this order saves {} parameters less than '{}'", with_commas(lost), fmt::join(order, ",")));
   }
   return pipeline;
 }

@@ -37,8 +37,4 @@ Pipeline run_passes(const Recipe& model, const std::vector<PassCall>& calls);
 // Whatever saves, as far as the budget goes.
 Pipeline choose_passes(const Recipe& model, const Budget& budget = {});
 
-// The same function in the tensors of `source`: identity matrices, gains of one and biases of zero are written out, so
-// that an engine that knows only the source's form runs it.
-Recipe compatible(const Recipe& model, const Architecture& source);
-
 }  // namespace pare

@@ -3,11 +3,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/bound_weights.h"
-#include "pare/passes/pipeline.h"
+#include "pare/passes/compatible.h"
 #include "pare/passes/recipes.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -21,43 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double largest_float16 = 65504;
-
-constexpr std::string_view companion_names[] = {
-    "tokenizer*",
-    "vocab.*",
-    "vocab.txt",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "*.model",
-    "*.tiktoken",
-    "spm.*",
-    "sentencepiece*",
-    "generation_config.json",
-    "chat_template*",
-    "preprocessor_config.json",
-    "LICENSE*",
-    "LICENCE*",
-    "NOTICE*",
-    "USE_POLICY*",
-};
-constexpr std::string_view bound_names[] = {"adapter_*", "optimizer*", "scheduler*", "trainer_state.json",
-                                            "rng_state*"};
-
-template <size_t count>
-std::vector<fs::path> files_like(const fs::path& folder, const std::string_view (&patterns)[count]) {
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool wanted = std::any_of(std::begin(patterns), std::end(patterns),
-                                    [&](std::string_view pattern) { return glob_match(pattern, name); });
-    if (wanted && entry.is_regular_file()) {
-      found.push_back(entry.path());
-    }
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 // Rounding to float16 must not make infinities: its largest number is small.
 at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
@@ -138,20 +100,13 @@ Prepared prepare(const StoredModel& source, const Recipe& after, const WriteOpti
   return {std::move(config), form.architecture, family_weights(family, form.architecture, typed)};
 }
 
-std::vector<fs::path> companions(const fs::path& folder) {
-  return files_like(folder, companion_names);
-}
-
-std::vector<fs::path> left_behind(const fs::path& folder) {
-  return files_like(folder, bound_names);
-}
-
-void write_prepared(const fs::path& folder, const StoredModel& source, const Prepared& prepared, uint64_t shard_bytes) {
+std::map<std::string, std::string> write_prepared(const fs::path& folder, const StoredModel& source,
+                                                  const Prepared& prepared, const Companions& companions,
+                                                  uint64_t shard_bytes) {
   write_text_file(folder / "config.json", prepared.config);
-  for (const fs::path& file : companions(source.path)) {
-    fs::copy_file(file, folder / file.filename());
-  }
+  std::map<std::string, std::string> copied = copy_companions(source.path, companions, folder);
   write_weights(folder, prepared.weights, shard_bytes);
+  return copied;
 }
 
 }  // namespace pare

@@ -2,10 +2,11 @@
 // A rewritten model on its way to disk: rounded once, in our form or in that of its source, with what belongs to it.
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "pare/checkpoint/companions.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/passes/pass.h"
 
@@ -30,13 +31,9 @@ struct Prepared {
 };
 Prepared prepare(const StoredModel& source, const Recipe& after, const WriteOptions& options);
 
-// Files of the source that belong to the model whatever its weights are: tokenizer, generation, chat template, licence.
-std::vector<std::filesystem::path> companions(const std::filesystem::path& folder);
-// Files of the source that fit its own weights only: adapters, optimiser state.
-std::vector<std::filesystem::path> left_behind(const std::filesystem::path& folder);
-
-// Into a folder that exists.
-void write_prepared(const std::filesystem::path& folder, const StoredModel& source, const Prepared& prepared,
-                    uint64_t shard_bytes);
+// Into a folder that exists. Hands back the SHA-256 of each companion that was copied.
+std::map<std::string, std::string> write_prepared(const std::filesystem::path& folder, const StoredModel& source,
+                                                  const Prepared& prepared, const Companions& companions,
+                                                  uint64_t shard_bytes);
 
 }  // namespace pare

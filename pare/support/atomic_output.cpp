@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pare/support/error.h"
@@ -33,9 +34,14 @@ void sync_path(const fs::path& path) {
   }
 }
 
+bool is_folder(const fs::path& path) {
+  std::error_code missing;
+  return fs::is_directory(path, missing);
+}
+
 void sync_tree(const fs::path& path) {
-  if (fs::is_directory(path)) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+  if (is_folder(path)) {
+    for (const fs::directory_entry& entry : entries_of(path)) {
       sync_tree(entry.path());
     }
   }
@@ -46,46 +52,42 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// "out/" and "out" are the same target; "." and "/" have no name to give.
-fs::path normal_target(const fs::path& given) {
-  fs::path target = given.lexically_normal();
-  if (!target.has_filename()) {
-    target = target.parent_path();
-  }
-  fs::path name = target.filename();
-  if (name.empty() || name == "." || name == "..") {
-    throw InputError(fmt::format("{} cannot be an output: it has no name of its own", quote(given.string())));
-  }
-  return target;
-}
-
 // Also true for a broken link, which fs::exists does not see.
 bool is_taken(const fs::path& path) {
   struct stat info;
   return ::lstat(path.c_str(), &info) == 0;
 }
 
-bool is_folder(const fs::path& path) {
-  std::error_code missing;
-  return fs::is_directory(path, missing);
-}
+constexpr std::string_view partial_mark = ".partial-";
 
 std::string partial_prefix(const fs::path& target) {
-  return fmt::format(".{}.partial-", target.filename().string());
+  return fmt::format(".{}{}", target.filename().string(), partial_mark);
 }
 
-// "PID-N" of a process that is not there any more. Not "PID-N-old": that is an output which had to make room.
-bool is_stale(std::string_view number) {
+// The process that "PID-N" names, or 0. Not of "PID-N-old": that is an output which had to make room.
+pid_t process_of(std::string_view number) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   const size_t dash = number.find('-');
   if (dash == std::string_view::npos || dash + 1 == number.size() ||
       !std::all_of(number.begin() + static_cast<ptrdiff_t>(dash) + 1, number.end(), is_digit)) {
-    return false;
+    return 0;
   }
   pid_t process = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + dash, process);
-  return error == std::errc() && end == number.data() + dash && process > 0 && ::kill(process, 0) != 0 &&
-         errno == ESRCH;
+  return error == std::errc() && end == number.data() + dash && process > 0 ? process : 0;
+}
+
+bool is_stale(std::string_view number) {
+  const pid_t process = process_of(number);
+  return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH;
+}
+
+// The name that a temporary of this process will get, or the name as it is.
+std::string final_name(const std::string& name) {
+  const size_t mark = name.rfind(partial_mark);
+  const bool ours = name.starts_with(".") && mark != std::string::npos &&
+                    process_of(std::string_view(name).substr(mark + partial_mark.size())) == ::getpid();
+  return ours ? name.substr(1, mark - 1) : name;
 }
 
 // What killed processes left of this very target may be as large as the output itself.
@@ -104,23 +106,71 @@ void remove_stale(const fs::path& parent, const fs::path& target) {
   }
 }
 
+// Whether what stands there may make room.
+void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck& replace) {
+  const std::string subject = quote(target.string());
+  if (!replace) {
+    throw InputError(fmt::format("{} exists already: choose another output, or replace it with --force", subject));
+  }
+  std::error_code unknown;
+  if (fs::is_symlink(target, unknown)) {
+    throw InputError(fmt::format("{} is a link, which is not replaced: name what it points to, or remove it", subject));
+  }
+  if (is_folder(target) != (kind == OutputKind::folder)) {
+    throw InputError(kind == OutputKind::folder ? fmt::format("{} is a file, expected a folder to replace", subject)
+                                                : fmt::format("{} is a folder, expected a file to replace", subject));
+  }
+  replace(target);
+}
+
 }  // namespace
 
-AtomicOutput::AtomicOutput(const fs::path& target, bool replace) : target_(normal_target(target)), replace_(replace) {
-  fs::path parent = parent_of(target_);
-  if (!is_folder(parent)) {
-    throw InputError(
-        fmt::format("cannot write {}: there is no folder {}", quote(target_.string()), quote(parent.string())));
+std::string shown(const fs::path& path) {
+  if (path.native().find(partial_mark) == std::string::npos) {
+    return path.string();
   }
-  if (!replace && is_taken(target_)) {
-    throw InputError(
-        fmt::format("{} exists already: choose another output, or replace it with --force", quote(target_.string())));
+  fs::path named;
+  for (const fs::path& part : path) {
+    named /= final_name(part.string());
   }
-  remove_stale(parent, target_);
+  return named.string();
+}
+
+fs::path output_target(const fs::path& given) {
+  if (given == "-") {
+    throw InputError("'-' is no output: results are files and never go to stdout; give a name (./- is one)");
+  }
+  fs::path target = given.lexically_normal();
+  if (!target.has_filename()) {
+    target = target.parent_path();
+  }
+  fs::path name = target.filename();
+  if (name.empty() || name == "." || name == "..") {
+    throw InputError(fmt::format("{} cannot be an output: it has no name of its own", quote(given.string())));
+  }
+  return target;
+}
+
+void check_target(const fs::path& given, OutputKind kind, const ReplaceCheck& replace) {
+  const fs::path target = output_target(given);
+  if (const fs::path parent = parent_of(target); !is_folder(parent)) {
+    throw InputError(
+        fmt::format("cannot write {}: there is no folder {}", quote(target.string()), quote(parent.string())));
+  }
+  if (is_taken(target)) {
+    check_replaced(target, kind, replace);
+  }
+}
+
+AtomicOutput::AtomicOutput(const fs::path& target, OutputKind kind, ReplaceCheck replace)
+    : target_(output_target(target)), kind_(kind), replace_(std::move(replace)) {
+  check_target(target, kind, replace_);
+  remove_stale(parent_of(target_), target_);
   // A killed process may have left such a name behind, and process numbers come again: take one that is free.
   int attempt = 0;
   do {
-    temporary_ = parent / fmt::format("{}{}-{}", partial_prefix(target_), ::getpid(), attempt++);
+    temporary_ =
+        fs::path(target_).replace_filename(fmt::format("{}{}-{}", partial_prefix(target_), ::getpid(), attempt++));
   } while (is_taken(temporary_));
 }
 
@@ -131,7 +181,11 @@ AtomicOutput::~AtomicOutput() {
 
 void AtomicOutput::commit() {
   sync_tree(temporary_);
-  unsigned how = replace_ && is_taken(target_) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  const bool replaces = replace_ && is_taken(target_);
+  if (replaces) {  // hours may have passed, and files appeared
+    check_replaced(target_, kind_, replace_);
+  }
+  const unsigned how = replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), how) != 0) {
     // Network file systems know neither way of renaming.
     if (errno != EINVAL && errno != ENOSYS) {
@@ -161,16 +215,11 @@ void AtomicOutput::commit_without_exchange() {
   fs::remove_all(old, ignored);
 }
 
-AtomicFile::AtomicFile(const fs::path& target, bool replace) : AtomicOutput(target, replace) {
-  if (is_folder(target)) {
-    throw InputError(fmt::format("{} is a folder, expected a file to replace", quote(target.string())));
-  }
-}
+AtomicFile::AtomicFile(const fs::path& target, ReplaceCheck replace)
+    : AtomicOutput(target, OutputKind::file, std::move(replace)) {}
 
-AtomicFolder::AtomicFolder(const fs::path& target, bool replace) : AtomicOutput(target, replace) {
-  if (is_taken(target) && !is_folder(target)) {
-    throw InputError(fmt::format("{} is a file, expected a folder to replace", quote(target.string())));
-  }
+AtomicFolder::AtomicFolder(const fs::path& target, ReplaceCheck replace)
+    : AtomicOutput(target, OutputKind::folder, std::move(replace)) {
   if (::mkdir(temporary().c_str(), 0777) != 0) {
     fail_io("create", temporary(), errno);
   }

@@ -23,7 +23,7 @@ void fail_io(std::string_view verb, const fs::path& path, int error_number) {
   } else if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
     hint = ": check its permissions and those of its folder";
   }
-  throw IoError(fmt::format("cannot {} {}: {}{}", verb, quote(path.string()), std::strerror(error_number), hint));
+  throw IoError(fmt::format("cannot {} {}: {}{}", verb, quote(shown(path)), std::strerror(error_number), hint));
 }
 
 Descriptor::~Descriptor() {
@@ -38,7 +38,7 @@ InputFile::InputFile(fs::path path)
       descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_.number() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
-      throw InputError(fmt::format("{}: no such file", quote(path_.string())));
+      throw InputError(fmt::format("{}: no such file", quote(shown(path_))));
     }
     fail_io("open", path_, errno);
   }
@@ -47,10 +47,10 @@ InputFile::InputFile(fs::path path)
     fail_io("examine", path_, errno);
   }
   if (S_ISDIR(info.st_mode)) {
-    throw InputError(fmt::format("{} is a folder, expected a file", quote(path_.string())));
+    throw InputError(fmt::format("{} is a folder, expected a file", quote(shown(path_))));
   }
   if (!S_ISREG(info.st_mode)) {
-    throw InputError(fmt::format("{} is no regular file", quote(path_.string())));
+    throw InputError(fmt::format("{} is no regular file", quote(shown(path_))));
   }
   size_ = static_cast<uint64_t>(info.st_size);
 }
@@ -97,11 +97,24 @@ void OutputFile::sync() {
   }
 }
 
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator next(folder, error), end; !error && next != end; next.increment(error)) {
+    entries.push_back(*next);
+  }
+  if (error) {
+    fail_io("list", folder, error.value());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
 std::string read_text_file(const fs::path& path, uint64_t max_bytes) {
   InputFile file(path);
   if (file.size() > max_bytes) {
     throw InputError(fmt::format("{} has {} bytes, more than the {} that a file of its kind may have",
-                                 quote(path.string()), with_commas(static_cast<int64_t>(file.size())),
+                                 quote(shown(path)), with_commas(static_cast<int64_t>(file.size())),
                                  with_commas(static_cast<int64_t>(max_bytes))));
   }
   std::string text(file.size(), '\0');

@@ -4,11 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pare {
+
+// A path as messages name it: what is still being built under a temporary name has the name that it will get.
+std::string shown(const std::filesystem::path& path);
 
 // Throws IoError "cannot VERB 'PATH': CAUSE", with the cause and a hint from `error_number` (an errno).
 [[noreturn]] void fail_io(std::string_view verb, const std::filesystem::path& path, int error_number);
@@ -57,6 +62,21 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
 // A new file with this text, synced; for files inside an AtomicFolder.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
+// What is in a folder, sorted by name. IoError when it cannot be listed.
+std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
+
+enum class OutputKind { file, folder };
+
+// Throws where what stands at `target` is not to be replaced. Without one, nothing is ever replaced.
+using ReplaceCheck = std::function<void(const std::filesystem::path& target)>;
+
+// Where an output given as such is written: "out/" is "out". InputError where it has no name of its own.
+std::filesystem::path output_target(const std::filesystem::path& given);
+
+// InputError where there is no folder to write it in, and where something stands there that is of another kind, is a
+// link, or is not to be replaced.
+void check_target(const std::filesystem::path& given, OutputKind kind, const ReplaceCheck& replace);
+
 // A file or folder that is built under a temporary name beside its target and takes the target's name on commit.
 // Without commit the destructor removes it, also when an interrupt or an error unwinds the stack.
 class AtomicOutput {
@@ -67,25 +87,27 @@ class AtomicOutput {
 
   // Where to write until commit: a folder that exists already, or a file that the caller creates.
   const std::filesystem::path& temporary() const { return temporary_; }
-  // Syncs everything to disk, then renames. What stood there before goes only once the new one is complete.
+  // Syncs everything to disk, asks once more what may be replaced, then renames. What stood there before goes only once
+  // the new one is complete.
   void commit();
 
  protected:
-  AtomicOutput(const std::filesystem::path& target, bool replace);
+  AtomicOutput(const std::filesystem::path& target, OutputKind kind, ReplaceCheck replace);
 
  private:
   void commit_without_exchange();
   std::filesystem::path target_, temporary_;
-  bool replace_;
+  OutputKind kind_;
+  ReplaceCheck replace_;
 };
 
-// Both refuse an existing target with InputError unless `replace`.
+// Both begin with check_target.
 struct AtomicFile : AtomicOutput {
-  AtomicFile(const std::filesystem::path& target, bool replace);
+  explicit AtomicFile(const std::filesystem::path& target, ReplaceCheck replace = nullptr);
 };
 
 struct AtomicFolder : AtomicOutput {
-  AtomicFolder(const std::filesystem::path& target, bool replace);
+  explicit AtomicFolder(const std::filesystem::path& target, ReplaceCheck replace = nullptr);
 };
 
 }  // namespace pare

@@ -20,7 +20,7 @@ std::string sha256_of_file(const std::filesystem::path& path) {
     const size_t read = file.read_at(offset, piece);
     if (read == 0) {
       throw IoError(fmt::format("{} ends at byte {} but had {} when it was opened: is it being written?",
-                                quote(path.string()), offset, file.size()));
+                                quote(shown(path)), offset, file.size()));
     }
     hash.update(std::span(piece).first(read));
     offset += read;

@@ -7,6 +7,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/progress.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/divergence.h"
@@ -74,7 +75,7 @@ void check_comparable(const StoredModel& reference, const StoredModel& candidate
     same("the width of the hidden states", a.width, b.width);
     same("a pooler", a.head.transform ? "present" : "absent", b.head.transform ? "present" : "absent");
   }
-  problems.throw_if_any(fmt::format("{} and {} cannot be compared", reference.path.string(), candidate.path.string()));
+  problems.throw_if_any(fmt::format("{} and {} cannot be compared", shown(reference.path), shown(candidate.path)));
 }
 
 Verification verify(const StoredModel& reference, const StoredModel& candidate, std::span<const Inputs> inputs,

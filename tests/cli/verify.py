@@ -23,7 +23,7 @@ ARCHITECTURE = {
                 "mlp": {"width": 20, "activation": "gelu"}}],
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
-KEYS = ["tool", "reference", "candidate", "passes", "predicted_error", "inputs", "compute_dtype", "metrics",
+KEYS = ["tool", "reference", "candidate", "passes", "form", "companions", "predicted_error", "inputs", "compute_dtype", "metrics",
         "noise_floor", "first_divergence", "self_test", "verdict"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]

@@ -117,7 +117,7 @@ def check_files(before, after, saved):
     if {n: (t.shape, t.dtype) for n, t in old.items()} != {n: (t.shape, t.dtype) for n, t in new.items()}:
         return f"other tensors: {sorted(set(old) ^ set(new)) or 'in shape or type'}"
     if resting(new) - resting(old) != saved:
-        return f"{resting(new) - resting(old)} elements were put to rest, but {saved} were saved"
+        return f"{resting(new) - resting(old)} elements were put to rest, but {saved} are said to be"
     configs = [json.loads((folder / "config.json").read_text()) for folder in (before, after)]
     lost = {key: value for key, value in configs[0].items() if configs[1].get(key, "nothing") != value}
     return f"config.json lost or changed {lost}" if lost else ""
@@ -234,7 +234,7 @@ def check_run(model, out, passes, outcome, result):
         named = outcome == CANNOT and words in result.stderr and "attention.bias.output" in result.stderr
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
-    saved = sum(step["saved_parameters"] for step in certificate["passes"])
+    saved = sum(step["neutral_parameters"] for step in certificate["passes"])
     if model.index and certificate["verdict"] != "equivalent":
         return f"verdict {certificate['verdict']}"
     case = f"{model.family} {model.index} ({model.model_class.__name__}), {passes}"

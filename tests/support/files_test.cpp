@@ -12,6 +12,12 @@
 using namespace pare;
 namespace fs = std::filesystem;
 
+namespace {
+
+void anything(const fs::path&) {}
+
+}  // namespace
+
 TEST_CASE("a text file is read whole") {
   TemporaryFolder folder;
   std::string text("a\0b\n", 4);
@@ -49,7 +55,7 @@ TEST_CASE("permissions are an error of the system") {
       return false;
     }
     return contains(message_of<IoError>([&] { read_text_file(path, 10); }), "secret.json': Permission denied") &&
-           contains(message_of<IoError>([] { AtomicFolder("/out", false); }), "Permission denied");
+           contains(message_of<IoError>([] { AtomicFolder("/out"); }), "Permission denied");
   });
   fs::permissions(folder.path(), fs::perms::owner_all);
   CHECK(status == 0);
@@ -62,10 +68,10 @@ TEST_CASE("a write that fails is an error of the system, and the output is remov
     rlimit limit = {1000, 1000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     std::string message = message_of<IoError>([&] {
-      AtomicFolder output(folder.path() / "out", false);
+      AtomicFolder output(folder.path() / "out");
       write_text_file(output.temporary() / "a.txt", std::string(5000, 'x'));
     });
-    return contains(message, "cannot write") && contains(message, "a.txt': File too large");
+    return message == "cannot write '" + (folder.path() / "out" / "a.txt").string() + "': File too large";
   });
   CHECK(status == 0);
   CHECK(folder.entries() == 0);
@@ -99,7 +105,7 @@ TEST_CASE("an atomic file appears on commit, and not before") {
   TemporaryFolder folder;
   fs::path target = folder.path() / "out.json";
   {
-    AtomicFile output(target, false);
+    AtomicFile output(target);
     CHECK(output.temporary().parent_path() == folder.path());
     write_text_file(output.temporary(), "new");
     CHECK_FALSE(fs::exists(target));
@@ -114,7 +120,7 @@ TEST_CASE("an atomic output that is not committed leaves nothing behind") {
   TemporaryFolder folder;
   CHECK_THROWS_AS(
       [&] {
-        AtomicFolder output(folder.path() / "out", false);
+        AtomicFolder output(folder.path() / "out");
         write_text_file(output.temporary() / "a.txt", "half");
         throw Interrupted();
       }(),
@@ -129,11 +135,11 @@ TEST_CASE("an existing output stays unless it is to be replaced") {
   fs::create_directory(tree);
   folder.write("model/old.txt", "old");
   fs::create_symlink("nowhere", folder.path() / "link");
-  CHECK(contains(message_of<InputError>([&] { AtomicFile(file, false); }), "out.json' exists already"));
-  CHECK(contains(message_of<InputError>([&] { AtomicFolder(tree, false); }), "model' exists already"));
-  CHECK(contains(message_of<InputError>([&] { AtomicFile(folder.path() / "link", false); }), "exists already"));
-  CHECK(contains(message_of<InputError>([&] { AtomicFile(tree, true); }), "is a folder"));
-  CHECK(contains(message_of<InputError>([&] { AtomicFolder(file, true); }), "is a file"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFile{file}; }), "out.json' exists already"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFolder{tree}; }), "model' exists already"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFile(folder.path() / "link"); }), "exists already"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFile(tree, anything); }), "is a folder"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFolder(file, anything); }), "is a file"));
   CHECK(bytes_of_file(file) == "old");
 }
 
@@ -143,13 +149,13 @@ TEST_CASE("with replace the old output goes only once the new one is complete") 
   fs::create_directory(tree);
   folder.write("model/old.txt", "old");
   {
-    AtomicFolder abandoned(tree, true);
+    AtomicFolder abandoned(tree, anything);
     write_text_file(abandoned.temporary() / "new.txt", "half");
   }
   CHECK(bytes_of_file(tree / "old.txt") == "old");
   CHECK(folder.entries() == 1);
   {
-    AtomicFolder output(tree.string() + "/", true);
+    AtomicFolder output(tree.string() + "/", anything);
     write_text_file(output.temporary() / "new.txt", "new");
     CHECK(bytes_of_file(tree / "old.txt") == "old");
     output.commit();
@@ -159,7 +165,7 @@ TEST_CASE("with replace the old output goes only once the new one is complete") 
   CHECK(folder.entries() == 1);
   fs::path file = folder.write("out.json", "old");
   {
-    AtomicFile output(file, true);
+    AtomicFile output(file, anything);
     write_text_file(output.temporary(), "new");
     output.commit();
   }
@@ -171,7 +177,7 @@ TEST_CASE("an output that appears meanwhile is not replaced") {
   TemporaryFolder folder;
   fs::path target = folder.path() / "out.json";
   {
-    AtomicFile output(target, false);
+    AtomicFile output(target);
     write_text_file(output.temporary(), "ours");
     folder.write("out.json", "theirs");
     CHECK(contains(message_of<IoError>([&] { output.commit(); }), "out.json': File exists"));
@@ -180,26 +186,70 @@ TEST_CASE("an output that appears meanwhile is not replaced") {
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("what may be replaced is asked when an output begins, and again when it is complete") {
+  TemporaryFolder folder;
+  fs::path tree = folder.path() / "model";
+  fs::create_directory(tree);
+  const ReplaceCheck only_empty = [](const fs::path& target) {
+    if (!fs::is_empty(target)) {
+      throw InputError("not empty");
+    }
+  };
+  {
+    AtomicFolder output(tree, only_empty);
+    write_text_file(output.temporary() / "new.txt", "new");
+    folder.write("model/notes.txt", "mine");
+    CHECK(message_of<InputError>([&] { output.commit(); }) == "not empty");
+  }
+  CHECK(bytes_of_file(tree / "notes.txt") == "mine");
+  CHECK(folder.entries() == 1);
+  CHECK(message_of<InputError>([&] { AtomicFolder output(tree, only_empty); }) == "not empty");
+}
+
+TEST_CASE("a link is not replaced") {
+  TemporaryFolder folder;
+  fs::create_directory(folder.path() / "model");
+  fs::path file = folder.write("a.txt", "old");
+  fs::create_symlink("model", folder.path() / "to-folder");
+  fs::create_symlink("a.txt", folder.path() / "to-file");
+  CHECK(contains(message_of<InputError>([&] { AtomicFolder(folder.path() / "to-folder", anything); }), "is a link"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFile(folder.path() / "to-file", anything); }), "is a link"));
+}
+
+TEST_CASE("messages call an output by the name that it will have") {
+  TemporaryFolder folder;
+  const AtomicFolder output(folder.path() / "a.partial-1-2");
+  CHECK(output.temporary() != folder.path() / "a.partial-1-2");
+  CHECK(shown(output.temporary()) == folder.path() / "a.partial-1-2");
+  CHECK(shown(output.temporary() / "b" / "c.json") == folder.path() / "a.partial-1-2" / "b" / "c.json");
+  for (const char* other : {"a/b", "./a", ".a.partial-0-2", "a.partial-x", ".partial-", "/", ""}) {
+    CHECK(shown(other) == other);
+  }
+  CHECK(contains(message_of<InputError>([&] { read_text_file(output.temporary() / "b.json", 3); }),
+                 "a.partial-1-2/b.json': no such file"));
+}
+
 TEST_CASE("an output needs a name and a folder to be in") {
   TemporaryFolder folder;
   for (const char* path : {".", "..", "/", ""}) {
     CAPTURE(path);
-    CHECK(contains(message_of<InputError>([&] { AtomicFolder output(path, true); }), "no name of its own"));
+    CHECK(contains(message_of<InputError>([&] { AtomicFolder output(path, anything); }), "no name of its own"));
   }
+  CHECK(contains(message_of<InputError>([&] { AtomicFolder output("-"); }), "never go to stdout"));
   fs::path orphan = folder.path() / "missing" / "out";
-  CHECK(contains(message_of<InputError>([&] { AtomicFolder output(orphan, false); }), "there is no folder"));
+  CHECK(contains(message_of<InputError>([&] { AtomicFolder output(orphan); }), "there is no folder"));
 }
 
 TEST_CASE("a name that an earlier process left behind is not touched") {
   TemporaryFolder folder;
   fs::path left;
   {
-    AtomicFolder probe(folder.path() / "out", false);
+    AtomicFolder probe(folder.path() / "out");
     left = probe.temporary();
   }
   folder.write(left.filename().string(), "someone's");
   {
-    AtomicFolder output(folder.path() / "out", false);
+    AtomicFolder output(folder.path() / "out");
     CHECK(output.temporary() != left);
   }
   CHECK(bytes_of_file(left) == "someone's");

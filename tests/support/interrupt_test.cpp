@@ -16,7 +16,7 @@ TEST_CASE("a signal ends the job at the next safe place, and its output is remov
   int status = status_of([&] {
     install_interrupt_handler();
     try {
-      AtomicFolder output(folder.path() / "out", false);
+      AtomicFolder output(folder.path() / "out");
       write_text_file(output.temporary() / "a.txt", "half");
       Progress progress("working", 10);
       progress.advance();

@@ -78,9 +78,9 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
   for (const auto& [key, value] : document.items()) {
     keys.push_back(key);
   }
-  CHECK(keys == std::vector<std::string>{"tool", "reference", "candidate", "passes", "predicted_error", "inputs",
-                                         "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test",
-                                         "verdict"});
+  CHECK(keys == std::vector<std::string>{"tool", "reference", "candidate", "passes", "form", "companions",
+                                         "predicted_error", "inputs", "compute_dtype", "metrics", "noise_floor",
+                                         "first_divergence", "self_test", "verdict"});
   CHECK(document["verdict"] == "equivalent");
   CHECK(document["first_divergence"].is_null());
   CHECK(document["inputs"] == ordered_json({{"kind", "random"}, {"sequences", 8}, {"tokens", 128}, {"seed", 3}}));

@@ -25,7 +25,7 @@ constexpr size_t deepest = 16, most_entries = 20'000, most_named = 10;
 
 constexpr std::string_view training = "training state, which fits the original's weights only";
 constexpr std::string_view adapter = "an adapter, which fits the original's weights only";
-constexpr std::string_view other_weights = "weights that were not rewritten, and would still be the original's";
+constexpr std::string_view other_weights = "named like weights, which would still be the original's";
 constexpr std::string_view other_model = "a model of its own";
 constexpr std::string_view hidden = "hidden";
 constexpr std::string_view folder_link = "a link to a folder";

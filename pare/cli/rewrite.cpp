@@ -390,10 +390,10 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   auto flags = std::make_shared<RewriteFlags>();
   command->add_option("MODEL", flags->model, "a model folder; it is never changed")->required();
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
-  command->add_option("--passes", flags->passes, "pass,pass{option=value,...}, in order; or auto")
+  command->add_option("--passes", flags->passes, "'pass,pass{option=value,...}', in order; or auto")
       ->required()
       ->type_name("LIST");
-  command->add_option("--form", flags->form, "strict: smaller; compat: every shape kept, for stock engines")
+  command->add_option("--form", flags->form, "strict: smaller; compat: runs in stock engines")
       ->check(one_of({"strict", "compat"}))
       ->type_name("NAME")
       ->capture_default_str();

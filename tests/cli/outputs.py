@@ -180,7 +180,7 @@ COPIED = {
 }
 LEFT = {
     "training state": ["optimizer.pt", "rng_state_0.pth", "scheduler.pt", "trainer_state.json", "training_args.bin"],
-    "weights that were not rewritten": ["flax_model.msgpack", "model.fp16.safetensors", "onnx/model.onnx", "onnx/model.onnx_data",
+    "named like weights": ["flax_model.msgpack", "model.fp16.safetensors", "onnx/model.onnx", "onnx/model.onnx_data",
                                         "original/consolidated.00.pth", "pytorch_model.bin", "pytorch_model.bin.index.json", "small.GGUF", "tf_model.h5"],
     "a model of its own": ["3_Other/", "checkpoint-500/"],
     "hidden": [".cache/", ".env", ".git/"],

@@ -55,7 +55,8 @@ USAGE = [  # arguments, words
     (["run", "model", "-o", "out"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "ids.json", "--inputs", "x.safetensors"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "nothing.json"], ["nothing.json"]),
-    (["run", "model", "-o", "ids.json", "--tokens", "ids.json"], ["'ids.json' exists", "--force"]),
+    (["run", "model", "-o", "good.json", "--tokens", "ids.json"], ["'good.json' exists", "--force"]),
+    (["run", "model", "-o", "ids.json", "--tokens", "ids.json"], ["'ids.json' itself", "what is read"]),
     (["run", "model", "-o", "out", "--tokens", "ids.json", "--taps", "residual.99"], ["--taps", "'residual.99'"]),
     (["run", "gpt2", "-o", "out", "--tokens", "ids.json"], ["gpt2"]),
     (["run", "model/config.json", "-o", "out", "--tokens", "ids.json"], ["model/config.json"]),
@@ -114,6 +115,8 @@ def problem(result, words, codes=(1,)):
         return f"exit code {result.returncode}, expected {codes}: {result.stderr.strip()[-300:]}"
     if codes == (1,) and not result.stderr.startswith("pare: error: "):
         return f"stderr does not start with 'pare: error: ' but: {result.stderr.strip()[:300]}"
+    if ".partial-" in result.stderr:
+        return f"a temporary name in: {result.stderr.strip()[:600]}"
     missing = [word for word in words if word not in result.stderr]
     return f"no {missing} in: {result.stderr.strip()[:600]}" if missing else ""
 

@@ -201,7 +201,7 @@ TEST_CASE("run_passes: an order that loses is named, with the better one") {
   CHECK(warnings(a, "fold_value_bias,merge_skipless").empty());
   const std::vector<std::string> losing = warnings(a, "merge_skipless,fold_value_bias");
   REQUIRE(losing.size() == 1);
-  CHECK(losing[0] == "this order saves 24 parameters less than fold_value_bias,merge_skipless{target=best}");
+  CHECK(losing[0] == "this order saves 24 parameters less than 'fold_value_bias,merge_skipless{target=best}'");
 
   for (const std::string wiring : {"serial", "parallel"}) {
     for (const std::string& head : {std::string("{}"), tied}) {
@@ -213,7 +213,7 @@ TEST_CASE("run_passes: an order that loses is named, with the better one") {
         REQUIRE(said.size() == (loses ? 1 : 0));
         if (loses) {
           CHECK(said[0] == fmt::format("this order saves {} parameters less than "
-                                       "merge_skipless{{target=best}},eliminate_projection{{layer=all,target=best}}",
+                                       "'merge_skipless{{target=best}},eliminate_projection{{layer=all,target=best}}'",
                                        V * d - d * d));
         }
       }

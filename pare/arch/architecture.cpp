@@ -51,11 +51,6 @@ int64_t embedding_width(const Architecture& architecture) {
   return architecture.embedding.factor_scope == FactorScope::sum ? token_width(architecture) : architecture.width;
 }
 
-int64_t head_input_width(const Architecture& architecture) {
-  const bool language_model = architecture.task == Task::causal_lm || architecture.task == Task::masked_lm;
-  return language_model && architecture.head.transform ? token_width(architecture) : architecture.width;
-}
-
 int64_t patch_positions(const Architecture& architecture) {
   PARE_CHECK(architecture.embedding.patch, "only an image model has patches");
   const Patch& patch = *architecture.embedding.patch;

@@ -8,25 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace pare {
+#include "pare/arch/kinds.h"
 
-enum class Task { causal_lm, masked_lm, encoder, classifier };
-enum class Position { none, learned, sinusoidal };
-enum class Wiring { serial, parallel };
-enum class NormKind { rms, layer, dyt };
-enum class NormPlace { pre, post };
-enum class Mask { causal, full };
-enum class RopeLayout { half, interleaved };
-enum class RopeScalingKind { linear, dynamic, yarn, longrope, llama3 };
-enum class Activation { gelu, gelu_tanh, quick_gelu, relu, relu_squared, silu, sigmoid, tanh, identity };
-enum class ProjectionKind { dense, identity, key, nonlinear };  // key: the query is the key; nonlinear: x + N(x)
-enum class Form { factored, collapsed };
-enum class PairForm { full, shrunk };
-enum class CacheKind { kv, k, v, x };
-enum class MlpKind { dense, heads };
-enum class Gate { position };
-enum class FirstLayer { dense, table };
-enum class FactorScope { token, sum };
+namespace pare {
 
 struct Norm {
   NormKind kind = NormKind::rms;
@@ -156,7 +140,15 @@ struct HeadTransform {  // a dense layer before the head: masked LM, or the pool
   Activation activation = Activation::gelu;
   bool bias = true;
   std::optional<Norm> norm;
+  std::optional<int64_t> width;  // absent: a language model's has the width of the token table, any other the stream's
   bool operator==(const HeadTransform&) const = default;
+};
+
+struct SequenceHead {  // beside a language model's head, over the one token that stands for the sequence
+  int64_t classes = 2;
+  bool bias = true;
+  std::optional<HeadTransform> transform;
+  bool operator==(const SequenceHead&) const = default;
 };
 
 struct Head {
@@ -165,6 +157,8 @@ struct Head {
   std::optional<int64_t> classes;
   std::optional<double> softcap;
   std::optional<HeadTransform> transform;
+  Pool pool = Pool::first;  // of a classifier, a pooler, a second head
+  std::optional<SequenceHead> sequence;
   bool operator==(const Head&) const = default;
 };
 
@@ -188,10 +182,9 @@ std::vector<int64_t> layer_blocks(const Architecture& architecture);
 // Equal neighbours folded into `repeat`, the form that is written.
 std::vector<Block> folded_blocks(const std::vector<Block>& blocks);
 
-// The widths of a row of the token table, of a row of the position and type tables, and of what the head reads.
+// The widths of a row of the token table, and of a row of the position and type tables.
 int64_t token_width(const Architecture& architecture);
 int64_t embedding_width(const Architecture& architecture);
-int64_t head_input_width(const Architecture& architecture);
 // How many positions the stream of one image has (patches and class token).
 int64_t patch_positions(const Architecture& architecture);
 

@@ -11,7 +11,10 @@ static Words<Task> words(Task) {
   return {{Task::causal_lm, "causal_lm"},
           {Task::masked_lm, "masked_lm"},
           {Task::encoder, "encoder"},
-          {Task::classifier, "classifier"}};
+          {Task::classifier, "classifier"},
+          {Task::token_classifier, "token_classifier"},
+          {Task::question_answering, "question_answering"},
+          {Task::next_sentence, "next_sentence"}};
 }
 static Words<Position> words(Position) {
   return {{Position::none, "none"}, {Position::learned, "learned"}, {Position::sinusoidal, "sinusoidal"}};
@@ -61,6 +64,9 @@ static Words<Gate> words(Gate) {
 }
 static Words<FirstLayer> words(FirstLayer) {
   return {{FirstLayer::dense, "dense"}, {FirstLayer::table, "table"}};
+}
+static Words<Pool> words(Pool) {
+  return {{Pool::first, "first"}, {Pool::last, "last"}};
 }
 static Words<FactorScope> words(FactorScope) {
   return {{FactorScope::token, "token"}, {FactorScope::sum, "sum"}};
@@ -281,6 +287,14 @@ static void describe(Io& io, HeadTransform& t) {
   io.required("activation", t.activation);
   io.optional("bias", t.bias, true);
   io.nullable("norm", t.norm);
+  io.nullable("width", t.width);
+}
+
+template <class Io>
+static void describe(Io& io, SequenceHead& h) {
+  io.required("classes", h.classes);
+  io.optional("bias", h.bias, true);
+  io.nullable("transform", h.transform);
 }
 
 template <class Io>
@@ -290,6 +304,8 @@ static void describe(Io& io, Head& h) {
   io.nullable("classes", h.classes);
   io.nullable("softcap", h.softcap);
   io.nullable("transform", h.transform);
+  io.optional("pool", h.pool, Pool::first);
+  io.nullable("sequence", h.sequence);
 }
 
 template <class Io>

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "pare/arch/head.h"
 #include "pare/arch/tensors.h"
 #include "pare/support/error.h"
 
@@ -129,24 +130,35 @@ size_t add_embedding(Points& points, const Architecture& a) {
   return start;
 }
 
+// The point after the layer before a head: the same one where there is no such layer.
+size_t after_transform(Points& points, size_t point, const std::optional<HeadTransform>& transform,
+                       const std::string& name, int64_t width) {
+  if (!transform) {
+    return point;
+  }
+  points.reads(point, name);
+  const size_t transformed = points.add(width);
+  points.writes(transformed, name);
+  points.touch(transformed, TouchKind::activation, name);
+  return points.after_norm(transformed, transform->norm.has_value(), name + ".norm");
+}
+
 size_t add_head(Points& points, const Architecture& a, size_t last) {
   const size_t final = points.after_norm(last, a.final_norm.has_value(), "norm");
+  const size_t answer = after_transform(points, final, a.head.transform, "head.transform", head_input_width(a));
   if (a.task == Task::encoder) {
     points.touch(final, TouchKind::observed, "hidden");
-  }
-  size_t answer = final;
-  if (a.head.transform) {
-    points.reads(final, "head.transform");
-    const size_t transformed = points.add(head_input_width(a));
-    points.writes(transformed, "head.transform");
-    points.touch(transformed, TouchKind::activation, "head.transform");
-    answer = points.after_norm(transformed, a.head.transform->norm.has_value(), "head.transform.norm");
-    if (a.task == Task::encoder) {
-      points.touch(answer, TouchKind::observed, "pooled");
-    }
-  }
-  if (a.task != Task::encoder) {
+  } else {
     points.reads(answer, a.head.tied ? "embed.token" : "head");
+  }
+  if (has_pooler(a)) {
+    points.touch(answer, TouchKind::observed, "pooled");
+  }
+  if (a.head.sequence) {
+    const std::string name = "head.sequence";
+    points.reads(
+        after_transform(points, final, a.head.sequence->transform, name + ".transform", sequence_head_input_width(a)),
+        name);
   }
   return final;
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "pare/arch/head.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -173,21 +174,29 @@ void add_mlp(Table& table, const std::string& name, const Mlp& m, int64_t width)
   table.add_norm(m.output_norm, name + "output_norm", width);
 }
 
+void add_transform(Table& table, const std::string& name, const std::optional<HeadTransform>& transform, int64_t out,
+                   int64_t in) {
+  if (transform) {
+    table.add(name + ".weight", {out, in}, Part::head);
+    table.add_bias(transform->bias, name, out);
+    table.add_norm(transform->norm, name + ".norm", out);
+  }
+}
+
 void add_head(Table& table, const Architecture& a) {
-  if (a.head.transform) {
-    const int64_t out = head_input_width(a);
-    table.add("head.transform.weight", {out, a.width}, Part::head);
-    table.add_bias(a.head.transform->bias, "head.transform", out);
-    table.add_norm(a.head.transform->norm, "head.transform.norm", out);
-  }
-  if (a.task == Task::encoder) {
-    return;
-  }
-  const int64_t rows = a.task == Task::classifier ? a.head.classes.value_or(0) : a.vocab;
-  if (!a.head.tied) {
-    table.add("head.weight", {rows, head_input_width(a)}, Part::head);
+  const int64_t rows = head_size(a), width = head_input_width(a);
+  add_transform(table, "head.transform", a.head.transform, width, a.width);
+  if (rows > 0 && !a.head.tied) {
+    table.add("head.weight", {rows, width}, Part::head);
   }
   table.add_bias(a.head.bias, "head", rows);
+  if (a.head.sequence) {
+    const SequenceHead& second = *a.head.sequence;
+    const int64_t second_width = sequence_head_input_width(a);
+    add_transform(table, "head.sequence.transform", second.transform, second_width, a.width);
+    table.add("head.sequence.weight", {second.classes, second_width}, Part::head);
+    table.add_bias(second.bias, "head.sequence", second.classes);
+  }
 }
 
 }  // namespace

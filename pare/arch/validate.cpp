@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "pare/arch/head.h"
 #include "pare/arch/tensors.h"
 
 namespace pare {
@@ -75,7 +76,8 @@ class Validator {
       require(a_.context == patch_positions(a_), "context", "{} is not the {} positions of the patches{}", a_.context,
               patch_positions(a_), e.class_token ? " and the class token" : "");
       require(!e.factor, "embedding.factor", "a factorised table needs tokens, not patches");
-      require(a_.task == Task::encoder || a_.task == Task::classifier, "task", "patches have no tokens to predict");
+      require(a_.task == Task::encoder || a_.task == Task::classifier || a_.task == Task::token_classifier, "task",
+              "patches have no tokens to predict");
     } else {
       in_range("vocab", a_.vocab);
       require(!e.class_token, "embedding.class_token", "is for patches; a text model puts it into the vocabulary");
@@ -276,23 +278,38 @@ class Validator {
     }
   }
 
+  void transform(const std::string& path, const std::optional<HeadTransform>& transform) {
+    if (transform) {
+      norm(path + ".norm", transform->norm, false);
+      in_range(path + ".width", transform->width.value_or(1));
+    }
+  }
+
   void head() {
     const Head& h = a_.head;
-    const bool language_model = a_.task == Task::causal_lm || a_.task == Task::masked_lm;
+    const bool language_model = is_language_model(a_);
     require(!h.tied || language_model, "head.tied", "only a language model has a head of the table's shape");
     require(language_model || !h.softcap, "head.softcap", "only a language model has one");
-    require(h.classes.has_value() == (a_.task == Task::classifier), "head.classes",
+    require(h.classes.has_value() == has_classes(a_), "head.classes",
             "a classifier needs a number, nothing else has one");
     if (h.classes) {
       in_range("head.classes", *h.classes);
     }
+    const bool start_and_end = a_.task == Task::question_answering, yes_or_no = a_.task == Task::next_sentence;
+    require(!start_and_end || h.classes == 2, "head.classes", "question answering has 2: where it starts and ends");
+    require(!yes_or_no || h.classes == 2, "head.classes", "a next sentence has 2: it follows or not");
     require(a_.task != Task::encoder || !h.bias, "head.bias", "an encoder has no head");
     require(!h.softcap || *h.softcap > 0, "head.softcap", "{} is not positive", h.softcap.value_or(0));
+    transform("head.transform", h.transform);
     require(!h.tied || head_input_width(a_) == token_width(a_), "head.tied",
             "the head reads width {} but the table has factor {}: a transform has to bring one to the other",
             head_input_width(a_), token_width(a_));
-    if (h.transform) {
-      norm("head.transform.norm", h.transform->norm, false);
+    require(h.pool == Pool::first || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
+            "last is for what answers for a whole sequence: a classifier, a pooler, a second head");
+    require(!h.sequence || language_model, "head.sequence", "is a second head, beside that of a language model");
+    if (h.sequence) {
+      in_range("head.sequence.classes", h.sequence->classes);
+      transform("head.sequence.transform", h.sequence->transform);
     }
   }
 

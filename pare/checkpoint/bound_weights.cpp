@@ -96,12 +96,7 @@ Matching match_names(const Family& family, const std::set<std::string>& expected
                      Problems& problems) {
   Matching matching;
   for (const auto& [name, weight] : stored) {
-    std::string current = name;
-    for (const auto& [older, newer] : family.renamed) {
-      if (current.ends_with(older)) {
-        current.replace(current.size() - older.size(), older.size(), newer);
-      }
-    }
+    const std::string current = current_name(family, name);
     const std::string prefixed = std::string(family.base_prefix) + current;
     const std::string& known = expected.contains(current) ? current : prefixed;
     if (!expected.contains(known)) {
@@ -148,6 +143,17 @@ std::string explained(const std::vector<std::string>& unexpected) {
   return fmt::format("{}{}", reasons.empty() ? "" : "; ", fmt::join(reasons, "; "));
 }
 
+// What is missing is all of the head: transformers would start one at random, and say so in a warning.
+std::string without_head(const Family& family) {
+  if (family.bare_class.empty()) {
+    return "";
+  }
+  return fmt::format(
+      "; the file does not hold the head that architectures in config.json asks for: let it name {} to "
+      "read the model without a head",
+      family.bare_class);
+}
+
 // A family file that forgets a tensor, or binds it twice, is a bug of ours.
 void check_complete(const Family& family, const std::vector<Binding>& bindings,
                     const std::map<std::string, Shape>& shapes) {
@@ -180,6 +186,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
 
   Weights canonical;
   std::vector<std::string> missing;
+  bool only_head_missing = true;
   const auto memo = std::make_shared<FusedPieces>();
   for (const Binding& binding : bindings) {
     std::map<std::string, Weight> copies;
@@ -196,6 +203,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       copies.erase(copies.begin());
     } else {
       missing.push_back(binding.stored);
+      only_head_missing = only_head_missing && binding.canonical.front().starts_with("head.");
       continue;
     }
     const Weight& weight = stored.at(name);
@@ -231,9 +239,9 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
     }
   }
   if (!missing.empty()) {
-    problems.add(fmt::format("{} missing: {}",
+    problems.add(fmt::format("{} missing: {}{}",
                              missing.size() == 1 ? "a tensor is" : fmt::format("{} tensors are", missing.size()),
-                             listed(missing)));
+                             listed(missing), only_head_missing ? without_head(family) : ""));
   }
   if (!matching.unexpected.empty()) {
     const size_t count = matching.unexpected.size();

@@ -344,26 +344,45 @@ bool Config::stores(std::string_view ending, bool otherwise) const {
                      [&](const std::string& name) { return name.ends_with(ending); });
 }
 
-Task Config::task(const std::vector<std::pair<std::string_view, Task>>& classes) {
+ModelClass Config::model_class(const std::vector<ModelClass>& classes) {
   const json& list = raw("architectures");
   if (list.is_null() || (list.is_array() && list.empty())) {
-    return classes.front().second;
+    return tensors_ ? class_of_tensors(classes) : classes.front();
   }
   if (!list.is_array() || !list[0].is_string()) {
     wrong("architectures", list, "a list with the name of a class");
-    return classes.front().second;
+    return classes.front();
   }
   const std::string name = list[0].get<std::string>();
   std::vector<std::string_view> known;
-  for (const auto& [word, task] : classes) {
-    if (word == name) {
-      return task;
+  for (const ModelClass& one : classes) {
+    if (one.name == name) {
+      return one;
     }
-    known.push_back(word);
+    known.push_back(one.name);
   }
   problem(fmt::format("architectures names the class {}, which is not supported; supported are {}", quote(name),
                       fmt::join(known, ", ")));
-  return classes.front().second;
+  return classes.front();
+}
+
+ModelClass Config::class_of_tensors(const std::vector<ModelClass>& classes) const {
+  const auto stored = [this](const std::string& glob) {
+    return std::any_of(tensors_->begin(), tensors_->end(),
+                       [&](const std::string& name) { return glob_match(glob, name); });
+  };
+  const auto fits = [&](const ModelClass& one) {
+    return !one.tensors.empty() && std::all_of(one.tensors.begin(), one.tensors.end(), stored);
+  };
+  const auto is_bare = [](const ModelClass& one) { return one.task == Task::encoder; };
+  auto found = std::find_if(classes.rbegin(), classes.rend(), fits);
+  if (found == classes.rend()) {
+    found = std::find_if(classes.rbegin(), classes.rend(), is_bare);
+  }
+  PARE_CHECK(found != classes.rend(), "every family has a bare model");
+  log_warning(
+      fmt::format("{}: architectures names no class; read as {}, whose tensors these are", subject_, found->name));
+  return *found;
 }
 
 void Config::only(std::string_view key, const json& value, std::string_view why) {

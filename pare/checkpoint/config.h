@@ -22,6 +22,13 @@ namespace most {
 constexpr int64_t layers = 1 << 14, heads = 1 << 16, width = 1 << 20, rows = 1 << 30;
 }
 
+// A class of a family, by the name it has in "architectures".
+struct ModelClass {
+  std::string name;
+  Task task = Task::encoder;
+  std::vector<std::string> tensors;  // globs: a file that has all of these, and names no class, is of this one
+};
+
 class Config {
  public:
   // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known.
@@ -44,8 +51,9 @@ class Config {
   Config inner(std::string_view key);                          // an object within; problems go to this one
   bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
 
-  // The task of the class named in "architectures", e.g. LlamaForCausalLM; the first choice where none is named.
-  Task task(const std::vector<std::pair<std::string_view, Task>>& classes);
+  // The one that "architectures" names. Where that names none, the last whose tensors are all there, else the bare
+  // model; without knowing the tensors, the first.
+  ModelClass model_class(const std::vector<ModelClass>& classes);
 
   // Refuses any other value than this one (absent and null are fine).
   void only(std::string_view key, const nlohmann::json& value, std::string_view why);
@@ -66,6 +74,7 @@ class Config {
     std::vector<std::string> unread;
   };
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
+  ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
   const nlohmann::json* find(std::string_view key);
   const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
 

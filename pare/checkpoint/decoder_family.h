@@ -1,6 +1,8 @@
 #pragma once
-// What families of decoders share: how their heads divide the width, how their blocks are bound, what older files say.
+// What families of decoders share: how their heads divide the width, how their blocks are bound, what they end in, what
+// older files say.
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,22 @@ struct BlockModule {
 void bind_blocks(Binder& binder, const Architecture& architecture, std::string_view prefix,
                  const std::vector<BlockModule>& modules);
 
-// The head, which a file may repeat where it is tied.
-void bind_head(Binder& binder, const Architecture& architecture, const std::string& stored);
+// The classes of a family of decoders that have a head, and the modules that hold them. A sequence is classified by its
+// last token, in `score`. An empty module: the family has no such class.
+struct DecoderHeads {
+  std::string_view classes;      // how the names of its classes begin: "Llama"
+  std::string_view base_prefix;  // of all other tensors, in files of these classes
+  std::string_view language_class = "ForCausalLM";
+  std::string_view language_model = "lm_head";
+  std::string_view tokens = "score";        // token classification
+  std::string_view answers = "qa_outputs";  // question answering: start and end of the answer
+  bool language_bias = false;
+};
+
+// Task and head. `tied`: what tie_word_embeddings says where it is absent.
+void read_decoder_head(Config& config, Architecture& architecture, const DecoderHeads& heads, bool tied);
+nlohmann::ordered_json write_decoder_head(const Architecture& architecture, const DecoderHeads& heads);
+// A tied head may be in the file a second time.
+void bind_decoder_head(Binder& binder, const Architecture& architecture, const DecoderHeads& heads);
 
 }  // namespace pare

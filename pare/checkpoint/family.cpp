@@ -61,8 +61,24 @@ const Family& find_family(const std::string& model_type, const std::string& subj
                                remarks.empty() ? "" : "; ", fmt::join(remarks, "; ")));
 }
 
+std::string current_name(const Family& family, std::string name) {
+  for (const auto& [older, newer] : family.renamed) {
+    if (name.ends_with(older)) {
+      name.replace(name.size() - older.size(), older.size(), newer);
+    }
+  }
+  return name;
+}
+
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
                                std::optional<std::set<std::string>> tensors) {
+  if (tensors) {
+    std::set<std::string> current;
+    for (const std::string& name : *tensors) {
+      current.insert(current_name(family, name));
+    }
+    tensors = std::move(current);
+  }
   Config config(json, subject, std::move(tensors));
   Architecture architecture = family.read_config(config);
   config.finish();

@@ -63,6 +63,7 @@ struct Family {
   std::string_view model_type;
   // Checkpoints of the bare model leave this prefix out ("transformer." in GPT-2): both spellings load.
   std::string_view base_prefix;
+  std::string_view bare_class;  // the class without a head, as "architectures" names it
   // Reads config.json; every problem goes into the Config, which throws them all at once.
   Architecture (*read_config)(Config& config);
   // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.
@@ -81,6 +82,9 @@ const Family& native_family();
 // InputError for an unknown type, with those that are known, the nearest of them, and the remarks.
 const Family& find_family(const std::string& model_type, const std::string& subject,
                           const std::vector<std::string>& remarks = {});
+
+// A tensor's name in a file, as it is spelled now.
+std::string current_name(const Family& family, std::string name);
 
 // Reads a parsed config.json of the family and validates it. `tensors`: the names stored beside it, where known.
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,

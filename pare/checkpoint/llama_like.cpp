@@ -40,13 +40,16 @@ Attention read_attention(Config& config, const LlamaLike& like, int64_t width, i
   return attention;
 }
 
+DecoderHeads heads_of(const LlamaLike& like) {
+  return {.classes = like.classes, .base_prefix = "model.", .answers = like.answers};
+}
+
 }  // namespace
 
 Architecture read_llama_like(Config& config, const LlamaLike& like) {
   Architecture a;
   a.name = like.model_type;
-  const std::string with_head = fmt::format("{}ForCausalLM", like.classes), bare = fmt::format("{}Model", like.classes);
-  a.task = config.task({{with_head, Task::causal_lm}, {bare, Task::encoder}});
+  read_decoder_head(config, a, heads_of(like), like.tied);
   a.width = config.integer({"hidden_size"}, like.width, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, like.vocab, 1, most::rows);
   a.context = config.integer({"max_position_embeddings"}, like.context, 1, most::rows);
@@ -55,7 +58,6 @@ Architecture read_llama_like(Config& config, const LlamaLike& like) {
   Norm norm = rms_norm(config.epsilon("rms_norm_eps", 1e-6));
   norm.offset = like.gain_offset;
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", like.tied) && a.task == Task::causal_lm;
 
   Block& block = a.blocks.emplace_back();
   block.repeat = config.integer({"num_hidden_layers"}, like.layers, 1, most::layers);
@@ -76,20 +78,18 @@ nlohmann::ordered_json write_llama_like(const Architecture& a, const LlamaLike& 
   const std::vector<Block> blocks = expanded_blocks(a);
   const Attention& attention = blocks.front().attention;
   const Mlp mlp = blocks.front().mlp.value_or(Mlp{});
-  nlohmann::ordered_json config = {
-      {"architectures", {fmt::format("{}{}", like.classes, a.task == Task::encoder ? "Model" : "ForCausalLM")}},
-      {"model_type", like.model_type},
-      {"vocab_size", a.vocab},
-      {"hidden_size", a.width},
-      {"intermediate_size", mlp.width},
-      {"num_hidden_layers", blocks.size()},
-      {"num_attention_heads", attention.heads},
-      {"num_key_value_heads", attention.kv_heads},
-      {"head_dim", attention.head_width},
-      {like.activation_key, hugging_face_activation(mlp.activation)},
-      {"max_position_embeddings", a.context},
-      {"rms_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
-      {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of(like));
+  config.update(nlohmann::ordered_json{{"model_type", like.model_type},
+                                       {"vocab_size", a.vocab},
+                                       {"hidden_size", a.width},
+                                       {"intermediate_size", mlp.width},
+                                       {"num_hidden_layers", blocks.size()},
+                                       {"num_attention_heads", attention.heads},
+                                       {"num_key_value_heads", attention.kv_heads},
+                                       {"head_dim", attention.head_width},
+                                       {like.activation_key, hugging_face_activation(mlp.activation)},
+                                       {"max_position_embeddings", a.context},
+                                       {"rms_norm_eps", a.final_norm.value_or(Norm{}).epsilon}});
   if (like.biased_by_key) {
     config["attention_bias"] = attention.bias.query;
   }
@@ -97,12 +97,13 @@ nlohmann::ordered_json write_llama_like(const Architecture& a, const LlamaLike& 
   return config;
 }
 
-std::vector<Binding> bind_llama_like(const Architecture& a) {
+std::vector<Binding> bind_llama_like(const Architecture& a, const LlamaLike& like) {
+  const std::string prefix(a.task == Task::question_answering ? like.answers_prefix : "model.");
   // The norm between the sublayers is the second one's own, unless the first one's output has a norm too.
   const bool outer_norms = a.blocks.front().attention.output_norm.has_value();
   Binder binder(a);
-  binder.module("model.embed_tokens", {"embed.token"});
-  bind_blocks(binder, a, "model.layers",
+  binder.module(prefix + "embed_tokens", {"embed.token"});
+  bind_blocks(binder, a, prefix + "layers",
               {{"input_layernorm", {"attention.norm"}},
                {"self_attn.q_proj", {"attention.query"}},
                {"self_attn.k_proj", {"attention.key"}},
@@ -116,8 +117,8 @@ std::vector<Binding> bind_llama_like(const Architecture& a) {
                {"mlp.gate_proj", {"mlp.gate"}},
                {"mlp.down_proj", {"mlp.down"}},
                {"post_feedforward_layernorm", {"mlp.output_norm"}}});
-  binder.module("model.norm", {"norm"});
-  bind_head(binder, a, "lm_head");
+  binder.module(prefix + "norm", {"norm"});
+  bind_decoder_head(binder, a, heads_of(like));
   return binder.take();
 }
 

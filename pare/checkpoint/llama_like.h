@@ -24,15 +24,17 @@ struct LlamaLike {
   std::optional<int64_t> head_width = {};  // absent: the width divided by the heads
   std::string_view activation_key = "hidden_act", activation = "silu";
   bool tied = false;
-  bool biased_by_key = false;     // attention_bias gives all four projections a bias
-  double gain_offset = 0;         // of every norm
-  bool scaled_embedding = false;  // by the square root of the width
+  bool biased_by_key = false;                  // attention_bias gives all four projections a bias
+  double gain_offset = 0;                      // of every norm
+  bool scaled_embedding = false;               // by the square root of the width
+  std::string_view answers = "qa_outputs";     // the head of question answering; empty: the family has no such class
+  std::string_view answers_prefix = "model.";  // of all other tensors in files of that class
 };
 
 // All layers are one block, repeated; what the family does differently is then changed there.
 Architecture read_llama_like(Config& config, const LlamaLike& like);
 nlohmann::ordered_json write_llama_like(const Architecture& architecture, const LlamaLike& like);
-std::vector<Binding> bind_llama_like(const Architecture& architecture);
+std::vector<Binding> bind_llama_like(const Architecture& architecture, const LlamaLike& like);
 
 // sliding_window: 4096 where the file is silent, none where it says null.
 std::optional<int64_t> read_window(Config& config);

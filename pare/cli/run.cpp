@@ -41,7 +41,7 @@ struct Prediction {
 
 // Which dimensions of one sequence's part of a tensor run over its tokens.
 std::vector<int64_t> token_dimensions(const std::string& name, const Outputs& outputs) {
-  if (name == "pooled" || (name == "logits" && outputs.logits.dim() == 2)) {
+  if (name == "pooled" || name == "sequence_logits" || (name == "logits" && outputs.logits.dim() == 2)) {
     return {};
   }
   if (name.ends_with("attention.scores") || name.ends_with("attention.probabilities")) {
@@ -106,6 +106,9 @@ void collect(const Batch& batch, const Outputs& outputs, const Taps& taps, Resul
   }
   if (outputs.pooled.defined()) {
     named["pooled"] = outputs.pooled;
+  }
+  if (outputs.sequence_logits.defined()) {
+    named["sequence_logits"] = outputs.sequence_logits;
   }
   for (const auto& [name, tensor] : named) {
     const std::vector<int64_t> dimensions = token_dimensions(name, outputs);
@@ -237,7 +240,7 @@ void add_run(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--force", options->force, "replace another safetensors file");
-  command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits,
+  command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits, sequence_logits,
   blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
   blocks.L.attention.output,
   blocks.L.mlp.{input,up,gate,hidden,probabilities,output}; L counts layers.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "pare/arch/head.h"
 #include "pare/model/activation.h"
 #include "pare/model/rope.h"
 
@@ -26,13 +27,28 @@ at::Tensor softcapped(const at::Tensor& logits, const std::optional<double>& cap
   return cap ? *cap * at::tanh(logits / *cap) : logits;
 }
 
-// The vector that stands for a sequence: its first real token.
-at::Tensor first_token(const at::Tensor& x, const at::Tensor& mask) {
+// The vector that stands for a sequence: its first or its last real token.
+at::Tensor pooled_token(const at::Tensor& x, const at::Tensor& mask, Pool pool) {
   if (!mask.defined()) {
-    return x.select(1, 0);
+    return x.select(1, pool == Pool::first ? 0 : x.size(1) - 1);
   }
-  const at::Tensor first = mask.to(at::kInt).argmax(1).view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)});
-  return x.gather(1, first).squeeze(1);
+  const at::Tensor counted = mask.to(at::kLong).cumsum(1);  // real tokens so far: stays the same from the last one on
+  const at::Tensor number = pool == Pool::first ? at::ones_like(counted.select(1, 0)) : counted.select(1, -1);
+  const at::Tensor place = (counted < number.unsqueeze(1)).sum(1).clamp_max(x.size(1) - 1);
+  return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
+}
+
+std::optional<TransformLayer> load_transform(Loader& loader, const std::optional<HeadTransform>& transform,
+                                             const std::string& name) {
+  if (!transform) {
+    return std::nullopt;
+  }
+  return TransformLayer{transform->activation, loader.linear(name, transform->bias),
+                        load_norm(loader, transform->norm, name + ".norm")};
+}
+
+at::Tensor transformed(const std::optional<TransformLayer>& layer, const at::Tensor& x) {
+  return layer ? normalised(layer->norm, activate(layer->activation, layer->dense(x))) : x;
 }
 
 }  // namespace
@@ -64,9 +80,10 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
 HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   HeadLayer layer;
   layer.final_norm = load_norm(loader, a.final_norm, "norm");
-  if (a.head.transform) {
-    layer.transform = loader.linear("head.transform", a.head.transform->bias);
-    layer.transform_norm = load_norm(loader, a.head.transform->norm, "head.transform.norm");
+  layer.transform = load_transform(loader, a.head.transform, "head.transform");
+  if (a.head.sequence) {
+    layer.sequence_transform = load_transform(loader, a.head.sequence->transform, "head.sequence.transform");
+    layer.sequence = loader.linear("head.sequence", a.head.sequence->bias);
   }
   return layer;
 }
@@ -111,18 +128,18 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
                   Step& step) {
   Features result;
   result.hidden = step.tap("", "final", normalised(layer.final_norm, stream));
-  const bool of_sequence = a.task == Task::encoder || a.task == Task::classifier;
-  at::Tensor x = result.hidden;
-  if (of_sequence && (a.head.transform || a.task == Task::classifier)) {
-    x = first_token(x, inputs.mask);
-  }
-  if (a.head.transform) {
-    x = normalised(layer.transform_norm, activate(a.head.transform->activation, layer.transform(x)));
-  }
+  const bool of_sequence = answers_sequences(a) || has_pooler(a);
+  const at::Tensor pooled =
+      of_sequence || a.head.sequence ? pooled_token(result.hidden, inputs.mask, a.head.pool) : at::Tensor();
+  const at::Tensor x = transformed(layer.transform, of_sequence ? pooled : result.hidden);
   if (a.task != Task::encoder) {
     result.x = x;
-  } else if (a.head.transform) {
+  } else if (has_pooler(a)) {
     result.pooled = step.tap("", "pooled", x);
+  }
+  if (a.head.sequence) {
+    result.sequence_logits =
+        step.tap("", "sequence_logits", layer.sequence(transformed(layer.sequence_transform, pooled)));
   }
   return result;
 }
@@ -137,7 +154,9 @@ Outputs answer(const HeadLayer& layer, const Architecture& a, const at::Tensor& 
   if (a.task == Task::encoder) {
     return {.hidden = found.hidden, .pooled = found.pooled};
   }
-  return {.hidden = found.hidden, .logits = step.tap("", "logits", logits(layer.head, a, found.x))};
+  return {.hidden = found.hidden,
+          .logits = step.tap("", "logits", logits(layer.head, a, found.x)),
+          .sequence_logits = found.sequence_logits};
 }
 
 }  // namespace pare

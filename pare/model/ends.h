@@ -20,9 +20,16 @@ struct EmbeddingLayer {
   at::Tensor table;  // of a first layer that is looked up
 };
 
+struct TransformLayer {
+  Activation activation = Activation::identity;
+  Linear dense;
+  std::optional<NormLayer> norm;
+};
+
 struct HeadLayer {
-  std::optional<NormLayer> final_norm, transform_norm;
-  Linear transform, head;
+  std::optional<NormLayer> final_norm;
+  std::optional<TransformLayer> transform, sequence_transform;
+  Linear head, sequence;
 };
 
 struct Embedded {
@@ -31,8 +38,8 @@ struct Embedded {
 };
 
 struct Features {
-  at::Tensor hidden, pooled;  // as in Outputs
-  at::Tensor x;               // what the head's matrix reads; undefined for an encoder
+  at::Tensor hidden, pooled, sequence_logits;  // as in Outputs
+  at::Tensor x;                                // what the head's matrix reads; undefined for an encoder
 };
 
 EmbeddingLayer load_embedding(Loader& loader, const Architecture& architecture);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pare/arch/head.h"
 #include "pare/model/block.h"
 #include "pare/model/cache.h"
 #include "pare/model/ends.h"
@@ -106,7 +107,7 @@ Outputs Model::forward(const Inputs& inputs, Cache* cache, Taps* taps) const {
   Outputs outputs = forward_once(all, cache, taps);
   const int64_t tokens = inputs.ids.size(1), past = all.ids.size(1) - tokens;
   outputs.hidden = outputs.hidden.narrow(1, past, tokens);
-  if (outputs.logits.defined()) {
+  if (outputs.logits.defined() && !answers_sequences(state_->architecture)) {
     outputs.logits = outputs.logits.narrow(1, past, tokens);
   }
   return outputs;

@@ -181,10 +181,6 @@ Linear head_rows(const Architecture& a, const Weights& weights, const Arithmetic
   return head;
 }
 
-int64_t head_size(const Architecture& a) {
-  return a.task == Task::encoder ? 0 : a.head.classes.value_or(a.vocab);
-}
-
 std::string head_matrix_name(const Architecture& a) {
   return a.head.tied ? "embed.token.weight" : "head.weight";
 }

@@ -53,7 +53,6 @@ class StreamedRun {
 // Rows [begin, begin + count) of the head's matrix and bias: that many columns of the logits.
 Linear head_rows(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, int64_t begin,
                  int64_t count);
-int64_t head_size(const Architecture& architecture);             // all of its rows; 0 for an encoder
 std::string head_matrix_name(const Architecture& architecture);  // the table's own, where they are tied
 
 }  // namespace pare

@@ -59,6 +59,9 @@ Architecture restored(Architecture now, const Architecture& source) {
   if (now.head.transform) {
     restore(now.head.transform->norm, source.head.transform->norm);
   }
+  if (now.head.sequence && now.head.sequence->transform) {
+    restore(now.head.sequence->transform->norm, source.head.sequence->transform->norm);
+  }
   return now;
 }
 

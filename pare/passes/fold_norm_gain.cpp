@@ -53,6 +53,9 @@ std::vector<Site> sites_of(Architecture& a, std::vector<Block>& blocks) {
   if (a.head.transform) {
     add("head.transform.norm", a.head.transform->norm);
   }
+  if (a.head.sequence && a.head.sequence->transform) {
+    add("head.sequence.transform.norm", a.head.sequence->transform->norm);
+  }
   return sites;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "pare/arch/head.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -57,7 +58,7 @@ Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device devi
     const at::Tensor real = real_tokens(a, input);
     const int64_t batch = real.size(0);
     at::Tensor number = at::arange(asked.sequences, asked.sequences + batch, at::kLong);
-    if (a.task != Task::classifier) {
+    if (!answers_sequences(a)) {
       number = number.unsqueeze(1).expand_as(real).masked_select(real);
     }
     sequence.push_back(number);
@@ -101,6 +102,10 @@ at::Tensor rows_of(const Features& features, const Inputs& inputs) {
   return inputs.mask.defined() ? flat.index_select(0, at::nonzero(inputs.mask.flatten()).flatten()) : flat;
 }
 
+at::Tensor pooled_of(const Features& features) {
+  return features.pooled.defined() ? features.pooled : features.sequence_logits;
+}
+
 Answer answer_of(const Runner& runner, const Asked& asked, const std::function<void()>& advance) {
   StreamedRun run(runner.architecture, runner.weights, runner.arithmetic, asked.inputs);
   Answer answer;
@@ -115,8 +120,8 @@ Answer answer_of(const Runner& runner, const Asked& asked, const std::function<v
   const std::vector<Features> features = run.finish();
   for (size_t i = 0; i < features.size(); ++i) {
     rows.push_back(rows_of(features[i], asked.inputs[i]));
-    if (features[i].pooled.defined()) {
-      pooled.push_back(features[i].pooled);
+    if (pooled_of(features[i]).defined()) {
+      pooled.push_back(pooled_of(features[i]));
     }
   }
   answer.rows = at::cat(rows);
@@ -132,6 +137,12 @@ Comparison compare(const Runner& reference, const Answer& first, const Runner& c
   const int64_t columns = head_size(reference.architecture);
   if (columns == 0) {
     comparison.rows = compare_rows(first.rows, second.rows);
+  } else if (!is_choice(reference.architecture)) {
+    const auto values = [columns](const Runner& runner, const Answer& answer) {
+      const Linear head = head_rows(runner.architecture, runner.weights, runner.arithmetic, 0, columns);
+      return logits(head, runner.architecture, answer.rows);
+    };
+    comparison.rows = compare_rows(values(reference, first), values(candidate, second));
   } else {
     LogitRows collected(targets);
     const int64_t rows = first.rows.size(0), widest = std::max(first.rows.size(1), second.rows.size(1));

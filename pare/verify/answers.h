@@ -35,14 +35,15 @@ struct Runner {
 
 struct Answer {
   at::Tensor rows;    // what the head's matrix reads, or an encoder's hidden states
-  at::Tensor pooled;  // one row for each sequence
+  at::Tensor pooled;  // one row for each sequence: what an encoder pools, or the logits of a second head
   StreamValues last;  // what stands before the last layer
 };
 
 // `advance` is called after every layer.
 Answer answer_of(const Runner& runner, const Asked& asked, const std::function<void()>& advance);
-// The rows of the features of one input.
+// The rows of the features of one input, and what they say of each sequence besides.
 at::Tensor rows_of(const Features& features, const Inputs& inputs);
+at::Tensor pooled_of(const Features& features);
 
 // Both answers to the same rows. The heads' matrices are read in slices, each once.
 Comparison compare(const Runner& reference, const Answer& first, const Runner& candidate, const Answer& second,

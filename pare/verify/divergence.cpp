@@ -58,8 +58,10 @@ Divergence first_divergence(const Runner& reference, const Runner& candidate, co
       return found;
     }
   }
-  const bool hidden_equal = metrics_of({compared.rows, std::nullopt}).max_relative_logit_error <= allowed;
-  found.tap = compared.rows.kl.defined() ? "logits" : compared.pooled && hidden_equal ? "pooled" : "final";
+  const bool of_sequence =
+      compared.pooled && metrics_of({compared.rows, std::nullopt}).max_relative_logit_error <= allowed;
+  const bool encoder = reference.architecture.task == Task::encoder;
+  found.tap = encoder ? (of_sequence ? "pooled" : "final") : (of_sequence ? "sequence_logits" : "logits");
   found.difference = metrics_of(compared).max_relative_logit_error;
   return found;
 }

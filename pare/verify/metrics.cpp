@@ -104,8 +104,9 @@ Rows LogitRows::finish() const {
 
 Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate) {
   const at::Tensor r = reference.to(at::kDouble);
+  const at::Tensor centred = r.size(1) > 1 ? r - r.mean(1, true) : r;  // a single value is its own mean
   return {.difference = (r - candidate.to(at::kDouble)).abs().amax(1).to(at::kCPU),
-          .spread = (r - r.mean(1, true)).abs().amax(1).to(at::kCPU)};
+          .spread = centred.abs().amax(1).to(at::kCPU)};
 }
 
 Metrics metrics_of(const Comparison& comparison) {

@@ -9,7 +9,8 @@ namespace pare {
 
 struct Metrics {
   double max_relative_logit_error = 0;  // max |difference| / max |reference - its row's mean|, over everything compared
-  // Absent where they mean nothing: an encoder has no logits, and only a causal model predicts the next token.
+  // Absent where they mean nothing: an encoder has no logits, question answering and a single class no choice among
+  // those of a row, and only a causal model predicts the next token.
   std::optional<double> mean_kl_nats, max_kl_nats;  // KL(reference, candidate) of a row, summed over the vocabulary
   std::optional<double> top1_agreement;
   std::optional<double> reference_nll_nats, candidate_nll_nats;  // of the next token
@@ -18,7 +19,7 @@ struct Metrics {
 // One number for each compared row, float64 on the CPU. A row is a token, or a sequence where it has one answer.
 struct Rows {
   at::Tensor difference, spread;
-  at::Tensor kl, agrees;                    // undefined where there are no logits
+  at::Tensor kl, agrees;                    // undefined where a row is no choice
   at::Tensor reference_nll, candidate_nll;  // undefined where nothing is predicted, NaN where a row has no next token
 };
 
@@ -47,7 +48,7 @@ class LogitRows {
 // Rows that are not logits, compared as they are.
 Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate);
 
-// Everything that two models were asked: rows of logits or hidden states, and what an encoder pooled.
+// Everything that two models were asked: rows of logits or hidden states, and what is said of a sequence besides.
 struct Comparison {
   Rows rows;
   std::optional<Rows> pooled;  // of another size than the hidden states, so with an error of its own

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "pare/arch/head.h"
 #include "pare/model/block.h"
 #include "pare/model/positions.h"
 #include "pare/support/error.h"
@@ -85,9 +86,9 @@ std::vector<std::string> choose_matrices(const Runner& runner, const Place& plac
                                runner.architecture, found.x));
   } else {
     objective = weighed(found.hidden);
-    if (found.pooled.defined()) {
-      objective = objective + weighed(found.pooled);
-    }
+  }
+  if (pooled_of(found).defined()) {
+    objective = objective + weighed(pooled_of(found));
   }
   if (!objective.requires_grad()) {
     return {};
@@ -173,7 +174,7 @@ SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& 
     Loader loader(weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
     const Features found = run_last_layer(loader, runner, place);
     const Comparison part =
-        compare(reference, theirs, runner, {.rows = rows_of(found, place.inputs), .pooled = found.pooled}, targets);
+        compare(reference, theirs, runner, {.rows = rows_of(found, place.inputs), .pooled = pooled_of(found)}, targets);
     Comparison whole = compared;
     replace(whole.rows, place.rows, part.rows);
     if (whole.pooled) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/arch/head.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/progress.h"
@@ -73,8 +74,15 @@ void check_comparable(const StoredModel& reference, const StoredModel& candidate
   same("the number of classes", a.head.classes.value_or(0), b.head.classes.value_or(0));
   if (a.task == Task::encoder && b.task == Task::encoder) {
     same("the width of the hidden states", a.width, b.width);
-    same("a pooler", a.head.transform ? "present" : "absent", b.head.transform ? "present" : "absent");
+    const auto pooled = [](const Architecture& architecture) {
+      return has_pooler(architecture) ? head_input_width(architecture) : 0;
+    };
+    same("the width of what is pooled", pooled(a), pooled(b));
   }
+  const auto second = [](const Architecture& architecture) {
+    return architecture.head.sequence ? architecture.head.sequence->classes : 0;
+  };
+  same("the number of classes of the second head", second(a), second(b));
   problems.throw_if_any(fmt::format("{} and {} cannot be compared", shown(reference.path), shown(candidate.path)));
 }
 

@@ -116,6 +116,48 @@ TEST_CASE("all problems come at once") {
   CHECK(says(found, "head.classes"));
 }
 
+TEST_CASE("every end of a model survives writing, and ends that cannot be are refused") {
+  const auto ended = [](const char* task, const json& head) {
+    json text = small();
+    text["task"] = task;
+    text["head"] = head;
+    return text;
+  };
+  const json pooler = {{"activation", "tanh"}, {"width", 5}};
+  for (const json& text :
+       {ended("classifier", {{"classes", 1}, {"pool", "last"}}),
+        ended("token_classifier", {{"classes", 4}, {"bias", true}}),
+        ended("question_answering", {{"classes", 2}, {"transform", pooler}}),
+        ended("next_sentence", {{"classes", 2}, {"transform", pooler}}),
+        ended("encoder", {{"pool", "last"}, {"transform", pooler}}),
+        ended("masked_lm", {{"tied", true}, {"sequence", {{"classes", 3}, {"transform", pooler}}}})}) {
+    CAPTURE(text.dump());
+    const Architecture a = architecture_from_json(text, "test");
+    const json written = json::parse(architecture_text(a));
+    CHECK(architecture_from_json(written, "again") == a);
+    CHECK(written["head"]["pool"] == text["head"].value("pool", "first"));
+    CHECK(written["head"].contains("sequence"));
+  }
+  const auto refused = [](const char* task, const json& head) {
+    return complaint([&](json& text) {
+      text["task"] = task;
+      text["head"] = head;
+    });
+  };
+  CHECK(says(refused("token_classifier", json::object()), "head.classes: a classifier needs a number"));
+  CHECK(says(refused("question_answering", {{"classes", 3}}), "head.classes: question answering has 2"));
+  CHECK(says(refused("next_sentence", {{"classes", 1}}), "head.classes: a next sentence has 2"));
+  CHECK(says(refused("token_classifier", {{"classes", 3}, {"pool", "last"}}), "head.pool: last is for"));
+  CHECK(says(refused("encoder", {{"pool", "last"}}), "head.pool: last is for"));
+  CHECK(
+      says(refused("classifier", {{"classes", 2}, {"sequence", {{"classes", 2}}}}), "head.sequence: is a second head"));
+  CHECK(says(refused("classifier", {{"classes", 2}, {"tied", true}}), "head.tied"));
+  CHECK(says(refused("masked_lm", {{"sequence", {{"classes", 0}}}}), "head.sequence.classes: 0 is not between"));
+  CHECK(says(refused("masked_lm", {{"tied", true}, {"transform", pooler}}), "head.tied: the head reads width 5"));
+  CHECK(says(refused("classifier", {{"classes", 2}, {"transform", {{"activation", "tanh"}, {"width", 0}}}}),
+             "head.transform.width: 0 is not between"));
+}
+
 TEST_CASE("numbers and forms that cannot be are refused") {
   const std::string attention = "/blocks/0/attention/";
   const auto with = [&](const char* key, const json& value) { return complaint((attention + key).c_str(), value); };

@@ -188,6 +188,24 @@ TEST_CASE("what is no matrix touches the stream by name") {
   CHECK(touches(head.all[1]) == Names{"head.transform has an activation"});
 }
 
+TEST_CASE("a head for tokens or for a sequence reads the last stream, and so does a second head") {
+  for (const char* end : {R"({"task": "classifier", "head": {"classes": 3, "pool": "last"}})",
+                          R"({"task": "token_classifier", "head": {"classes": 3}})",
+                          R"({"task": "question_answering", "head": {"classes": 2}})"}) {
+    const Streams s = find_streams(small(end));
+    const Names found = readers(s.all[s.head]);
+    CHECK(std::find(found.begin(), found.end(), "head.weight") != found.end());
+    CHECK(touches(s.all[s.head]).empty());
+  }
+  const Streams two = find_streams(small(R"({"task": "masked_lm", "final_norm": {"kind": "layer"},
+      "head": {"sequence": {"classes": 2, "transform": {"activation": "tanh"}}}})"));
+  CHECK(readers(two.all[two.head]) == Names{"head.sequence.transform.weight", "head.weight"});
+  CHECK(touches(two.all[two.head]) == Names{"norm writes it"});
+  CHECK(writers(two.all.back()) == Names{"head.sequence.transform.bias", "head.sequence.transform.weight"});
+  CHECK(readers(two.all.back()) == Names{"head.sequence.weight"});
+  CHECK(touches(two.all.back()) == Names{"head.sequence.transform has an activation"});
+}
+
 TEST_CASE("gates, collapsed matrices and neuron heads read the stream too") {
   const Streams s = find_streams(small("{}", R"({"gate": "position", "scores": "collapsed", "values": "collapsed"})",
                                        R"({"kind": "heads", "activation": null})", 1));

@@ -121,9 +121,9 @@ TEST_CASE("a key that would change the computation is refused by name") {
   CHECK(contains(refusal(small_llama(), "per_layer_config", {{"0", {{"hidden_act", "relu"}}}}), "per_layer_config"));
   CHECK(contains(refusal(small_llama(), "is_causal", false), "is_causal is false; only true is supported"));
   CHECK(contains(refusal(small_llama(), "partial_rotary_factor", 0.5), "partial_rotary_factor is 0.5"));
-  CHECK(contains(refusal(small_llama(), "architectures", {"LlamaForTokenClassification"}),
-                 "class 'LlamaForTokenClassification', which is not supported; supported are LlamaForCausalLM, "
-                 "LlamaModel"));
+  CHECK(contains(refusal(small_llama(), "architectures", {"LlamaForMultipleChoice"}),
+                 "class 'LlamaForMultipleChoice', which is not supported; supported are LlamaForCausalLM, "
+                 "LlamaForSequenceClassification, LlamaForTokenClassification, LlamaForQuestionAnswering, LlamaModel"));
   CHECK(contains(refusal(small_bert(), "position_embedding_type", "relative_key"), "position_embedding_type"));
   CHECK(contains(refusal(small_bert(), "is_decoder", true), "is_decoder is true; only false is supported"));
   CHECK(contains(refusal(small_bert(), "add_cross_attention", true), "cross attention is not supported"));

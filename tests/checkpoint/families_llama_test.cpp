@@ -292,7 +292,7 @@ TEST_CASE("what llama's relatives do not compute is refused by name") {
       {small("qwen3", {{"num_experts", 8}}), "num_experts is 8"},
       {small("qwen3", {{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}),
        "rope_parameters has settings for 'full_attention' alone"},
-      {small("qwen3", {{"architectures", {"Qwen3ForSequenceClassification"}}}), "'Qwen3ForSequenceClassification'"},
+      {small("qwen3", {{"architectures", {"Qwen3ForMaskedLM"}}}), "'Qwen3ForMaskedLM'"},
   };
   for (const auto& [config, words] : cases) {
     const std::string message = refusal(config);

@@ -381,7 +381,7 @@ TEST_CASE("gpt_neox refuses names that transformers does not read, where they sa
   CHECK(contains(refusal(neox({{"head_dim", 4}})), "head_dim is 4; only 8 is supported"));
   CHECK(contains(refusal(neox({{"rotary_pct", 0.4}})), "rope.width: 3 is odd"));
   CHECK(contains(refusal(neox({{"num_attention_heads", 3}})), "3 heads do not divide the width 16"));
-  CHECK(contains(refusal(neox(named("GPTNeoXForSequenceClassification"))), "GPTNeoXForSequenceClassification"));
+  CHECK(contains(refusal(neox(named("GPTNeoXForMultipleChoice"))), "GPTNeoXForMultipleChoice"));
 }
 
 TEST_CASE("gptj needs a rotary part, of whole pairs and within a head") {

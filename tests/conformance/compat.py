@@ -3,8 +3,8 @@
 
     python tests/conformance/compat.py [--seed N] [--family NAME] [--count N]
 
-The first model of every family goes through each pass by itself, the others through all that apply, one after
-another. What each pass has to say to each family is listed below: a pass that refuses too much fails here as well.
+The first model of every family goes through each pass by itself, the others, and one for each of its other heads,
+through all that apply, one after another. What each pass has to say to each family is listed below: a pass that refuses too much fails here as well.
 """
 
 import argparse
@@ -52,17 +52,27 @@ def value_bias(family, config):
     return CANNOT if family == "qwen2" else when(key_bias(family, config) != NOTHING, APPLIES)
 
 
+def biased_head(model_class, config):
+    """Whether a decoder ends in a matrix of its own with a bias."""
+    name = model_class.__name__
+    if name.startswith("GPTJ") and name.endswith("ForCausalLM"):
+        return not config.tie_word_embeddings
+    return name.endswith(("ForTokenClassification", "ForQuestionAnswering"))
+
+
 def norm_gain(family, config, model_class):
-    """Pre-norms whose readers have biases to take the norm's own; a post-norm only where one matrix reads the last."""
+    """Pre-norms whose readers have biases to take the norm's own; a post-norm only where matrices read the last."""
     if family in ("bert", "roberta"):
         return REFUSED if model_class.__name__ in ("BertModel", "RobertaModel") else APPLIES
+    biased = biased_head(model_class, config)
     if family == "opt":
-        before = config.do_layer_norm_before and config.enable_bias
+        last = biased and not config._remove_final_layer_norm and config.word_embed_proj_dim == config.hidden_size
+        before = config.do_layer_norm_before and (config.enable_bias or last)
         return when(config.layer_norm_elementwise_affine, APPLIES if before else REFUSED)
     if family == "falcon":
-        return APPLIES if config.bias else REFUSED
+        return APPLIES if config.bias or biased else REFUSED
     if family == "gptj":  # no biases in its attention, but in its head
-        return APPLIES if model_class.__name__ == "GPTJForCausalLM" and not config.tie_word_embeddings else REFUSED
+        return APPLIES if biased else REFUSED
     return APPLIES
 
 
@@ -132,7 +142,7 @@ def stock(model_class, folder, config, options):
         model, info = model_class.from_pretrained(
             folder, dtype=torch.float64, attn_implementation=config._attn_implementation or "eager",
             local_files_only=True, output_loading_info=True, **options)
-    if not getattr(config, "tie_word_embeddings", True) and model_class.__name__.endswith("ForMaskedLM"):
+    if not getattr(config, "tie_word_embeddings", True) and model_class.__name__.endswith(("MaskedLM", "PreTraining")):
         info["missing_keys"] = set(info["missing_keys"]) - UNREAD
     return model.eval(), {key: value for key, value in info.items() if value}
 
@@ -141,7 +151,7 @@ def answers(model, inputs):
     import reference
 
     results = reference.run(model, inputs)
-    return {name: tensor for name, tensor in results.items() if name in ("logits", "hidden", "pooled")}
+    return {name: tensor for name, tensor in results.items() if name in ("logits", "sequence_logits", "hidden", "pooled")}
 
 
 def same_answers(theirs, ours):
@@ -176,17 +186,16 @@ def draw_inputs(config, generator):
 
 
 class Drawn:
-    """One random model in float64, stored by transformers."""
+    """One random model in float64, stored by transformers; with `head`, of that class."""
 
-    def __init__(self, name, seed, index, folder):
+    def __init__(self, name, seed, index, folder, head=None):
         import random_models
         import reference
         import torch
 
         family = importlib.import_module(f"families.{name}")
-        rng = random.Random(f"{seed}/{name}/{index}")
-        self.config, self.model_class, *rest = family.draw(rng, index)
-        self.options = rest[0] if rest else {}
+        rng = random.Random(f"{seed}/{name}/{head.__name__ if head else index}")
+        self.config, self.model_class, self.options = random_models.draw(family, rng, index, head)
         self.family, self.index, self.folder = name, index, folder / f"{name}-{index}"
         with reference.Float64():
             model = self.model_class(copy.deepcopy(self.config), **self.options)
@@ -243,7 +252,10 @@ def check_run(model, out, passes, outcome, result):
 
 
 def check_random(report, names, seed, count, work):
-    drawn = [Drawn(name, seed, index, work) for name in names for index in range(count)]
+    drawn = []
+    for name in names:
+        heads = [None] * count + importlib.import_module(f"families.{name}").HEADS
+        drawn += [Drawn(name, seed, index, work, head) for index, head in enumerate(heads)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # mostly the start of a process, which takes one core
         jobs = []
         for model in drawn:

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import draws
 import reference
 import torch
 from compare import compare
@@ -62,6 +63,11 @@ def leaves_padding_out(model):
     return hasattr(getattr(model.base_model, "embeddings", None), "create_position_ids_from_input_ids")
 
 
+def reads_last_token(model):
+    """A decoder's classifier of sequences, which finds that token by what is no padding."""
+    return type(model).__name__.endswith("ForSequenceClassification") and hasattr(model, "score")
+
+
 def draw_tokens(model, rng, generator):
     """A padded batch: every row on its own side, with anything at all in the masked places."""
     config, padded = model.config, leaves_padding_out(model)
@@ -75,7 +81,9 @@ def draw_tokens(model, rng, generator):
         left = rng.random() < 0.5
         mask[row, most - length :] = 1 if left else 0
         mask[row, :length] = mask[row, :length] if left else 1
-    if padded:
+    if reads_last_token(model):
+        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+    if padded or reads_last_token(model):
         ids[mask == 0] = config.pad_token_id
     inputs = {"input_ids": ids, "attention_mask": mask}
     if getattr(config, "type_vocab_size", 0):
@@ -83,10 +91,10 @@ def draw_tokens(model, rng, generator):
     return inputs
 
 
-def without_padding(results, mask):
+def without_padding(results, mask, last_token):
     """For every sequence, under pare's name: the places where there are tokens.
 
-    Where one vector stands for a sequence, transformers reads place 0: of no use where that is padding.
+    Where the first token stands for a sequence, transformers reads place 0: of no use where that is padding.
     """
     separate = {}
     for name, batch in results.items():
@@ -96,7 +104,7 @@ def without_padding(results, mask):
                 tensor = tensor[:, places][:, :, places]
             elif mask is not None and batch.dim() == 3:
                 tensor = tensor[places]
-            elif mask is not None and not places[0]:
+            elif mask is not None and not places[0] and not last_token:
                 continue
             separate[f"{name}.{row}"] = tensor
     return separate
@@ -123,7 +131,8 @@ def check_batch(case, model, folder, inputs, work):
         theirs_inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     theirs = reference.run(model, theirs_inputs, with_attentions=explicit)
     taps = [name for name in theirs if name.split(".")[0] in ("residual", "final", "blocks")]
-    return compare(without_padding(theirs, mask), run_pare(folder, "--inputs", path, taps, work), case)
+    wanted = without_padding(theirs, mask, reads_last_token(model))
+    return compare(wanted, run_pare(folder, "--inputs", path, taps, work), case)
 
 
 def check_lists(case, model, folder, inputs):
@@ -140,9 +149,24 @@ def check_lists(case, model, folder, inputs):
     return compare(kept, run_pare(folder, "--tokens", path, ["final"], folder), case)
 
 
-def check(report, case, family, rng, index, folder):
+def without_class(folder):
+    """As some files are: config.json names no class, and the tensors have to tell."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    del config["architectures"]
+    path.write_text(json.dumps(config))
+
+
+def draw(family, rng, index, head):
+    """A configuration, its class and its options; with `head`, of that class in place of the one drawn."""
     config, model_class, *rest = family.draw(rng, index)
-    options = rest[0] if rest else {}
+    if head:
+        return draws.with_head(rng, config, head), head, {}
+    return config, model_class, rest[0] if rest else {}
+
+
+def check(report, case, family, rng, index, folder, head=None):
+    config, model_class, options = draw(family, rng, index, head)
     implementation = config._attn_implementation or ("sdpa" if index % 4 == 3 else "eager")
     store(config, model_class, options, rng, index, folder, getattr(family, "OLDER_ROPE_KEYS", {}))
     generator = torch.Generator().manual_seed(rng.getrandbits(32))
@@ -158,6 +182,9 @@ def check(report, case, family, rng, index, folder):
     if "input_ids" in inputs:
         model = reference.load(model_class, folder, implementation, **options)
         report.check(f"{about}, one by one", check_lists(about, model, folder, inputs))
+    if head or model is model.base_model:
+        without_class(folder)
+        report.check(f"{about}, no class named", check_batch(about, model, folder, inputs, folder))
     if index == 0:
         report.check(f"{case}, disturbed reference", check_disturbed(about, model, folder, inputs))
 

@@ -38,7 +38,7 @@ def load(model_class, folder, implementation, **options):
 
 
 def run(model, inputs, with_attentions=False):
-    """Every intermediate under pare's name: residual.L, final, pooled, logits, and the attention probabilities."""
+    """Every intermediate under pare's name: residual.L, final, pooled, logits, sequence_logits, probabilities."""
     results = {}
     with Float64(), torch.no_grad():
         base = model.base_model(**inputs, output_hidden_states=True, output_attentions=with_attentions)
@@ -55,5 +55,15 @@ def run(model, inputs, with_attentions=False):
             if getattr(base, "pooler_output", None) is not None:
                 results["pooled"] = base.pooler_output
         else:
-            results["logits"] = model(**inputs).logits
+            results |= logits_of(model(**inputs))
     return results
+
+
+def logits_of(outputs):
+    """Question answering has one logit for each end of the answer, pre-training a second head for the sequence."""
+    if "start_logits" in outputs:
+        return {"logits": torch.stack([outputs.start_logits, outputs.end_logits], -1)}
+    if "prediction_logits" in outputs:
+        second = "sop_logits" if "sop_logits" in outputs else "seq_relationship_logits"
+        return {"logits": outputs.prediction_logits, "sequence_logits": outputs[second]}
+    return {"logits": outputs.logits}

@@ -5,6 +5,7 @@
 
 A family is one file in families/ with `draw(rng, index)`, which gives a configuration, a model class and, where the
 class takes any, its options; `index` counts the models, so that features that are listed and not drawn all get a turn.
+`HEADS` lists its other classes: one more model is drawn for each.
 """
 
 import argparse
@@ -55,10 +56,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in [options.family] if options.family else names:
             family = importlib.import_module(f"families.{name}")
-            for index in range(options.count):
+            for index, head in enumerate([None] * options.count + family.HEADS):
                 # Each model has choices of its own, so that any of them can be repeated without the others.
-                rng = random.Random(f"{options.seed}/{name}/{index}")
-                random_models.check(result, f"{name} {index}", family, rng, index, pathlib.Path(folder, f"{name}-{index}"))
+                rng = random.Random(f"{options.seed}/{name}/{head.__name__ if head else index}")
+                model = pathlib.Path(folder, f"{name}-{index}")
+                random_models.check(result, f"{name} {index}", family, rng, index, model, head)
         if not options.family:
             refusals.check(result, pathlib.Path(folder))
             real_models.check(result, pathlib.Path(folder))

@@ -100,4 +100,45 @@ inline const std::vector<std::pair<std::string, std::string>>& causal_architectu
   return list;
 }
 
+// Every end that a model can have. `heads`: what stands in the head; `mask`: causal or full.
+inline std::string ending(const std::string& task, const std::string& mask, const std::string& head,
+                          const std::string& rest = R"(, "final_norm": {"kind": "layer", "bias": true})") {
+  return R"({"task": ")" + task +
+         R"(", "width": 12, "vocab": 23, "context": 32, "embedding": {"position": "learned", "types": 2}, "blocks": [{"repeat": 2,
+    "attention": {"heads": 3, "head_width": 4, "mask": ")" +
+         mask + R"("}, "mlp": {"width": 20, "activation": "gelu"}}], "head": {)" + head + "}" + rest + "}";
+}
+
+inline const std::vector<std::pair<std::string, std::string>>& ending_architectures() {
+  const std::string pooler = R"("transform": {"activation": "tanh"})";
+  static const std::vector<std::pair<std::string, std::string>> list = {
+      {"classifier, first token", ending("classifier", "full", R"("classes": 3, "bias": true, )" + pooler)},
+      {"classifier, last token", ending("classifier", "causal", R"("classes": 3, "pool": "last")")},
+      {"classifier, last token, dynamic rope",
+       R"({"task": "classifier", "width": 12, "vocab": 23, "context": 32, "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 6,
+           "rope": {"scaling": {"kind": "dynamic", "factor": 2.5, "original_context": 6}}}}], "head": {"classes": 3, "pool": "last"}})"},
+      {"one value", ending("classifier", "causal", R"("classes": 1, "bias": true, "pool": "last")")},
+      {"classifier behind a narrow layer",
+       ending("classifier", "causal",
+              R"("classes": 4, "pool": "last", "transform": {"activation": "identity", "bias": false, "width": 5})")},
+      {"token classifier", ending("token_classifier", "full", R"("classes": 4, "bias": true)")},
+      {"token classifier, causal", ending("token_classifier", "causal", R"("classes": 4)", "")},
+      {"question answering", ending("question_answering", "full", R"("classes": 2, "bias": true)")},
+      {"question answering, causal, behind a wide layer",
+       ending("question_answering", "causal",
+              R"("classes": 2, "bias": true, "transform": {"activation": "identity", "width": 17})")},
+      {"next sentence", ending("next_sentence", "full", R"("classes": 2, "bias": true, )" + pooler)},
+      {"two heads", ending("masked_lm", "full", R"("tied": true, "bias": true,
+           "transform": {"activation": "gelu", "norm": {"kind": "layer", "bias": true}},
+           "sequence": {"classes": 2, "transform": {"activation": "tanh"}})",
+                           "")},
+      {"two heads, the second on the last token",
+       ending("causal_lm", "causal", R"("pool": "last", "sequence": {"classes": 3, "bias": false})")},
+      {"bare", ending("encoder", "full", "")},
+      {"bare with a pooler", ending("encoder", "full", pooler)},
+      {"bare with a pooler of the last token", ending("encoder", "causal", R"("pool": "last", )" + pooler)},
+  };
+  return list;
+}
+
 }  // namespace pare::test

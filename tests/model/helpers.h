@@ -65,8 +65,21 @@ inline at::Tensor answer_of(const Outputs& outputs) {
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
   const double difference = (a - b).abs().max().item<double>();
-  const at::Tensor spread = b - b.mean(-1, true);
+  const at::Tensor spread = b.size(-1) > 1 ? b - b.mean(-1, true) : b;
   return difference == 0 ? 0 : difference / spread.abs().max().item<double>();  // a dead model has no spread
+}
+
+// The same for all that a model says: logits, or the hidden states of an encoder, and what it says of a sequence
+// besides.
+inline double relative_error(const Outputs& a, const Outputs& b) {
+  double worst = relative_error(answer_of(a).to(at::kDouble), answer_of(b));
+  for (at::Tensor Outputs::*field : {&Outputs::pooled, &Outputs::sequence_logits}) {
+    REQUIRE((a.*field).defined() == (b.*field).defined());
+    if ((a.*field).defined()) {
+      worst = std::max(worst, relative_error((a.*field).to(at::kDouble), b.*field));
+    }
+  }
+  return worst;
 }
 
 inline at::Tensor run(const Architecture& architecture, const Tensors& tensors, const Inputs& inputs,

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "pare/arch/head.h"
 #include "pare/model/ends.h"
 #include "tests/model/architectures.h"
 #include "tests/model/helpers.h"
@@ -42,6 +43,8 @@ void check_equal(const Architecture& a, at::ScalarType dtype) {
     CHECK(at::equal(found[i].hidden, whole.hidden));
     CHECK(found[i].pooled.defined() == whole.pooled.defined());
     CHECK((!whole.pooled.defined() || at::equal(found[i].pooled, whole.pooled)));
+    CHECK(found[i].sequence_logits.defined() == a.head.sequence.has_value());
+    CHECK((!a.head.sequence || at::equal(found[i].sequence_logits, whole.sequence_logits)));
     CHECK(found[i].x.defined() == whole.logits.defined());
     if (!whole.logits.defined()) {
       continue;
@@ -57,10 +60,7 @@ void check_equal(const Architecture& a, at::ScalarType dtype) {
 
 TEST_CASE("block by block is the same as whole, bit for bit") {
   std::vector<std::pair<std::string, std::string>> all = causal_architectures();
-  all.emplace_back(
-      "encoder",
-      R"({"task": "encoder", "width": 12, "vocab": 23, "context": 16, "embedding": {"types": 2}, "blocks": [{"repeat": 2, "attention": {"heads": 3, "head_width": 4, "mask": "full"}}],
-          "head": {"transform": {"activation": "tanh"}}})");
+  all.insert(all.end(), ending_architectures().begin(), ending_architectures().end());
   all.emplace_back(
       "images",
       R"({"task": "classifier", "width": 6, "context": 5, "embedding": {"class_token": true, "patch": {"size": 2, "image": 4, "channels": 2}},

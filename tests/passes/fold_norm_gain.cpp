@@ -56,6 +56,37 @@ const Precondition& about(const PassStep& step, const std::string& where) {
 
 }  // namespace
 
+TEST_CASE("fold_norm_gain: the last norm goes into whatever the model ends in") {
+  for (
+      const char* end :
+      {R"({"task": "classifier", "head": {"classes": 3, "bias": true, "pool": "last"}})",
+       R"({"task": "classifier", "head": {"classes": 3, "bias": true, "transform": {"activation": "tanh"}}})",
+       R"({"task": "token_classifier", "head": {"classes": 3, "bias": true}})",
+       R"({"task": "question_answering", "head": {"classes": 2, "bias": true}})",
+       R"({"task": "masked_lm", "head": {"bias": true, "transform": {"activation": "gelu", "norm": {"kind": "layer", "bias": true}},
+            "sequence": {"classes": 2, "transform": {"activation": "tanh", "norm": {"kind": "layer", "bias": true}}}}})"}) {
+    CAPTURE(end);
+    nlohmann::json model = nlohmann::json::parse(end);
+    model["final_norm"] = {{"kind", "layer"}, {"bias", true}};
+    const Architecture a = normed(model.dump());
+    const Recipe before{a, as_weights(generic_tensors(a))};
+    const PassStep step = step_of(before);
+    CHECK(about(step, "norm").holds);
+    CHECK_FALSE(step.proposal.after.weights.contains("norm.weight"));
+    CHECK_FALSE(step.proposal.after.weights.contains("norm.bias"));
+    CHECK_FALSE(step.proposal.after.weights.contains("head.sequence.transform.norm.weight"));
+    const Inputs inputs = random_inputs(a, 2, 7);
+    const auto run_on = [&](const Recipe& recipe) {
+      return Model(recipe.architecture, recipe.weights, at::kDouble).forward(inputs);
+    };
+    CHECK(relative_error(run_on(step.proposal.after), run_on(before)) < 1e-13);
+  }
+  // A head without a bias has nowhere to put the norm's.
+  const Architecture a = normed(R"({"task": "classifier", "final_norm": {"kind": "layer", "bias": true},
+                                    "head": {"classes": 3, "pool": "last"}})");
+  CHECK_FALSE(about(step_of({a, as_weights(generic_tensors(a))}), "norm").holds);
+}
+
 TEST_CASE("fold_norm_gain: every reader becomes diag(g) W and b + c W") {
   const Architecture a =
       normed(R"({"final_norm": {"kind": "layer", "bias": true, "offset": 1}, "head": {"bias": true}})",

@@ -25,21 +25,20 @@ struct Tally {
 struct Original {
   Recipe model;
   Inputs inputs;
-  at::Tensor answer;
+  Outputs answer;
 };
 
 // How much of a rounding error the original itself makes in its answer: about 10 for a trained model, thousands for
 // some of these draws, whose weights are hostile on purpose. No rewrite can do better than the model it rewrites.
 double own_amplification(const Original& original) {
   const Model low(original.model.architecture, original.model.weights, at::kFloat);
-  const at::Tensor answer = answer_of(low.forward(original.inputs)).to(at::kDouble);
-  return relative_error(answer, original.answer) / unit_roundoff(Dtype::f32);
+  return relative_error(low.forward(original.inputs), original.answer) / unit_roundoff(Dtype::f32);
 }
 
 // max(1e-12, 100 u Σ cond), where 100 covers any model that amplifies rounding by less than that itself.
 double check_same(const Original& original, const Recipe& after, double roundings, const std::string& what) {
   const Model model(after.architecture, after.weights, at::kDouble);
-  const double error = relative_error(answer_of(model.forward(original.inputs)), original.answer);
+  const double error = relative_error(model.forward(original.inputs), original.answer);
   double allowed = std::max(1e-12, 100 * predicted_error(roundings, Dtype::f64));
   if (error > allowed) {
     allowed *= std::max(1.0, own_amplification(original) / 100);
@@ -88,12 +87,20 @@ Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architectu
   return options;
 }
 
-void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
+enum class End { drawn, other };
+
+void check_seed(uint64_t seed, End end, std::map<std::string, Tally>& tallies) {
   ArchitectureDraw draw(seed);
-  const Architecture architecture = draw.draw();
+  const Architecture drawn = draw.draw();
+  const Architecture architecture = end == End::drawn ? drawn : draw.with_other_end(drawn);
   Original original{.model = {architecture, as_weights(drawn_tensors(architecture, draw, seed))},
                     .inputs = random_inputs(architecture, 2, std::min<int64_t>(architecture.context, 6), seed)};
-  original.answer = answer_of(Model(architecture, original.model.weights, at::kDouble).forward(original.inputs));
+  if (end == End::other && original.inputs.ids.defined()) {  // one row padded behind: where is its last token?
+    original.inputs.mask = at::ones_like(original.inputs.ids, at::kBool);
+    const int64_t tokens = original.inputs.ids.size(1), kept = tokens / 2;
+    original.inputs.mask[1].narrow(0, kept, tokens - kept).fill_(false);
+  }
+  original.answer = Model(architecture, original.model.weights, at::kDouble).forward(original.inputs);
   INFO("seed ", seed, ": ", architecture_to_json(architecture).dump());
   for (const Pass* pass : all_passes()) {
     const PassCall call = call_of(*pass, drawn_options(draw, *pass, architecture));
@@ -119,7 +126,7 @@ void check_seed(uint64_t seed, std::map<std::string, Tally>& tallies) {
 TEST_CASE("seeds that once failed") {
   std::map<std::string, Tally> tallies;
   for (uint64_t seed : {250, 609, 1630, 2693, 13540, 14422, 14629, 16073, 16460, 18320, 21906, 24806, 30200, 215670}) {
-    check_seed(seed, tallies);
+    check_seed(seed, End::drawn, tallies);
   }
 }
 
@@ -130,7 +137,7 @@ TEST_CASE("every pass on random architectures: refused with reasons, or the same
   const uint64_t count = draws ? std::stoull(draws) : 400, begin = first ? std::stoull(first) : 0;
   std::map<std::string, Tally> tallies;
   for (uint64_t seed = begin; seed < begin + count; ++seed) {
-    check_seed(seed, tallies);
+    check_seed(seed, seed % 3 == 2 ? End::other : End::drawn, tallies);
   }
   for (const auto& [id, tally] : tallies) {
     std::cout << fmt::format("{}: {} applied, {} refused, worst error {:.2g} of what is allowed\n", id, tally.applied,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "pare/arch/head.h"
 #include "pare/arch/validate.h"
 
 namespace pare::test {
@@ -82,6 +83,35 @@ Architecture ArchitectureDraw::attempt() {
   }
   a.blocks = folded_blocks(expanded_blocks(a));
   return a;
+}
+
+Architecture ArchitectureDraw::with_other_end(const Architecture& architecture) {
+  for (;;) {
+    Architecture a = architecture;
+    if (is_language_model(a) && chance(0.3)) {
+      a.head.sequence = SequenceHead{.classes = between(1, 3), .bias = chance(0.5)};
+      if (chance(0.7)) {
+        a.head.sequence->transform = HeadTransform{.activation = Activation::tanh, .bias = chance(0.5)};
+        a.head.sequence->transform->norm = chance(0.3) ? std::optional(norm(false)) : std::nullopt;
+      }
+    } else {
+      a.task = pick({Task::classifier, Task::token_classifier, Task::question_answering, Task::next_sentence});
+      a.head = Head{.bias = chance(0.5), .classes = 2};
+      if (a.task == Task::classifier || a.task == Task::token_classifier) {
+        a.head.classes = between(1, 5);
+      }
+      if (chance(0.3)) {
+        a.head.transform = HeadTransform{.activation = pick({Activation::tanh, Activation::identity})};
+        a.head.transform->width = chance(0.5) ? std::optional(between(3, 15)) : std::nullopt;
+      }
+    }
+    a.head.pool = chance(0.6) ? Pool::last : Pool::first;
+    Problems problems;
+    validate(a, problems);
+    if (problems.empty()) {
+      return a;
+    }
+  }
 }
 
 Norm ArchitectureDraw::norm(bool may_be_post) {

@@ -15,6 +15,9 @@ class ArchitectureDraw {
   explicit ArchitectureDraw(uint64_t seed) : random_(seed) {}
 
   Architecture draw();
+  // The same with another end: a classifier of sequences or tokens, question answering, a second head. A draw of its
+  // own, so that seeds keep their architectures.
+  Architecture with_other_end(const Architecture& architecture);
 
   bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(random_) < p; }
   int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }

@@ -96,3 +96,9 @@ TEST_CASE("pooled rows have a scale of their own") {
   CHECK(m.max_relative_logit_error == doctest::Approx(2.692307692307692).epsilon(1e-14));
   CHECK_FALSE(m.mean_kl_nats);
 }
+
+TEST_CASE("a single value is measured by its own size") {
+  const at::Tensor r = at::tensor({4.0, -1.0}, at::kDouble).unsqueeze(1),
+                   c = at::tensor({4.0, -1.5}, at::kDouble).unsqueeze(1);
+  CHECK(metrics_of({compare_rows(r, c), std::nullopt}).max_relative_logit_error == 0.125);
+}

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pare/arch/head.h"
 #include "pare/support/error.h"
 #include "pare/verify/self_test.h"
 #include "tests/model/architectures.h"
@@ -27,6 +28,7 @@ const char* images =
 
 TEST_CASE("a model is equivalent to itself, without any error, and the check would see little more") {
   std::vector<std::pair<std::string, std::string>> all = causal_architectures();
+  all.insert(all.end(), ending_architectures().begin(), ending_architectures().end());
   all.emplace_back("encoder", encoder);
   all.emplace_back("images", images);
   for (const auto& [what, text] : all) {
@@ -41,7 +43,7 @@ TEST_CASE("a model is equivalent to itself, without any error, and the check wou
     CHECK(v.self_test->smallest_caught > v.self_test->largest_missed);
     CHECK(v.self_test->smallest_caught < 1e-8);
     CHECK(model.weights.contains(v.self_test->tensor));
-    CHECK(v.metrics.mean_kl_nats.has_value() == (a.task != Task::encoder));
+    CHECK(v.metrics.mean_kl_nats.has_value() == is_choice(a));
     CHECK(v.metrics.reference_nll_nats.has_value() == (a.task == Task::causal_lm));
   }
 }
@@ -131,6 +133,41 @@ TEST_CASE("a pooler alone can differ") {
   CHECK(v.first_divergence->tap == "pooled");
 }
 
+TEST_CASE("whatever a model ends in, a head that is one per cent off is seen, where it is") {
+  for (const auto& [what, text] : ending_architectures()) {
+    CAPTURE(what);
+    const Architecture a = parse(text);
+    for (const auto& [tensor, tap] : {std::pair{"head.weight", "logits"},
+                                      {"head.bias", "logits"},
+                                      {"head.sequence.weight", "sequence_logits"},
+                                      {"head.sequence.transform.weight", "sequence_logits"}}) {
+      Tensors tensors = generic_tensors(a);
+      if (!tensors.contains(tensor)) {
+        continue;
+      }
+      CAPTURE(tensor);
+      const StoredModel reference = model_of(a, tensors);
+      tensors.at(tensor) = tensors.at(tensor) * 1.01;
+      const Verification v = verify_drawn(reference, model_of(a, tensors));
+      CHECK(v.verdict == Verdict::different);
+      CHECK(v.metrics.max_relative_logit_error < 1);
+      CHECK(v.first_divergence->tap == tap);
+    }
+  }
+}
+
+TEST_CASE("a model that pools another token is another model") {
+  for (const char* mask : {"causal", "full"}) {
+    const Architecture last = parse(ending("classifier", mask, R"("classes": 3, "pool": "last")"));
+    Architecture first = last;
+    first.head.pool = Pool::first;
+    const Tensors tensors = generic_tensors(last);
+    const Verification v = verify_drawn(model_of(last, tensors), model_of(first, tensors));
+    CHECK(v.verdict == Verdict::different);
+    CHECK(v.first_divergence->tap == "logits");
+  }
+}
+
 TEST_CASE("models of different depth are compared as far as both go, and said to be") {
   const Architecture two = parse(causal(""));
   Architecture one = two;
@@ -153,6 +190,21 @@ TEST_CASE("what cannot be compared is refused with both values") {
   CHECK(contains(refusal(pixels), "the task is causal_lm in the reference but classifier"));
   CHECK(contains(refusal(pixels), "what is read is tokens in the reference but 2 x 4 x 4 pixels"));
   CHECK(refusal(a).empty());
+
+  Architecture second = a;
+  second.head.sequence = SequenceHead{};
+  CHECK(contains(refusal(second), "the number of classes of the second head is 0 in the reference but 2"));
+  const auto pooled = [](int64_t width) {
+    return parse(
+        ending("encoder", "full", R"("transform": {"activation": "tanh", "width": )" + std::to_string(width) + "}"));
+  };
+  const Architecture narrow = pooled(5), wide = pooled(7), bare = parse(ending("encoder", "full", ""));
+  const auto pooled_refusal = [&](const Architecture& other) {
+    return message_of<InputError>(
+        [&] { check_comparable(model_of(narrow, generic_tensors(narrow)), model_of(other, generic_tensors(other))); });
+  };
+  CHECK(contains(pooled_refusal(wide), "the width of what is pooled is 5 in the reference but 7"));
+  CHECK(contains(pooled_refusal(bare), "the width of what is pooled is 5 in the reference but 0"));
 }
 
 TEST_CASE("a check that misses everything fails") {

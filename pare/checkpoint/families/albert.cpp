@@ -14,6 +14,10 @@ namespace {
 constexpr BertLike albert = {.name = "albert",
                              .classes = "Albert",
                              .pooler = "pooler",
+                             .predictions = "predictions",
+                             .predictions_dense = "dense",
+                             .predictions_norm = "LayerNorm",
+                             .sequence_head = "sop_classifier.classifier",
                              .vocab = 30000,
                              .width = 4096,
                              .heads = 64,
@@ -103,12 +107,7 @@ std::vector<Binding> bindings(const Architecture& a) {
     binder.module(theirs + "ffn_output", {mlp + "down"});
     binder.module(theirs + "full_layer_layer_norm", {mlp + "norm"});
   }
-  if (a.task == Task::masked_lm) {
-    bind_predictions(binder, a, "predictions", "predictions.dense", "predictions.LayerNorm");
-  } else {
-    binder.module("albert.pooler", {"head.transform"});
-    binder.module("classifier", {"head"});
-  }
+  bind_bert_head(binder, a, albert);
   return binder.take();
 }
 
@@ -118,6 +117,7 @@ const Family& family_albert() {
   static const Family family = {
       .model_type = albert.name,
       .base_prefix = "albert.",
+      .bare_class = "AlbertModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

@@ -1,4 +1,5 @@
-// BERT: learned positions and token types, LayerNorm after each sublayer, full attention, pooler or masked-LM head.
+// BERT: learned positions and token types, LayerNorm after each sublayer, full attention, pre-trained on masked tokens
+// and on whether one sentence follows another.
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,11 @@ namespace {
 constexpr BertLike bert = {.name = "bert",
                            .classes = "Bert",
                            .pooler = "pooler.dense",
+                           .predictions = "cls.predictions",
+                           .predictions_dense = "transform.dense",
+                           .predictions_norm = "transform.LayerNorm",
+                           .sequence_head = "cls.seq_relationship",
+                           .next_sentence = true,
                            .vocab = 30522,
                            .width = 768,
                            .heads = 12,
@@ -31,13 +37,7 @@ std::vector<Binding> bindings(const Architecture& a) {
   Binder binder(a);
   bind_bert_embeddings(binder, bert);
   bind_bert_layers(binder, a, bert);
-  if (a.task == Task::masked_lm) {
-    const std::string head = "cls.predictions";
-    bind_predictions(binder, a, head, head + ".transform.dense", head + ".transform.LayerNorm");
-  } else {
-    binder.module("bert.pooler.dense", {"head.transform"});
-    binder.module("classifier", {"head"});
-  }
+  bind_bert_head(binder, a, bert);
   return binder.take();
 }
 
@@ -47,6 +47,7 @@ const Family& family_bert() {
   static const Family family = {
       .model_type = bert.name,
       .base_prefix = "bert.",
+      .bare_class = "BertModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

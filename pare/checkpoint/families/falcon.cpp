@@ -16,6 +16,8 @@ namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_falcon = {.classes = "Falcon", .base_prefix = "transformer.", .tokens = "classifier"};
+
 int64_t read_kv_heads(Config& config, int64_t heads, bool newer) {
   const bool multi_query = config.flag("multi_query", !config.is_null("multi_query"));
   const int64_t kv_heads = config.integer({"num_kv_heads"}, heads, 1, most::heads);
@@ -52,13 +54,12 @@ void read_wiring(Config& config, Block& block, const Norm& norm, bool newer) {
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "falcon";
-  a.task = config.task({{"FalconForCausalLM", Task::causal_lm}, {"FalconModel", Task::encoder}});
+  read_decoder_head(config, a, heads_of_falcon, true);
   a.width = config.integer({"hidden_size", "n_embed"}, 4544, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 65024, 1, most::rows);
   a.context = config.integer({"max_position_embeddings"}, 2048, 1, most::rows);
   const Norm norm = layer_norm(config.epsilon("layer_norm_epsilon", 1e-5));
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", true) && a.task == Task::causal_lm;
 
   Block& block = a.blocks.emplace_back();
   block.repeat = config.integer({"num_hidden_layers"}, 32, 1, most::layers);
@@ -99,24 +100,23 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   const bool parallel = block.wiring == Wiring::parallel;
   const bool grouped = attention.kv_heads != 1 && attention.kv_heads != attention.heads;
   const bool newer = parallel && (mlp.norm || grouped);
-  nlohmann::ordered_json config = {{"architectures", {a.task == Task::encoder ? "FalconModel" : "FalconForCausalLM"}},
-                                   {"model_type", "falcon"},
-                                   {"vocab_size", a.vocab},
-                                   {"hidden_size", a.width},
-                                   {"ffn_hidden_size", mlp.width},
-                                   {"num_hidden_layers", expanded_blocks(a).size()},
-                                   {"num_attention_heads", attention.heads},
-                                   {"num_kv_heads", attention.kv_heads},
-                                   {"multi_query", attention.kv_heads == 1},
-                                   {"new_decoder_architecture", newer},
-                                   {"parallel_attn", parallel},
-                                   {"num_ln_in_parallel_attn", parallel && mlp.norm ? 2 : 1},
-                                   {"activation", hugging_face_activation(mlp.activation)},
-                                   {"alibi", attention.alibi.has_value()},
-                                   {"bias", attention.bias.query},
-                                   {"max_position_embeddings", a.context},
-                                   {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon},
-                                   {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_falcon);
+  config.update(nlohmann::ordered_json{{"model_type", "falcon"},
+                                       {"vocab_size", a.vocab},
+                                       {"hidden_size", a.width},
+                                       {"ffn_hidden_size", mlp.width},
+                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_attention_heads", attention.heads},
+                                       {"num_kv_heads", attention.kv_heads},
+                                       {"multi_query", attention.kv_heads == 1},
+                                       {"new_decoder_architecture", newer},
+                                       {"parallel_attn", parallel},
+                                       {"num_ln_in_parallel_attn", parallel && mlp.norm ? 2 : 1},
+                                       {"activation", hugging_face_activation(mlp.activation)},
+                                       {"alibi", attention.alibi.has_value()},
+                                       {"bias", attention.bias.query},
+                                       {"max_position_embeddings", a.context},
+                                       {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon}});
   if (attention.rope) {
     write_rope(config, *attention.rope, attention.head_width);
   }
@@ -136,7 +136,7 @@ std::vector<Binding> bindings(const Architecture& a) {
                {"mlp.dense_h_to_4h", {"mlp.up"}},
                {"mlp.dense_4h_to_h", {"mlp.down"}}});
   binder.module("transformer.ln_f", {"norm"});
-  bind_head(binder, a, "lm_head");
+  bind_decoder_head(binder, a, heads_of_falcon);
   return binder.take();
 }
 
@@ -146,6 +146,7 @@ const Family& family_falcon() {
   static const Family family = {
       .model_type = "falcon",
       .base_prefix = "transformer.",
+      .bare_class = "FalconModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

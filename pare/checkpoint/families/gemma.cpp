@@ -22,6 +22,7 @@ constexpr LlamaLike gemma = {
     .biased_by_key = true,
     .gain_offset = 1,
     .scaled_embedding = true,
+    .answers = "",
 };
 
 Architecture read_config(Config& config) {
@@ -44,15 +45,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, gemma);
+}
+
 }  // namespace
 
 const Family& family_gemma() {
   static const Family family = {
       .model_type = gemma.model_type,
       .base_prefix = "model.",
+      .bare_class = "GemmaModel",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
       .ignored = {"model.layers.*.rotary_emb.inv_freq"},
   };
   return family;

@@ -28,6 +28,7 @@ constexpr LlamaLike gemma2 = {
     .biased_by_key = true,
     .gain_offset = 1,
     .scaled_embedding = true,
+    .answers = "",
 };
 
 std::optional<double> read_softcap(Config& config, std::string_view key, double fallback) {
@@ -84,15 +85,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, gemma2);
+}
+
 }  // namespace
 
 const Family& family_gemma2() {
   static const Family family = {
       .model_type = gemma2.model_type,
       .base_prefix = "model.",
+      .bare_class = "Gemma2Model",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
   };
   return family;
 }

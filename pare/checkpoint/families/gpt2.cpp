@@ -6,23 +6,25 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/config.h"
-#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/decoder_family.h"
 
 namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_gpt2 = {
+    .classes = "GPT2", .base_prefix = "transformer.", .language_class = "LMHeadModel", .tokens = "classifier"};
+
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "gpt2";
-  a.task = config.task({{"GPT2LMHeadModel", Task::causal_lm}, {"GPT2Model", Task::encoder}});
+  read_decoder_head(config, a, heads_of_gpt2, true);
   a.width = config.integer({"n_embd", "hidden_size"}, 768, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 50257, 1, most::rows);
   a.context = config.integer({"n_positions", "max_position_embeddings"}, 1024, 1, most::rows);
   a.embedding.position = Position::learned;
   const Norm norm = layer_norm(config.epsilon("layer_norm_epsilon", 1e-5));
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", true) && a.task == Task::causal_lm;
 
   const int64_t layers = config.integer({"n_layer", "num_hidden_layers"}, 12, 1, most::layers);
   const int64_t heads = config.integer({"n_head", "num_attention_heads"}, 12, 1, most::heads);
@@ -64,19 +66,19 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   const Mlp mlp = blocks.front().mlp.value_or(Mlp{});
   const bool scaled = first.scale != 1.0;
   const bool by_layer = scaled ? first.scale.has_value() : blocks.back().attention.scale != first.scale;
-  return {{"architectures", {a.task == Task::encoder ? "GPT2Model" : "GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", a.vocab},
-          {"n_positions", a.context},
-          {"n_embd", a.width},
-          {"n_layer", blocks.size()},
-          {"n_head", first.heads},
-          {"n_inner", mlp.width},
-          {"activation_function", hugging_face_activation(mlp.activation)},
-          {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon},
-          {"scale_attn_weights", scaled},
-          {"scale_attn_by_inverse_layer_idx", by_layer},
-          {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_gpt2);
+  config.update(nlohmann::ordered_json{{"model_type", "gpt2"},
+                                       {"vocab_size", a.vocab},
+                                       {"n_positions", a.context},
+                                       {"n_embd", a.width},
+                                       {"n_layer", blocks.size()},
+                                       {"n_head", first.heads},
+                                       {"n_inner", mlp.width},
+                                       {"activation_function", hugging_face_activation(mlp.activation)},
+                                       {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon},
+                                       {"scale_attn_weights", scaled},
+                                       {"scale_attn_by_inverse_layer_idx", by_layer}});
+  return config;
 }
 
 std::vector<Binding> bindings(const Architecture& a) {
@@ -97,10 +99,7 @@ std::vector<Binding> bindings(const Architecture& a) {
     binder.module(theirs + "mlp.c_proj", {mlp + "down"}, transposed());
   }
   binder.module("transformer.ln_f", {"norm"});
-  binder.module("lm_head", {"head"});
-  if (a.head.tied) {
-    binder.copy("lm_head.weight", "embed.token.weight");
-  }
+  bind_decoder_head(binder, a, heads_of_gpt2);
   return binder.take();
 }
 
@@ -110,6 +109,7 @@ const Family& family_gpt2() {
   static const Family family = {
       .model_type = "gpt2",
       .base_prefix = "transformer.",
+      .bare_class = "GPT2Model",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

@@ -10,16 +10,18 @@ namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_neox = {
+    .classes = "GPTNeoX", .base_prefix = "gpt_neox.", .language_model = "embed_out", .tokens = "classifier"};
+
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "gpt_neox";
-  a.task = config.task({{"GPTNeoXForCausalLM", Task::causal_lm}, {"GPTNeoXModel", Task::encoder}});
+  read_decoder_head(config, a, heads_of_neox, false);
   a.width = config.integer({"hidden_size"}, 6144, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 50432, 1, most::rows);
   a.context = config.integer({"max_position_embeddings"}, 2048, 1, most::rows);
   const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-5));
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", false) && a.task == Task::causal_lm;
 
   Block& block = a.blocks.emplace_back();
   block.repeat = config.integer({"num_hidden_layers"}, 44, 1, most::layers);
@@ -51,19 +53,18 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   const Block block = a.blocks.front();
   const Attention& attention = block.attention;
   const Mlp mlp = block.mlp.value_or(Mlp{});
-  nlohmann::ordered_json config = {{"architectures", {a.task == Task::encoder ? "GPTNeoXModel" : "GPTNeoXForCausalLM"}},
-                                   {"model_type", "gpt_neox"},
-                                   {"vocab_size", a.vocab},
-                                   {"hidden_size", a.width},
-                                   {"intermediate_size", mlp.width},
-                                   {"num_hidden_layers", expanded_blocks(a).size()},
-                                   {"num_attention_heads", attention.heads},
-                                   {"hidden_act", hugging_face_activation(mlp.activation)},
-                                   {"max_position_embeddings", a.context},
-                                   {"layer_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
-                                   {"attention_bias", attention.bias.query},
-                                   {"use_parallel_residual", block.wiring == Wiring::parallel},
-                                   {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_neox);
+  config.update(nlohmann::ordered_json{{"model_type", "gpt_neox"},
+                                       {"vocab_size", a.vocab},
+                                       {"hidden_size", a.width},
+                                       {"intermediate_size", mlp.width},
+                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_attention_heads", attention.heads},
+                                       {"hidden_act", hugging_face_activation(mlp.activation)},
+                                       {"max_position_embeddings", a.context},
+                                       {"layer_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
+                                       {"attention_bias", attention.bias.query},
+                                       {"use_parallel_residual", block.wiring == Wiring::parallel}});
   write_rope(config, attention.rope.value_or(Rope{.width = attention.head_width}), attention.head_width,
              PartialRope::always);
   config["rotary_emb_base"] = config["rope_theta"];
@@ -82,7 +83,7 @@ std::vector<Binding> bindings(const Architecture& a) {
                {"mlp.dense_h_to_4h", {"mlp.up"}},
                {"mlp.dense_4h_to_h", {"mlp.down"}}});
   binder.module("gpt_neox.final_layer_norm", {"norm"});
-  bind_head(binder, a, "embed_out");
+  bind_decoder_head(binder, a, heads_of_neox);
   return binder.take();
 }
 
@@ -92,6 +93,7 @@ const Family& family_gpt_neox() {
   static const Family family = {
       .model_type = "gpt_neox",
       .base_prefix = "gpt_neox.",
+      .bare_class = "GPTNeoXModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

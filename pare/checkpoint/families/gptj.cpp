@@ -10,17 +10,18 @@ namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_gptj = {
+    .classes = "GPTJ", .base_prefix = "transformer.", .tokens = "", .language_bias = true};
+
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "gptj";
-  a.task = config.task({{"GPTJForCausalLM", Task::causal_lm}, {"GPTJModel", Task::encoder}});
+  read_decoder_head(config, a, heads_of_gptj, false);
   a.width = config.integer({"n_embd", "hidden_size"}, 4096, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 50400, 1, most::rows);
   a.context = config.integer({"n_positions", "max_position_embeddings"}, 2048, 1, most::rows);
   const Norm norm = layer_norm(config.epsilon("layer_norm_epsilon", 1e-5));
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", false) && a.task == Task::causal_lm;
-  a.head.bias = a.task == Task::causal_lm;
 
   Block& block = a.blocks.emplace_back();
   block.repeat = config.integer({"n_layer", "num_hidden_layers"}, 28, 1, most::layers);
@@ -50,18 +51,19 @@ Architecture read_config(Config& config) {
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Attention& attention = a.blocks.front().attention;
   const Mlp mlp = a.blocks.front().mlp.value_or(Mlp{});
-  return {{"architectures", {a.task == Task::encoder ? "GPTJModel" : "GPTJForCausalLM"}},
-          {"model_type", "gptj"},
-          {"vocab_size", a.vocab},
-          {"n_positions", a.context},
-          {"n_embd", a.width},
-          {"n_layer", expanded_blocks(a).size()},
-          {"n_head", attention.heads},
-          {"n_inner", mlp.width},
-          {"rotary_dim", attention.rope.value_or(Rope{.width = attention.head_width}).width},
-          {"activation_function", hugging_face_activation(mlp.activation)},
-          {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon},
-          {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_gptj);
+  config.update(
+      nlohmann::ordered_json{{"model_type", "gptj"},
+                             {"vocab_size", a.vocab},
+                             {"n_positions", a.context},
+                             {"n_embd", a.width},
+                             {"n_layer", expanded_blocks(a).size()},
+                             {"n_head", attention.heads},
+                             {"n_inner", mlp.width},
+                             {"rotary_dim", attention.rope.value_or(Rope{.width = attention.head_width}).width},
+                             {"activation_function", hugging_face_activation(mlp.activation)},
+                             {"layer_norm_epsilon", a.final_norm.value_or(Norm{}).epsilon}});
+  return config;
 }
 
 std::vector<Binding> bindings(const Architecture& a) {
@@ -76,7 +78,7 @@ std::vector<Binding> bindings(const Architecture& a) {
                {"mlp.fc_in", {"mlp.up"}},
                {"mlp.fc_out", {"mlp.down"}}});
   binder.module("transformer.ln_f", {"norm"});
-  bind_head(binder, a, "lm_head");
+  bind_decoder_head(binder, a, heads_of_gptj);
   return binder.take();
 }
 
@@ -86,6 +88,7 @@ const Family& family_gptj() {
   static const Family family = {
       .model_type = "gptj",
       .base_prefix = "transformer.",
+      .bare_class = "GPTJModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

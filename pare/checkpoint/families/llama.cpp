@@ -16,6 +16,7 @@ constexpr LlamaLike llama = {
     .heads = 32,
     .mlp_width = 11008,
     .biased_by_key = true,
+    .answers_prefix = "transformer.",
 };
 
 Architecture read_config(Config& config) {
@@ -33,15 +34,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, llama);
+}
+
 }  // namespace
 
 const Family& family_llama() {
   static const Family family = {
       .model_type = llama.model_type,
       .base_prefix = "model.",
+      .bare_class = "LlamaModel",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
       .ignored = {"model.layers.*.rotary_emb.inv_freq"},
   };
   return family;

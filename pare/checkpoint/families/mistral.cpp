@@ -31,15 +31,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, mistral);
+}
+
 }  // namespace
 
 const Family& family_mistral() {
   static const Family family = {
       .model_type = mistral.model_type,
       .base_prefix = "model.",
+      .bare_class = "MistralModel",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
       .ignored = {"model.layers.*.rotary_emb.inv_freq"},
   };
   return family;

@@ -13,16 +13,17 @@ namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_opt = {.classes = "OPT", .base_prefix = "model.", .tokens = ""};
+
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "opt";
-  a.task = config.task({{"OPTForCausalLM", Task::causal_lm}, {"OPTModel", Task::encoder}});
+  read_decoder_head(config, a, heads_of_opt, true);
   a.width = config.integer({"hidden_size"}, 768, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 50272, 1, most::rows);
   a.context = config.integer({"max_position_embeddings"}, 2048, 1, most::rows);
   a.embedding.position = Position::learned;
   a.embedding.position_offset = 2;
-  a.head.tied = config.flag("tie_word_embeddings", true) && a.task == Task::causal_lm;
 
   const bool before = config.flag("do_layer_norm_before", true);
   Norm norm = layer_norm(1e-5, before ? NormPlace::pre : NormPlace::post);
@@ -35,11 +36,14 @@ Architecture read_config(Config& config) {
   if (token_width != a.width && a.task == Task::encoder) {
     config.problem(
         fmt::format("word_embed_proj_dim is {} and hidden_size {}: an OPTModel then ends in a projection, which is "
-                    "supported in OPTForCausalLM only",
+                    "supported before a head only",
                     token_width, a.width));
   } else if (token_width != a.width) {
     a.embedding.factor = token_width;
     a.head.transform = HeadTransform{.activation = Activation::identity, .bias = false};
+    if (a.task != Task::causal_lm) {
+      a.head.transform->width = token_width;
+    }
   }
 
   Block& block = a.blocks.emplace_back();
@@ -65,21 +69,21 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   const Block block = a.blocks.front();
   const Norm norm = block.attention.norm.value_or(Norm{});
   const Mlp mlp = block.mlp.value_or(Mlp{});
-  return {{"architectures", {a.task == Task::encoder ? "OPTModel" : "OPTForCausalLM"}},
-          {"model_type", "opt"},
-          {"vocab_size", a.vocab},
-          {"hidden_size", a.width},
-          {"word_embed_proj_dim", token_width(a)},
-          {"num_hidden_layers", expanded_blocks(a).size()},
-          {"num_attention_heads", block.attention.heads},
-          {"ffn_dim", mlp.width},
-          {"activation_function", hugging_face_activation(mlp.activation)},
-          {"max_position_embeddings", a.context},
-          {"do_layer_norm_before", norm.place == NormPlace::pre},
-          {"_remove_final_layer_norm", norm.place == NormPlace::pre && !a.final_norm},
-          {"layer_norm_elementwise_affine", norm.gain},
-          {"enable_bias", block.attention.bias.query},
-          {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_opt);
+  config.update(nlohmann::ordered_json{{"model_type", "opt"},
+                                       {"vocab_size", a.vocab},
+                                       {"hidden_size", a.width},
+                                       {"word_embed_proj_dim", token_width(a)},
+                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_attention_heads", block.attention.heads},
+                                       {"ffn_dim", mlp.width},
+                                       {"activation_function", hugging_face_activation(mlp.activation)},
+                                       {"max_position_embeddings", a.context},
+                                       {"do_layer_norm_before", norm.place == NormPlace::pre},
+                                       {"_remove_final_layer_norm", norm.place == NormPlace::pre && !a.final_norm},
+                                       {"layer_norm_elementwise_affine", norm.gain},
+                                       {"enable_bias", block.attention.bias.query}});
+  return config;
 }
 
 std::vector<Binding> bindings(const Architecture& a) {
@@ -98,7 +102,7 @@ std::vector<Binding> bindings(const Architecture& a) {
                {"final_layer_norm", {"mlp.norm"}}});
   binder.module("model.decoder.final_layer_norm", {"norm"});
   binder.module("model.decoder.project_out", {"head.transform"});
-  bind_head(binder, a, "lm_head");
+  bind_decoder_head(binder, a, heads_of_opt);
   return binder.take();
 }
 
@@ -108,6 +112,7 @@ const Family& family_opt() {
   static const Family family = {
       .model_type = "opt",
       .base_prefix = "model.",
+      .bare_class = "OPTModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

@@ -12,17 +12,17 @@ namespace pare {
 
 namespace {
 
+constexpr DecoderHeads heads_of_phi = {.classes = "Phi", .base_prefix = "model.", .answers = "", .language_bias = true};
+
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "phi";
-  a.task = config.task({{"PhiForCausalLM", Task::causal_lm}, {"PhiModel", Task::encoder}});
+  read_decoder_head(config, a, heads_of_phi, false);
   a.width = config.integer({"hidden_size"}, 2048, 1, most::width);
   a.vocab = config.integer({"vocab_size"}, 51200, 1, most::rows);
   a.context = config.integer({"max_position_embeddings"}, 2048, 1, most::rows);
   const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-5));
   a.final_norm = norm;
-  a.head.tied = config.flag("tie_word_embeddings", false) && a.task == Task::causal_lm;
-  a.head.bias = a.task == Task::causal_lm;
 
   Block& block = a.blocks.emplace_back();
   block.repeat = config.integer({"num_hidden_layers"}, 24, 1, most::layers);
@@ -57,19 +57,18 @@ Architecture read_config(Config& config) {
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Attention& attention = a.blocks.front().attention;
   const Mlp mlp = a.blocks.front().mlp.value_or(Mlp{});
-  nlohmann::ordered_json config = {{"architectures", {a.task == Task::encoder ? "PhiModel" : "PhiForCausalLM"}},
-                                   {"model_type", "phi"},
-                                   {"vocab_size", a.vocab},
-                                   {"hidden_size", a.width},
-                                   {"intermediate_size", mlp.width},
-                                   {"num_hidden_layers", expanded_blocks(a).size()},
-                                   {"num_attention_heads", attention.heads},
-                                   {"num_key_value_heads", attention.kv_heads},
-                                   {"hidden_act", hugging_face_activation(mlp.activation)},
-                                   {"max_position_embeddings", a.context},
-                                   {"layer_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
-                                   {"qk_layernorm", attention.qk_norm.has_value()},
-                                   {"tie_word_embeddings", a.head.tied}};
+  nlohmann::ordered_json config = write_decoder_head(a, heads_of_phi);
+  config.update(nlohmann::ordered_json{{"model_type", "phi"},
+                                       {"vocab_size", a.vocab},
+                                       {"hidden_size", a.width},
+                                       {"intermediate_size", mlp.width},
+                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_attention_heads", attention.heads},
+                                       {"num_key_value_heads", attention.kv_heads},
+                                       {"hidden_act", hugging_face_activation(mlp.activation)},
+                                       {"max_position_embeddings", a.context},
+                                       {"layer_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
+                                       {"qk_layernorm", attention.qk_norm.has_value()}});
   if (attention.heads * attention.head_width != a.width) {
     config["head_dim"] = attention.head_width;
   }
@@ -92,7 +91,7 @@ std::vector<Binding> bindings(const Architecture& a) {
                {"mlp.fc1", {"mlp.up"}},
                {"mlp.fc2", {"mlp.down"}}});
   binder.module("model.final_layernorm", {"norm"});
-  bind_head(binder, a, "lm_head");
+  bind_decoder_head(binder, a, heads_of_phi);
   return binder.take();
 }
 
@@ -102,6 +101,7 @@ const Family& family_phi() {
   static const Family family = {
       .model_type = "phi",
       .base_prefix = "model.",
+      .bare_class = "PhiModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

@@ -16,6 +16,7 @@ constexpr LlamaLike qwen2 = {
     .heads = 32,
     .mlp_width = 22016,
     .kv_heads = 32,
+    .answers_prefix = "transformer.",
 };
 
 Architecture read_config(Config& config) {
@@ -32,15 +33,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, qwen2);
+}
+
 }  // namespace
 
 const Family& family_qwen2() {
   static const Family family = {
       .model_type = qwen2.model_type,
       .base_prefix = "model.",
+      .bare_class = "Qwen2Model",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
   };
   return family;
 }

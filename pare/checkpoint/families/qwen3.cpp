@@ -18,6 +18,7 @@ constexpr LlamaLike qwen3 = {
     .kv_heads = 32,
     .head_width = 128,
     .biased_by_key = true,
+    .answers_prefix = "transformer.",
 };
 
 Architecture read_config(Config& config) {
@@ -33,15 +34,20 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bind_llama_like(a, qwen3);
+}
+
 }  // namespace
 
 const Family& family_qwen3() {
   static const Family family = {
       .model_type = qwen3.model_type,
       .base_prefix = "model.",
+      .bare_class = "Qwen3Model",
       .read_config = read_config,
       .write_config = write_config,
-      .bindings = bind_llama_like,
+      .bindings = bindings,
   };
   return family;
 }

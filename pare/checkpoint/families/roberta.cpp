@@ -13,6 +13,11 @@ namespace {
 constexpr BertLike roberta = {.name = "roberta",
                               .classes = "Roberta",
                               .pooler = "pooler.dense",
+                              .predictions = "lm_head",
+                              .predictions_dense = "dense",
+                              .predictions_norm = "layer_norm",
+                              .classifier = "classifier.out_proj",
+                              .classifier_dense = "classifier.dense",
                               .vocab = 50265,
                               .width = 768,
                               .heads = 12,
@@ -50,12 +55,7 @@ std::vector<Binding> bindings(const Architecture& a) {
   Binder binder(a);
   bind_bert_embeddings(binder, roberta);
   bind_bert_layers(binder, a, roberta);
-  if (a.task == Task::masked_lm) {
-    bind_predictions(binder, a, "lm_head", "lm_head.dense", "lm_head.layer_norm");
-  } else {
-    binder.module(a.task == Task::classifier ? "classifier.dense" : "roberta.pooler.dense", {"head.transform"});
-    binder.module("classifier.out_proj", {"head"});
-  }
+  bind_bert_head(binder, a, roberta);
   return binder.take();
 }
 
@@ -65,6 +65,7 @@ const Family& family_roberta() {
   static const Family family = {
       .model_type = roberta.name,
       .base_prefix = "roberta.",
+      .bare_class = "RobertaModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

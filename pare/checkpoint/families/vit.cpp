@@ -28,7 +28,8 @@ int64_t read_side(Config& config, std::string_view key, int64_t fallback) {
 Architecture read_config(Config& config) {
   Architecture a;
   a.name = "vit";
-  a.task = config.task({{"ViTForImageClassification", Task::classifier}, {"ViTModel", Task::encoder}});
+  a.task =
+      config.model_class({{"ViTForImageClassification", Task::classifier, {"classifier.weight"}}, {"ViTModel"}}).task;
   a.width = config.integer({"hidden_size"}, 768, 1, most::width);
   a.embedding.position = Position::learned;
   a.embedding.class_token = true;
@@ -129,6 +130,7 @@ const Family& family_vit() {
   static const Family family = {
       .model_type = "vit",
       .base_prefix = "vit.",
+      .bare_class = "ViTModel",
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,

@@ -1,5 +1,15 @@
 from draws import bert_like
-from transformers import AlbertConfig, AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
+)
+
+HEADS = [AlbertForPreTraining, AlbertForTokenClassification, AlbertForQuestionAnswering]
 
 
 def draw(rng, index):

@@ -1,5 +1,16 @@
 from draws import bert_like
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+
+HEADS = [BertForPreTraining, BertForNextSentencePrediction, BertForTokenClassification, BertForQuestionAnswering]
 
 
 def draw(rng, index):

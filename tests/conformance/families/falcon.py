@@ -7,7 +7,16 @@ is what transformers runs unless told otherwise, so models with ALiBi are compar
 """
 
 from draws import activation, epsilon, rope
-from transformers import FalconConfig, FalconForCausalLM, FalconModel
+from transformers import (
+    FalconConfig,
+    FalconForCausalLM,
+    FalconForQuestionAnswering,
+    FalconForSequenceClassification,
+    FalconForTokenClassification,
+    FalconModel,
+)
+
+HEADS = [FalconForSequenceClassification, FalconForTokenClassification, FalconForQuestionAnswering]
 
 
 def generation(rng, index, heads):

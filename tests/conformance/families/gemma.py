@@ -1,5 +1,13 @@
 from draws import llama_like
-from transformers import GemmaConfig, GemmaForCausalLM, GemmaModel
+from transformers import (
+    GemmaConfig,
+    GemmaForCausalLM,
+    GemmaForSequenceClassification,
+    GemmaForTokenClassification,
+    GemmaModel,
+)
+
+HEADS = [GemmaForSequenceClassification, GemmaForTokenClassification]
 
 
 def draw(rng, index):

@@ -1,5 +1,13 @@
 from draws import layer_types, llama_like, window
-from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma2Model
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma2ForSequenceClassification,
+    Gemma2ForTokenClassification,
+    Gemma2Model,
+)
+
+HEADS = [Gemma2ForSequenceClassification, Gemma2ForTokenClassification]
 
 
 def draw(rng, index):

@@ -1,5 +1,14 @@
 from draws import activation, epsilon, heads_and_width
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers import (
+    GPT2Config,
+    GPT2ForQuestionAnswering,
+    GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+)
+
+HEADS = [GPT2ForSequenceClassification, GPT2ForTokenClassification, GPT2ForQuestionAnswering]
 
 
 def draw(rng, index):

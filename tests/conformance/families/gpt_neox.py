@@ -1,5 +1,14 @@
 from draws import activation, epsilon, heads_and_width, partial_rope
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, GPTNeoXModel
+from transformers import (
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    GPTNeoXForQuestionAnswering,
+    GPTNeoXForSequenceClassification,
+    GPTNeoXForTokenClassification,
+    GPTNeoXModel,
+)
+
+HEADS = [GPTNeoXForSequenceClassification, GPTNeoXForTokenClassification, GPTNeoXForQuestionAnswering]
 
 OLDER_ROPE_KEYS = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
 

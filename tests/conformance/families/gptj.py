@@ -1,5 +1,13 @@
 from draws import activation, epsilon, heads_and_width
-from transformers import GPTJConfig, GPTJForCausalLM, GPTJModel
+from transformers import (
+    GPTJConfig,
+    GPTJForCausalLM,
+    GPTJForQuestionAnswering,
+    GPTJForSequenceClassification,
+    GPTJModel,
+)
+
+HEADS = [GPTJForSequenceClassification, GPTJForQuestionAnswering]
 
 
 def draw(rng, index):

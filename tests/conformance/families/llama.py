@@ -1,5 +1,14 @@
 from draws import llama_like
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForQuestionAnswering,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    LlamaModel,
+)
+
+HEADS = [LlamaForSequenceClassification, LlamaForTokenClassification, LlamaForQuestionAnswering]
 
 
 def draw(rng, index):

@@ -1,5 +1,14 @@
 from draws import llama_like, window
-from transformers import MistralConfig, MistralForCausalLM, MistralModel
+from transformers import (
+    MistralConfig,
+    MistralForCausalLM,
+    MistralForQuestionAnswering,
+    MistralForSequenceClassification,
+    MistralForTokenClassification,
+    MistralModel,
+)
+
+HEADS = [MistralForSequenceClassification, MistralForTokenClassification, MistralForQuestionAnswering]
 
 
 def draw(rng, index):

@@ -1,5 +1,13 @@
 from draws import activation, heads_and_width
-from transformers import OPTConfig, OPTForCausalLM, OPTModel
+from transformers import (
+    OPTConfig,
+    OPTForCausalLM,
+    OPTForQuestionAnswering,
+    OPTForSequenceClassification,
+    OPTModel,
+)
+
+HEADS = [OPTForSequenceClassification, OPTForQuestionAnswering]
 
 
 def draw(rng, index):
@@ -8,7 +16,7 @@ def draw(rng, index):
     config = OPTConfig(
         vocab_size=rng.randint(20, 60),
         hidden_size=width,
-        # A bare model would end in the projection out, which only a language model has here.
+        # A bare model would end in the projection out, which here only stands before a head.
         word_embed_proj_dim=None if bare or index % 3 == 0 else rng.choice([7, width + 3]),
         num_hidden_layers=rng.randint(2, 3),
         num_attention_heads=heads,

@@ -1,5 +1,13 @@
 from draws import activation, epsilon, heads_and_width, partial_rope
-from transformers import PhiConfig, PhiForCausalLM, PhiModel
+from transformers import (
+    PhiConfig,
+    PhiForCausalLM,
+    PhiForSequenceClassification,
+    PhiForTokenClassification,
+    PhiModel,
+)
+
+HEADS = [PhiForSequenceClassification, PhiForTokenClassification]
 
 
 def draw(rng, index):

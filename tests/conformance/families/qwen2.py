@@ -1,5 +1,14 @@
 from draws import late_windows, llama_like
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Model
+from transformers import (
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2ForQuestionAnswering,
+    Qwen2ForSequenceClassification,
+    Qwen2ForTokenClassification,
+    Qwen2Model,
+)
+
+HEADS = [Qwen2ForSequenceClassification, Qwen2ForTokenClassification, Qwen2ForQuestionAnswering]
 
 
 def draw(rng, index):

@@ -1,5 +1,14 @@
 from draws import late_windows, llama_like
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3Model
+from transformers import (
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForQuestionAnswering,
+    Qwen3ForSequenceClassification,
+    Qwen3ForTokenClassification,
+    Qwen3Model,
+)
+
+HEADS = [Qwen3ForSequenceClassification, Qwen3ForTokenClassification, Qwen3ForQuestionAnswering]
 
 
 def draw(rng, index):

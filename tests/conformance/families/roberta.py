@@ -1,5 +1,14 @@
 from draws import bert_like
-from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification, RobertaModel
+from transformers import (
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
+    RobertaModel,
+)
+
+HEADS = [RobertaForTokenClassification, RobertaForQuestionAnswering]
 
 
 def draw(rng, index):

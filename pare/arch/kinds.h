@@ -1,0 +1,25 @@
+#pragma once
+// The words of the Architecture: every setting that is one of a few kinds.
+
+namespace pare {
+
+enum class Task { causal_lm, masked_lm, encoder, classifier, token_classifier, question_answering, next_sentence };
+enum class Position { none, learned, sinusoidal };
+enum class Wiring { serial, parallel };
+enum class NormKind { rms, layer, dyt };
+enum class NormPlace { pre, post };
+enum class Mask { causal, full };
+enum class RopeLayout { half, interleaved };
+enum class RopeScalingKind { linear, dynamic, yarn, longrope, llama3 };
+enum class Activation { gelu, gelu_tanh, quick_gelu, relu, relu_squared, silu, sigmoid, tanh, identity };
+enum class ProjectionKind { dense, identity, key, nonlinear };  // key: the query is the key; nonlinear: x + N(x)
+enum class Form { factored, collapsed };
+enum class PairForm { full, shrunk };
+enum class CacheKind { kv, k, v, x };
+enum class MlpKind { dense, heads };
+enum class Gate { position };
+enum class FirstLayer { dense, table };
+enum class FactorScope { token, sum };
+enum class Pool { first, last };  // which real token stands for its sequence
+
+}  // namespace pare

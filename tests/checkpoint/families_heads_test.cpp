@@ -19,13 +19,13 @@ struct HeadSample {
 };
 
 json small(const HeadSample& sample, const std::string& kind) {
-  json config = {{"model_type", sample.type}, {"hidden_size", 16},       {"max_position_embeddings", 8},
-                 {"num_attention_heads", 2},  {"num_hidden_layers", 1},  {"vocab_size", 11},
+  json config = {{"model_type", sample.type}, {"hidden_size", 16},      {"max_position_embeddings", 8},
+                 {"num_attention_heads", 2},  {"num_hidden_layers", 1}, {"vocab_size", 11},
                  {"num_labels", 3},           {"architectures", {kind}}};
-  const std::string mlp = sample.type == "opt"                                 ? "ffn_dim"
-                          : sample.type == "falcon"                            ? "ffn_hidden_size"
-                          : sample.type == "gpt2" || sample.type == "gptj"     ? "n_inner"
-                                                                               : "intermediate_size";
+  const std::string mlp = sample.type == "opt"                             ? "ffn_dim"
+                          : sample.type == "falcon"                        ? "ffn_hidden_size"
+                          : sample.type == "gpt2" || sample.type == "gptj" ? "n_inner"
+                                                                           : "intermediate_size";
   config[mlp] = 20;
   if (sample.type == "gptj") {
     config["rotary_dim"] = 4;
@@ -113,7 +113,11 @@ std::vector<HeadSample> samples() {
        "classifier.out_proj.weight 3,16"},
       {"roberta", "RobertaModel", "RobertaForTokenClassification", Task::token_classifier, classifier},
       {"roberta", "RobertaModel", "RobertaForQuestionAnswering", Task::question_answering, answer},
-      {"vit", "ViTModel", "ViTForImageClassification", Task::classifier, classifier,
+      {"vit",
+       "ViTModel",
+       "ViTForImageClassification",
+       Task::classifier,
+       classifier,
        {{"image_size", 8}, {"patch_size", 4}}},
   };
   all.insert(all.end(), encoders.begin(), encoders.end());
@@ -204,7 +208,8 @@ TEST_CASE("what the ends are") {
   const Architecture llama = read("llama", "LlamaForSequenceClassification", {{"num_labels", 1}});
   CHECK(llama.head == Head{.classes = 1, .pool = Pool::last});
   CHECK(read("llama", "LlamaForTokenClassification").head == Head{.bias = true, .classes = 3});
-  CHECK(read("llama", "LlamaForTokenClassification", {{"token_classification_bias", false}}).head == Head{.classes = 3});
+  CHECK(read("llama", "LlamaForTokenClassification", {{"token_classification_bias", false}}).head ==
+        Head{.classes = 3});
   CHECK(read("gpt2", "GPT2ForTokenClassification", {{"token_classification_bias", false}}).head.bias);
   CHECK(read("gpt2", "GPT2ForQuestionAnswering", {{"num_labels", 7}}).head == Head{.bias = true, .classes = 2});
   CHECK_FALSE(read("gemma2", "Gemma2ForSequenceClassification").head.softcap);

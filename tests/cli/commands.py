@@ -27,6 +27,16 @@ IMAGES = {
     "blocks": [{"attention": {"heads": 2, "head_width": 4, "mask": "full"}, "mlp": None}],
     "head": {"classes": 3},
 }
+POOLER = {"activation": "tanh"}
+ENDS = {  # task, head, and the shapes of what is written for a sequence of 5 tokens
+    "last": ("classifier", {"classes": 3, "bias": True, "pool": "last"}, {"logits": [3]}),
+    "value": ("classifier", {"classes": 1, "bias": True, "pool": "last"}, {"logits": [1]}),
+    "tokens": ("token_classifier", {"classes": 3, "bias": True}, {"logits": [5, 3]}),
+    "answer": ("question_answering", {"classes": 2, "bias": True}, {"logits": [5, 2]}),
+    "next": ("next_sentence", {"classes": 2, "bias": True, "transform": POOLER}, {"logits": [2]}),
+    "two": ("masked_lm", {"bias": True, "sequence": {"classes": 2, "transform": POOLER}}, {"logits": [5, 16], "sequence_logits": [2]}),
+    "bare": ("encoder", {}, {"hidden": [5, 8]}),
+}
 # Paper 1, section 4: what `pare audit` prints for its two models.
 PAPER = {
     "skipless-pythia-6.9b": {
@@ -158,6 +168,23 @@ def check_run(report, work):
     report.check("images", good(result) or expect(shapes, {"logits.0": [3], "logits.1": [3], "final.0": [5, 8], "final.1": [5, 8]}))
 
 
+def check_ends(report, work):
+    """Whatever a model ends in: made, run, rewritten and verified."""
+    (work / "five.json").write_text("[[1, 2, 3, 4, 5]]")
+    for name, (task, head, shapes) in ENDS.items():
+        end = ARCHITECTURE | {"task": task, "head": head, "final_norm": {"kind": "layer", "bias": True}}
+        (work / f"{name}.json").write_text(json.dumps(end))
+        report.check(f"init {name}", good(pare("init", f"{name}.json", "-o", name, "--generic", "--dtype", "float64", cwd=work)))
+        result = pare("run", name, "-o", f"{name}.out", "--tokens", "five.json", cwd=work)
+        found = {n: t[1] for n, t in read_tensors(work / f"{name}.out").items()} if not good(result) else {}
+        report.check(f"run {name}", good(result) or expect(found, {f"{n}.0": shape for n, shape in shapes.items()}))
+        result = pare("rewrite", name, "-o", f"{name}.less", "--passes", "fold_norm_gain", "--json", cwd=work)
+        document, wrong = one_document(result)
+        stored = read_tensors(work / f"{name}.less" / "model.safetensors") if not wrong else {}
+        found = [document.get("verdict"), "norm.weight" in stored]  # where there is no head, nothing takes the last gain
+        report.check(f"rewrite {name}", wrong or expect(found, ["equivalent", name == "bare"]))
+
+
 def check_stories(report, work):
     model = SHARED / "models" / "stories260K"
     if not model.exists():
@@ -186,6 +213,7 @@ def main():
         check_init(report, work)
         check_audit(report, work)
         check_run(report, work)
+        check_ends(report, work)
         check_stories(report, work)
         check_demo(report, work)
     report.finish()

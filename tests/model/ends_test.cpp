@@ -93,8 +93,7 @@ TEST_CASE("a second head reads the pooled token through a layer of its own") {
   const Outputs found = double_model(a, tensors).forward(inputs);
   const at::Tensor pooled = at::tanh(at::linear(found.hidden.select(1, 0), tensors.at("head.sequence.transform.weight"),
                                                 tensors.at("head.sequence.transform.bias")));
-  const at::Tensor expected =
-      at::linear(pooled, tensors.at("head.sequence.weight"), tensors.at("head.sequence.bias"));
+  const at::Tensor expected = at::linear(pooled, tensors.at("head.sequence.weight"), tensors.at("head.sequence.bias"));
   CHECK(relative_error(found.sequence_logits, expected) < 1e-13);
 
   tensors.at("head.sequence.weight").mul_(2);  // and the first one does not see it

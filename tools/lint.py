@@ -17,6 +17,8 @@ HEADER_LINES, SOURCE_LINES = 200, 500
 CLANG_FORMAT = 14
 TEXT = {".h", ".cpp", ".py", ".sh", ".md", ".json", ".cmake", ".txt", ".css", ".js"}
 TEXT_NAMES = {"Makefile", "run", "LICENSE", ".clang-format", ".gitignore"}
+ABSENT = re.compile(r"\b(?:THEORY|DESIGN)\b")  # notes that are not in the repository
+PAGES = re.compile(r"(?<![\w./-])docs/[\w./-]+\.(?:md|json)\b")
 CITED = re.compile(r"(?<![\w./-])(?:pare|docs|tests|tools|presets|cmake|examples|benchmarks|experiments)/[\w./*<>{},-]*\w")
 PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3,}|/N\b")
 
@@ -86,8 +88,25 @@ def check_neighbours(path):
                 report(path, 0, f"pass {path.stem} has no {needed}")
 
 
+def check_papers(path, text):
+    """Every theorem's page links the bibliography, and every pass names a paper that is in it."""
+    papers = (ROOT / "docs/papers.md").read_text()
+    if path.parent == pathlib.Path("docs/theorems") and "](../papers.md)" not in text:
+        report(path, 0, "links no paper: cite docs/papers.md")
+    reference = re.search(r'\.reference = "([^"]*)"', text) if path.parent == pathlib.Path("pare/passes") else None
+    if reference:
+        known = re.findall(r"^\| (?:\d \| )?([^|]* \d{4}) \|", papers, re.M)
+        if not any(name in reference.group(1) for name in known):
+            report(path, 0, f"its reference names none of docs/papers.md: {reference.group(1)}")
+
+
 def check_citations(path, lines):
     for number, line in enumerate(lines, 1):
+        if ABSENT.search(line) and path != pathlib.Path("tools/lint.py"):
+            report(path, number, f"cites {ABSENT.search(line).group(0)}, which is not in the repository")
+        for target in PAGES.findall(line):
+            if not PLACEHOLDER.search(target) and not (ROOT / target).exists():
+                report(path, number, f"cites {target}, which does not exist")
         if path.suffix == ".md":
             for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
                 if "://" not in target and not (ROOT / path.parent / target).exists():
@@ -142,6 +161,7 @@ def main():
             continue
         check_text(path, lines)
         check_citations(path, lines)
+        check_papers(path, "\n".join(lines))
         if path.suffix in (".h", ".cpp"):
             sources.append(path)
             check_sizes(path, lines)

@@ -34,7 +34,7 @@ constexpr const char* what_next = R"(What to try next
   build/pare passes                          every pass, its theorem and what it needs
   build/pare audit FOLDER                    a Hugging Face checkpoint: what can go, and if not, why
   build/pare rewrite FOLDER -o OUT --passes auto
-  build/pare audit skipless-mistral-7b       paper 1's table, from the configuration alone
+  build/pare audit skipless-mistral-7b       the table of Graef 2024, from the configuration
   build/pare --help                          every command and flag
 )";
 

@@ -16,24 +16,31 @@ namespace pare {
 
 namespace {
 
+std::string page_of(const Pass& pass) {
+  return fmt::format("docs/theorems/{}.md", pass.id);
+}
+
 std::string text_of(const Pass& pass) {
-  std::string text = fmt::format("{}\n  theorem   {}\n  from      {}\n  saves     {}\n", pass.id, pass.theorem,
-                                 pass.reference, pass.saves);
+  constexpr size_t indent = 12;
+  std::string text = fmt::format("{}\n", pass.id);
+  text += wrapped(pass.theorem, indent, "  theorem   ");
+  text += wrapped(pass.reference, indent, "  from      ");
+  text += wrapped(page_of(pass), indent, "  proof     ");
+  text += wrapped(pass.saves, indent, "  saves     ");
   for (size_t i = 0; i < pass.preconditions.size(); ++i) {
-    text += fmt::format("  {}  P{} {}\n", i == 0 ? "needs   " : "        ", i + 1, pass.preconditions[i]);
+    text += wrapped(fmt::format("P{} {}", i + 1, pass.preconditions[i]), indent + 3,
+                    i == 0 ? "  needs     " : "            ");
   }
   for (const PassOption& option : pass.options) {
-    text += fmt::format("  option    {}={} [{}]\n", option.name, option.values, option.fallback);
+    text += wrapped(fmt::format("{}={} [{}]", option.name, option.values, option.fallback), indent, "  option    ");
   }
   return text;
 }
 
 nlohmann::ordered_json to_json(const Pass& pass) {
-  nlohmann::ordered_json json = {{"id", pass.id},
-                                 {"theorem", pass.theorem},
-                                 {"reference", pass.reference},
-                                 {"saves", pass.saves},
-                                 {"preconditions", pass.preconditions}};
+  nlohmann::ordered_json json = {
+      {"id", pass.id},         {"theorem", pass.theorem}, {"reference", pass.reference},
+      {"page", page_of(pass)}, {"saves", pass.saves},     {"preconditions", pass.preconditions}};
   json["options"] = nlohmann::ordered_json::array();
   for (const PassOption& option : pass.options) {
     json["options"].push_back({{"name", option.name}, {"values", option.values}, {"default", option.fallback}});
@@ -58,7 +65,7 @@ void passes_command(const std::string& id, const Settings& settings) {
   for (const Pass* pass : shown) {
     texts.push_back(text_of(*pass));
   }
-  print_text(fmt::format("{}", fmt::join(texts, "\n")));
+  print_text(fmt::format("{}\nThe papers: docs/papers.md\n", fmt::join(texts, "\n")));
 }
 
 }  // namespace
@@ -66,7 +73,7 @@ void passes_command(const std::string& id, const Settings& settings) {
 void add_passes(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("passes", "Every pass: its theorem, what it needs, what it saves");
   auto id = std::make_shared<std::string>();
-  command->add_option("ID", *id, "one pass [all]");
+  command->add_option("ID", *id, "one pass [all]")->check(list_of(pass_names()));
   command->footer("Example: pare passes eliminate_projection");
   command->callback([id, &settings] { passes_command(*id, settings); });
 }

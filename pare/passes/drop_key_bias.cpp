@@ -73,7 +73,7 @@ const Pass& pass_drop_key_bias() {
       .id = "drop_key_bias",
       .theorem = "softmax(s + c) = softmax(s), and (xQ + b_Q) b_K' is one c for every key",
       .saves = "kv_heads · head_width in each layer",
-      .reference = "THEORY section 3",
+      .reference = "no paper: softmax ignores a constant; beside proposition 4.1 of Karbevski and Mijoski 2025",
       .preconditions = {"no RoPE", "no QK-norm", "no score softcap", "the query is not the key"},
       .options = {},
       .propose = propose,

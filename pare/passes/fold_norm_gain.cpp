@@ -168,7 +168,7 @@ const Pass& pass_fold_norm_gain() {
       .id = "fold_norm_gain",
       .theorem = "(g n(x) + c) W + b = n(x) (diag(g) W) + (b + c W)",
       .saves = "width for each gain, width for each norm bias",
-      .reference = "paper 1 and THEORY section 3",
+      .reference = "FlashNorm (Graef et al. 2024), which Graef 2024 cites as reference 19",
       .preconditions = {"the norm stands before its readers", "every reader is a matrix of its own",
                         "a norm bias needs readers with biases"},
       .options = {},

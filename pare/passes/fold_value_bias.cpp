@@ -94,7 +94,7 @@ const Pass& pass_fold_value_bias() {
       .id = "fold_value_bias",
       .theorem = "A(XV + 1b_V)O + b_O = AXVO + (b_V O + b_O), since A1 = 1",
       .saves = "kv_heads · head_width in each layer that has an output bias",
-      .reference = "THEORY section 3",
+      .reference = "no paper: rows of attention sum to one; beside proposition 4.1 of Karbevski and Mijoski 2025",
       .preconditions = {"no gate", "a stored value bias"},
       .options = {},
       .propose = propose,

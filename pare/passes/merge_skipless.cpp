@@ -62,7 +62,7 @@ Proposal propose(const Recipe& model, const Options& options, const std::optiona
     if (proposal.applies && block.wiring == Wiring::parallel) {
       proposal.notes.push_back(
           "parallel blocks: attention and MLP share each stream, so of Q and the P before it one can go exactly; "
-          "without both (paper 1, figure 3) is an architecture to train, not a rewrite");
+          "without both (Graef 2024, figure 3) is an architecture to train, not a rewrite");
       break;
     }
   }
@@ -76,7 +76,7 @@ const Pass& pass_merge_skipless() {
       .id = "merge_skipless",
       .theorem = "(s P) M = s (P M) and (h O) Q = h (O Q) where nothing stands between them",
       .saves = "2 width² in each serial layer, width² in each parallel one",
-      .reference = "paper 1",
+      .reference = "KV-weights are all you need for skipless transformers (Graef 2024), table 1",
       .preconditions = {"no skip in any block", "only matrices touch the streams", "the matrices are square",
                         "what is inverted is well conditioned"},
       .options = {{"target", "q|k|v|best", "best"}},

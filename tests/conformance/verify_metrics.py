@@ -31,7 +31,7 @@ def log_softmax(x):
 
 
 def metrics(reference, candidate, sequences):
-    """As THEORY section 8 defines them, over all tokens of all sequences."""
+    """As docs/formats.md defines them, over all tokens of all sequences."""
     r, c = (numpy.concatenate([logits[f"logits.{i}"].astype(numpy.float64) for i in range(len(sequences))])
             for logits in (reference, candidate))
     kl = (numpy.exp(log_softmax(r)) * (log_softmax(r) - log_softmax(c))).sum(-1)

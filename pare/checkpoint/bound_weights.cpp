@@ -10,6 +10,7 @@
 
 #include "pare/checkpoint/config.h"
 #include "pare/support/error.h"
+#include "pare/support/log.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -65,20 +66,19 @@ class FusedPieces {
   std::deque<Entry> entries_;
 };
 
-using Load = std::function<at::Tensor(const Weight&)>;  // all of it, or some rows
-
-at::Tensor load_checked(const std::string& name, const Weight& weight, const std::map<std::string, Weight>& copies,
-                        const std::string& subject, const Load& load) {
-  at::Tensor tensor = load(weight);
-  for (const auto& [copy_name, copy] : copies) {
-    if (!at::equal(tensor, load(copy))) {
-      throw InputError(
-          fmt::format("{}: tensors {} and {} differ, but the configuration says they are one "
-                      "(tie_word_embeddings): was the head trained on its own?",
-                      subject, quote(name), quote(copy_name)));
+// In pieces, since a table may be large.
+bool equal(const Weight& a, const Weight& b) {
+  if (!a.load_rows || !b.load_rows) {
+    return at::equal(a.load(), b.load());
+  }
+  constexpr int64_t rows = 4096;
+  for (int64_t begin = 0; begin < a.shape.front(); begin += rows) {
+    const int64_t count = std::min(rows, a.shape.front() - begin);
+    if (!at::equal(a.load_rows(begin, count), b.load_rows(begin, count))) {
+      return false;
     }
   }
-  return tensor;
+  return true;
 }
 
 // Which tensor of the file each expected name is found under, and what is there without being expected.
@@ -111,6 +111,15 @@ Matching match_names(const Family& family, const std::set<std::string>& expected
     }
   }
   return matching;
+}
+
+std::set<std::string> expected_names(const std::vector<Binding>& bindings) {
+  std::set<std::string> expected;
+  for (const Binding& binding : bindings) {
+    expected.insert(binding.stored);
+    expected.insert(binding.copies.begin(), binding.copies.end());
+  }
+  return expected;
 }
 
 // Kinds of tensors that no family of ours has, by their names.
@@ -176,17 +185,13 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   const std::map<std::string, Shape> shapes = canonical_shapes(architecture);
   const std::vector<Binding> bindings = family.bindings(architecture);
   check_complete(family, bindings, shapes);
-  std::set<std::string> expected;
-  for (const Binding& binding : bindings) {
-    expected.insert(binding.stored);
-    expected.insert(binding.copies.begin(), binding.copies.end());
-  }
   Problems problems;
-  Matching matching = match_names(family, expected, stored, problems);
+  Matching matching = match_names(family, expected_names(bindings), stored, problems);
 
   Weights canonical;
   std::vector<std::string> missing;
   bool only_head_missing = true;
+  std::map<Dtype, std::vector<std::string>> uncomputable;
   const auto memo = std::make_shared<FusedPieces>();
   for (const Binding& binding : bindings) {
     std::map<std::string, Weight> copies;
@@ -207,6 +212,9 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       continue;
     }
     const Weight& weight = stored.at(name);
+    if (dtype_word(weight.dtype).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
+      uncomputable[weight.dtype].push_back(name);
+    }
     const Shape wanted = stored_shape(binding, shapes);
     if (weight.shape != wanted) {
       problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape, ", "),
@@ -223,20 +231,21 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       const std::string& ours = binding.canonical[piece];
       Weight& bound = canonical[ours] = {weight.dtype, shapes.at(ours), nullptr};
       if (binding.canonical.size() == 1) {
-        bound.load = [=, layout = binding.layout] {
-          const Load all = [](const Weight& w) { return w.load(); };
-          return layout.split(load_checked(name, weight, copies, subject, all)).at(0).contiguous();
-        };
-        if (binding.layout.by_rows && weight.load_rows) {
-          bound.load_rows = [=](int64_t begin, int64_t count) {
-            const Load some = [=](const Weight& w) { return w.load_rows(begin, count); };
-            return load_checked(name, weight, copies, subject, some);
-          };
+        bound.load = [=, layout = binding.layout] { return layout.split(weight.load()).at(0).contiguous(); };
+        if (binding.layout.by_rows) {
+          bound.load_rows = weight.load_rows;
         }
       } else {
         bound.load = [=, layout = binding.layout] { return memo->take(name, piece, weight, layout); };
       }
     }
+  }
+  for (const auto& [dtype, names] : uncomputable) {
+    problems.add(
+        fmt::format("{} stored as {}, which pare does not compute with: expected float16, bfloat16, float32 or "
+                    "float64 (transformers can dequantise a model and save it): {}",
+                    names.size() == 1 ? "a tensor is" : fmt::format("{} tensors are", names.size()), dtype_name(dtype),
+                    listed(names)));
   }
   if (!missing.empty()) {
     problems.add(fmt::format("{} missing: {}{}",
@@ -250,6 +259,42 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   }
   problems.throw_if_any(subject);
   return canonical;
+}
+
+bool untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                        const std::string& subject) {
+  const std::vector<Binding> bindings = family.bindings(architecture);
+  Problems ignored;  // canonical_weights finds them again
+  const Matching matching = match_names(family, expected_names(bindings), stored, ignored);
+  bool different = false;
+  Weights read_untied;
+  for (const Binding& binding : bindings) {
+    const auto original = matching.found.find(binding.stored);
+    for (const std::string& copy_name : binding.copies) {
+      const auto copy = matching.found.find(copy_name);
+      const bool original_there = original != matching.found.end(), copy_there = copy != matching.found.end();
+      if (original_there != copy_there) {  // of another pair the file may hold one, which then serves as both
+        read_untied[original_there ? copy_name : binding.stored] =
+            stored.at(original_there ? original->second : copy->second);
+      }
+      if (!original_there || !copy_there) {
+        continue;
+      }
+      const Weight &one = stored.at(original->second), &other = stored.at(copy->second);
+      if (one.shape == other.shape && one.dtype == other.dtype && !dtype_word(one.dtype).empty() &&
+          !equal(one, other)) {
+        log_warning(
+            fmt::format("{}: tensors {} and {} differ, though the configuration ties them (tie_word_embeddings): "
+                        "taken as two, as transformers does",
+                        subject, quote(original->second), quote(copy->second)));
+        different = true;
+      }
+    }
+  }
+  if (different) {
+    stored.merge(read_untied);
+  }
+  return different;
 }
 
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical) {

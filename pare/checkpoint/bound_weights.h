@@ -9,10 +9,16 @@
 namespace pare {
 
 // Everything the Architecture needs, under canonical names. InputError listing every tensor that is missing,
-// unexpected or of the wrong shape; no data is read. A fused tensor is read once for all that it holds. Where a file
-// holds a tied tensor twice, whoever loads it also compares the two.
+// unexpected, of the wrong shape or of a type that pare does not compute with; no data is read. A fused tensor is read
+// once for all that it holds. Where a file holds a tied tensor twice, the first is taken.
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
                           const std::string& subject);
+
+// As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Then warns,
+// gives `stored` what the untied model reads, and returns true: the Architecture has to be read again, untied. Reads
+// both tensors, where both are there.
+bool untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                        const std::string& subject);
 
 // The weights under the family's own names, to write with family_config(): every tensor present, copies left out.
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical);

@@ -1,5 +1,6 @@
 #include "pare/checkpoint/dtype.h"
 
+#include <algorithm>
 #include <array>
 
 #include "pare/support/error.h"
@@ -13,6 +14,7 @@ struct Row {
   std::string_view name;
   int64_t bits;
   std::string_view word;
+  std::array<std::string_view, 3> synonyms = {};
 };
 
 constexpr std::array rows = {
@@ -25,10 +27,10 @@ constexpr std::array rows = {
     Row{Dtype::i32, "I32", 32, ""},
     Row{Dtype::u64, "U64", 64, ""},
     Row{Dtype::i64, "I64", 64, ""},
-    Row{Dtype::f16, "F16", 16, "float16"},
-    Row{Dtype::bf16, "BF16", 16, "bfloat16"},
-    Row{Dtype::f32, "F32", 32, "float32"},
-    Row{Dtype::f64, "F64", 64, "float64"},
+    Row{Dtype::f16, "F16", 16, "float16", {"fp16", "f16", "half"}},
+    Row{Dtype::bf16, "BF16", 16, "bfloat16", {"bf16"}},
+    Row{Dtype::f32, "F32", 32, "float32", {"fp32", "f32", "float"}},
+    Row{Dtype::f64, "F64", 64, "float64", {"fp64", "f64", "double"}},
     Row{Dtype::c64, "C64", 64, ""},
     Row{Dtype::f8_e4m3, "F8_E4M3", 8, ""},
     Row{Dtype::f8_e5m2, "F8_E5M2", 8, ""},
@@ -81,7 +83,9 @@ const std::vector<std::string>& dtype_names() {
 
 std::optional<Dtype> float_dtype_from_word(std::string_view word) {
   for (const Row& candidate : rows) {
-    if (!word.empty() && candidate.word == word) {
+    const auto& synonyms = candidate.synonyms;
+    const bool named = candidate.word == word || std::find(synonyms.begin(), synonyms.end(), word) != synonyms.end();
+    if (!word.empty() && named) {
       return candidate.dtype;
     }
   }

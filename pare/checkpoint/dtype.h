@@ -22,6 +22,7 @@ int64_t dtype_bits(Dtype dtype);  // sub-byte types exist, so bits
 const std::vector<std::string>& dtype_names();
 
 // The names of the command line and of config.json: float32, bfloat16, float16, float64. Empty for other types.
+// Read, short ones mean the same: fp32, bf16, half, double, ...
 std::optional<Dtype> float_dtype_from_word(std::string_view word);
 std::string_view dtype_word(Dtype dtype);
 

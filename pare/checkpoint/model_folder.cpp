@@ -8,6 +8,7 @@
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/config.h"
 #include "pare/checkpoint/family.h"
+#include "pare/checkpoint/not_a_model.h"
 #include "pare/checkpoint/replaceable.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -46,8 +47,7 @@ std::string read_config_file(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   std::error_code refused;
   if (!fs::is_directory(folder, refused)) {
-    throw InputError(fmt::format("{} is {}; a model is a folder with config.json and safetensors", quote(shown(folder)),
-                                 fs::exists(folder, refused) ? "not a folder" : "not there"));
+    refuse_not_a_model(folder);
   }
   // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
   for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
@@ -56,6 +56,9 @@ std::string read_config_file(const fs::path& folder) {
                                    quote(folder.string()), quote(adapter),
                                    fs::exists(path, refused) ? "or take it away" : "first"));
     }
+  }
+  if (!fs::exists(fs::symlink_status(path, refused))) {
+    refuse_not_a_model(folder);
   }
   return read_text_file(path, largest_config);
 }
@@ -74,8 +77,8 @@ Dtype main_dtype(const Weights& weights) {
 
 StoredModel open_model(const fs::path& folder) {
   const std::string subject = shown(folder / "config.json");
-  const ParsedConfig config = parse(read_config_file(folder), subject);
-  const Weights stored = open_weights(folder);
+  ParsedConfig config = parse(read_config_file(folder), subject);
+  Weights stored = open_weights(folder);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
     names.insert(name);
@@ -83,7 +86,11 @@ StoredModel open_model(const fs::path& folder) {
   StoredModel model;
   model.path = folder;
   model.family = config.family->model_type;
-  model.architecture = read_architecture(*config.family, config.json, subject, std::move(names));
+  model.architecture = read_architecture(*config.family, config.json, subject, names);
+  if (untie_if_different(*config.family, model.architecture, stored, shown(folder))) {
+    config.json["tie_word_embeddings"] = false;
+    model.architecture = read_architecture(*config.family, config.json, subject, names);
+  }
   model.weights = canonical_weights(*config.family, model.architecture, stored, shown(folder));
   model.dtype = main_dtype(model.weights);
   return model;

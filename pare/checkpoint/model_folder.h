@@ -18,7 +18,8 @@ struct StoredModel {
   Dtype dtype = Dtype::f32;  // of most of the parameters
 };
 
-// Opens and checks everything but the data: config, header, names, shapes, all problems listed.
+// Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. Where a tied
+// head is stored a second time the two are read and compared, and the model is untied if they differ.
 StoredModel open_model(const std::filesystem::path& folder);
 
 // The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/lfs_pointer.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -17,6 +19,9 @@ namespace {
 
 SafetensorsHeader read_header(const InputFile& file) {
   std::string subject = quote(shown(file.path()));
+  std::string begin(std::min<uint64_t>(lfs_pointer_prefix, file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(begin)));
+  refuse_lfs_pointer(begin, subject);
   std::array<std::byte, 8> prefix;
   if (file.size() < prefix.size() || file.read_at(0, prefix) < prefix.size()) {
     throw InputError(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "pare/checkpoint/not_a_model.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -38,11 +39,8 @@ bool is_there(const fs::path& path) {
   std::vector<std::string> others;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    std::string extension = entry.path().extension().string();
-    for (const char* known : {".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors"}) {
-      if (extension == known) {
-        others.push_back(entry.path().filename().string());
-      }
+    if (other_format(entry.path()) || entry.path().extension() == ".safetensors") {
+      others.push_back(entry.path().filename().string());
     }
   }
   if (error) {
@@ -54,9 +52,7 @@ bool is_there(const fs::path& path) {
   }
   std::sort(others.begin(), others.end());
   const std::string& found = others.front();
-  std::string advice =
-      "is a format that pare does not read: convert the weights to safetensors, for example by loading "
-      "the model with transformers and calling save_pretrained";
+  std::string advice = other_format(found).value_or("");
   if (found.starts_with("adapter_")) {
     advice = "is an adapter, not a model: merge it into its base model first";
   } else if (found.ends_with(".safetensors")) {

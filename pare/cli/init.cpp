@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/count.h"
+#include "pare/arch/presets.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/checkpoint/replaceable.h"
 #include "pare/cli/commands.h"
@@ -23,15 +24,29 @@ namespace {
 
 struct InitOptions {
   std::string what, out, dtype = "float32";
-  bool generic = false, force = false;
+  bool generic = false, force = false, yes = false;
   uint64_t shard_bytes = 5'000'000'000;
 };
+
+constexpr uint64_t much = 10'000'000'000;
+
+// So much is more often a mistake than a wish.
+void check_size(const InitOptions& options, int64_t parameters, Dtype dtype, uint64_t bytes) {
+  if (bytes <= much || options.yes) {
+    return;
+  }
+  const uint64_t halves = static_cast<uint64_t>(parameters) * 2;
+  throw InputError(fmt::format("{} takes {} in {}: --yes writes it all the same; {}a preset such as gpt2 is smaller",
+                               quote(options.what), human_bytes(bytes), dtype_word(dtype),
+                               halves < bytes ? fmt::format("--dtype bfloat16 takes {}, ", human_bytes(halves)) : ""));
+}
 
 void init_command(const InitOptions& options, const Settings& settings) {
   const Architecture architecture = find_architecture(options.what);
   const Dtype dtype = float_dtype_from_word(options.dtype).value();
   const int64_t parameters = count(architecture).total;
   const uint64_t bytes = static_cast<uint64_t>(parameters) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
+  check_size(options, parameters, dtype, bytes);
   check_input_stays(options.what, options.out);
   check_output(options.out, OutputKind::folder, options.force ? check_replaceable_model : ReplaceCheck(), bytes);
   const Weights weights =
@@ -55,14 +70,17 @@ void init_command(const InitOptions& options, const Settings& settings) {
 void add_init(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("init", "A randomly initialised model, in the native format");
   auto options = std::make_shared<InitOptions>();
-  command->add_option("ARCHITECTURE", options->what, "a preset, or an Architecture as JSON")->required();
+  command->add_option("ARCHITECTURE", options->what, "a preset, or an Architecture as JSON")
+      ->required()
+      ->check(suggested(preset_names()));
   command->add_option("-o,--output", options->out, "the folder to write")->required()->type_name("FOLDER");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
-      ->check(one_of({"float32", "float64", "bfloat16", "float16"}))
+      ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--generic", options->generic, "gains and biases random too, for tests");
   command->add_flag("--force", options->force, "replace another model, if nothing else is there");
+  command->add_flag("--yes", options->yes, "also when it takes more than 10 GB");
   command->add_option("--shard-size", options->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(CLI::Range(1.0, 0x1p63).description(""))

@@ -6,6 +6,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/presets.h"
+#include "pare/checkpoint/not_a_model.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -28,8 +29,9 @@ Architecture read_architecture_file(const std::string& path) {
 [[noreturn]] void refuse_unknown(const std::string& word) {
   const std::vector<std::string> names = preset_names();
   const std::string near = nearest(word, names);
-  throw InputError(fmt::format("{} is neither a file, nor a folder, nor a preset{} (presets: {})", quote(word),
-                               near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", ")));
+  throw InputError(fmt::format("{} is neither a file, nor a folder, nor a preset{} (presets: {}){}", quote(word),
+                               near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "),
+                               hub_hint(word)));
 }
 
 }  // namespace
@@ -40,6 +42,9 @@ Architecture find_architecture(const std::string& word) {
     throw InputError(fmt::format("{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word)));
   }
   if (std::filesystem::exists(word, ignored)) {
+    if (other_format(word) || std::filesystem::path(word).extension() == ".safetensors") {
+      refuse_not_a_model(word);
+    }
     return read_architecture_file(word);
   }
   std::optional<Architecture> preset = find_preset(word);

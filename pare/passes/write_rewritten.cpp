@@ -67,7 +67,7 @@ std::string family_config_text(const Family& family, const StoredModel& source, 
   try {
     written = family_config(family, architecture);
   } catch (const InputError& error) {
-    throw Refused(fmt::format("--form compat: {}", error.what()));
+    throw Refused(fmt::format("--form compat: {}", error.what()), error.reasons);
   }
   const nlohmann::ordered_json said = family_config(family, source.architecture);
   const std::string path = (source.path / "config.json").string();
@@ -76,6 +76,11 @@ std::string family_config_text(const Family& family, const StoredModel& source, 
     if (!said.contains(key) || said.at(key) != value) {
       config[key] = value;
     }
+  }
+  // A file that ties two different tensors is read as untied, and says so from now on.
+  constexpr const char* tie = "tie_word_embeddings";
+  if (written.contains(tie) && written.at(tie) == false && (!config.contains(tie) || config.at(tie) != false)) {
+    config[tie] = false;
   }
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (dtype && config.contains(key)) {

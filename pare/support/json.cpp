@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pare/support/error.h"
+#include "pare/support/lfs_pointer.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -91,6 +92,7 @@ class Builder {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& subject) {
+  refuse_lfs_pointer(text, subject);
   Builder builder(subject);
   json::sax_parse(text, &builder);
   return builder.take();

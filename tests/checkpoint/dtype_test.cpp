@@ -20,6 +20,14 @@ TEST_CASE("the floats we compute with have words") {
     CHECK(float_dtype_from_word(dtype_word(dtype)) == dtype);
   }
   CHECK(float_dtype_from_word("bfloat16") == Dtype::bf16);
+  CHECK(float_dtype_from_word("bf16") == Dtype::bf16);
+  for (const char* word : {"fp16", "half"}) {
+    CHECK(float_dtype_from_word(word) == Dtype::f16);
+  }
+  CHECK(float_dtype_from_word("fp32") == Dtype::f32);
+  for (const char* word : {"fp64", "double"}) {
+    CHECK(float_dtype_from_word(word) == Dtype::f64);
+  }
   CHECK(dtype_word(Dtype::i32).empty());
   CHECK_FALSE(float_dtype_from_word(""));
   CHECK_FALSE(float_dtype_from_word("int8"));

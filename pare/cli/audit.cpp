@@ -9,6 +9,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/arch/presets.h"
 #include "pare/cli/audit_passes.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
@@ -142,10 +143,11 @@ std::string headline(const Subject& subject, const Audit& audit) {
   if (audit.distinct_blocks != audit.layers) {
     text += fmt::format(" over {} stored", audit.distinct_blocks);
   }
-  text += fmt::format(", width {}, context {}\n", a.width, a.context);
+  text = wrapped(fmt::format("{}, width {}, context {}", text, a.width, a.context), 2, "");
   if (subject.stored) {
-    text += fmt::format("family {}, stored in {}, {} of safetensors\n", subject.stored->family,
-                        dtype_word(subject.stored->dtype), human_bytes(file_bytes(subject.stored->path)));
+    text += wrapped(fmt::format("family {}, stored in {}, {} of safetensors", subject.stored->family,
+                                dtype_word(subject.stored->dtype), human_bytes(file_bytes(subject.stored->path))),
+                    2, "");
   }
   return text;
 }
@@ -201,9 +203,10 @@ std::string skipless_table(const Skipless& s) {
   table.row({"Possible speedup (batch 1, memory bound)", fmt::format("{:.2f}x", speedup(s))});
   std::string text = table.text();
   if (s.parallel) {
-    text +=
-        "In parallel blocks this is the count of an architecture to train: an exact\n"
-        "rewrite of trained weights can remove one of Q and P per layer, not both.\n";
+    text += wrapped(
+        "In parallel blocks this is the count of an architecture to train: an exact rewrite of trained weights can "
+        "remove one of Q and P per layer, not both.",
+        0);
   }
   return text;
 }
@@ -262,8 +265,10 @@ void add_audit(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("audit", "What a model costs, what can go, and if not, why not");
   auto what = std::make_shared<std::string>();
   auto conditions = std::make_shared<bool>(false);
-  command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")->required();
-  command->add_flag("--conditions", *conditions, "condition numbers also where they take minutes");
+  command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")
+      ->required()
+      ->check(suggested(preset_names()));
+  command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
   command->footer("Example: pare audit mistral-7b");
   command->callback([what, conditions, &settings] {
     audit_command(*what, *conditions ? Measure::always : Measure::usual, settings);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "pare/arch/count.h"
 #include "pare/passes/reasons.h"
@@ -29,6 +28,16 @@ double measuring_work(const Architecture& architecture) {
     }
   }
   return work;
+}
+
+// Whether a pass that inverts matrices would apply, as far as structure says.
+bool needs_conditions(const Architecture& architecture) {
+  for (const Pass* pass : {&pass_merge_skipless(), &pass_eliminate_projection()}) {
+    if (run_passes({architecture, {}}, {call_of(*pass)}).steps.front().proposal.applies) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string share(int64_t saved, int64_t of) {
@@ -121,21 +130,7 @@ std::string condition_table(const std::vector<Conditioning>& conditioning) {
     }
     table.row(row);
   }
-  return "\n" + table.text() + "as stored -> in the best gauge of the heads; * is the one that would go\n";
-}
-
-// Words in lines of at most 80 columns.
-std::string wrapped(const std::string& text, size_t indent) {
-  std::istringstream words(text);
-  std::string lines, line(indent, ' '), word;
-  while (words >> word) {
-    if (line.size() > indent && line.size() + 1 + word.size() > 80) {
-      lines += line + "\n";
-      line.assign(indent, ' ');
-    }
-    line += (line.size() > indent ? " " : "") + word;
-  }
-  return lines + line + "\n";
+  return "\n" + table.text() + wrapped("as stored -> in the best gauge of the heads; * is the one that would go", 0);
 }
 
 std::string reason_text(const PassStep& step) {
@@ -159,12 +154,16 @@ PassAudit audit_passes(const Subject& subject, Measure measure) {
   PassAudit audit;
   audit.parameters = count(subject.architecture).total;
   audit.dtype = subject.stored ? subject.stored->dtype : Dtype::f32;
-  const bool quick = measuring_work(subject.architecture) <= quick_work;
+  const bool quick = measuring_work(subject.architecture) <= quick_work || !needs_conditions(subject.architecture);
   audit.measured = subject.stored && (quick || measure == Measure::always);
   audit.skipped = subject.stored && !audit.measured;
   const Recipe model{subject.architecture, audit.measured ? subject.stored->weights : Weights{}};
   for (const Pass* pass : all_passes()) {
-    audit.alone.push_back(run_passes(model, {call_of(*pass)}).steps.front());
+    PassStep step = run_passes(model, {call_of(*pass)}).steps.front();
+    if (!step.proposal.applies && measure == Measure::always) {  // refused before anything was measured
+      step.proposal = pass->propose(model, step.call.options, std::nullopt);
+    }
+    audit.alone.push_back(std::move(step));
   }
   audit.together = choose_passes(model);
   return audit;
@@ -184,7 +183,7 @@ std::string text_of(const PassAudit& audit) {
     }
   }
   if (audit.skipped) {
-    text += "\nCondition numbers of matrices this large take minutes: --conditions measures them.\n";
+    text += "\n" + wrapped("Condition numbers of matrices this large take minutes: --conditions measures them.", 0);
   }
   return text;
 }

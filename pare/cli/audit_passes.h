@@ -10,7 +10,8 @@
 
 namespace pare {
 
-enum class Measure { usual, always };  // usual: condition numbers where they take seconds, not minutes
+// usual: condition numbers where a pass could use them, and where they take seconds, not minutes
+enum class Measure { usual, always };
 
 struct PassAudit {
   std::vector<PassStep> alone;  // every pass on the model as it is

@@ -1,44 +1,32 @@
-// The only place that prints errors and picks exit codes.
-
-#include <c10/util/Exception.h>
-#include <fmt/format.h>
+// The only place that prints errors and ends the program.
 
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <new>
+#include <exception>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
-#include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 
 namespace {
 
-int refuse(const std::string& message) {
-  fmt::print(stderr, "pare: error: {}\n", message);
-  return 1;
-}
-
-int report_bug(const std::string& message) {
-  fmt::print(stderr, "pare: internal error: {}\npare: this is a bug of pare, not of your input: please report it\n",
-             message);
-  return 70;
-}
-
-// libtorch has an error of its own for the GPU's memory, but not for the CPU's.
-bool is_out_of_memory(const c10::Error& error) {
-  const std::string_view text = error.what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         text.find("DefaultCPUAllocator: ") != std::string_view::npos;
-}
-
-std::string first_line(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return text.substr(0, text.find('\n'));
+// With --json every command prints one document, also where it fails. Only what cannot be printed is left out.
+int report(const pare::Failure& failure, const std::vector<std::string>& arguments) {
+  const bool json = pare::has_flag(arguments, "--json");
+  if (json && !pare::printed_document()) {
+    try {
+      pare::print_json(pare::error_document(failure));
+    } catch (...) {  // nobody reads stdout, or it takes nothing: the exit code still says it
+    }
+  }
+  if (!json || !pare::has_flag(arguments, "--quiet")) {
+    std::fputs(pare::stderr_text(failure).c_str(), stderr);
+  }
+  return failure.exit_code;
 }
 
 }  // namespace
@@ -48,32 +36,13 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   pare::install_interrupt_handler();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
-    pare::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
+    pare::run_command_line(arguments);
     return 0;
   } catch (const pare::ReaderGone&) {
     return 0;
-  } catch (const pare::Interrupted&) {
-    fmt::print(stderr, "pare: interrupted\n");
-    return 130;
-  } catch (const pare::InputError& error) {
-    return refuse(error.what());
-  } catch (const pare::Refused& refusal) {
-    fmt::print(stderr, "pare: refused: {}\n", refusal.what());
-    return 2;
-  } catch (const pare::VerificationFailed& failure) {
-    fmt::print(stderr, "pare: verification failed: {}\n", failure.what());
-    return 3;
-  } catch (const pare::IoError& error) {
-    return refuse(error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
-    return refuse(error.what());
-  } catch (const std::bad_alloc&) {
-    return refuse("out of memory");
-  } catch (const c10::Error& error) {
-    return is_out_of_memory(error) ? refuse("out of memory: " + first_line(error))
-                                   : report_bug(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return report_bug(error.what());
+  } catch (...) {
+    return report(pare::describe(std::current_exception()), arguments);
   }
 }

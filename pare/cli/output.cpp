@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 CapturedOutput* capture = nullptr;
+bool document_begun = false;
 
 // Whether a path without links in it is `place`, or is somewhere below.
 bool is_within(const fs::path& path, const fs::path& place) {
@@ -59,7 +60,12 @@ void print_text(const std::string& text) {
 }
 
 void print_json(const nlohmann::ordered_json& json) {
+  document_begun = document_begun || capture == nullptr;
   print_text(json_text(json));
+}
+
+bool printed_document() {
+  return document_begun;
 }
 
 std::string json_text(const nlohmann::ordered_json& json) {

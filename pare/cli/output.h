@@ -15,6 +15,7 @@ struct ReaderGone {};
 
 void print_text(const std::string& text);
 void print_json(const nlohmann::ordered_json& json);
+bool printed_document();  // whether print_json has been called: there is one document, never two
 
 // While it lives, what would be printed is kept here instead: the demo shows the output of other commands.
 class CapturedOutput {

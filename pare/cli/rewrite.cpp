@@ -64,6 +64,17 @@ std::string all_reasons(const PassStep& step) {
   return text;
 }
 
+void add_reasons(const PassStep& step, std::vector<ErrorReason>& reasons) {
+  for (const Reason& reason : reasons_against(step.proposal)) {
+    reasons.push_back({fmt::format("{}: {}", step.call.pass->id, text_of(reason)),
+                       {{"pass", std::string(step.call.pass->id)},
+                        {"where", reason.where},
+                        {"expected", reason.expected},
+                        {"found", reason.found},
+                        {"remedy", reason.remedy}}});
+  }
+}
+
 // What is left to try when a result would lose too many digits: only what exists and is not so already.
 std::string advice(const Pipeline& pipeline, const RewriteFlags& flags, Dtype dtype) {
   std::vector<std::string> ways;
@@ -88,15 +99,17 @@ std::string advice(const Pipeline& pipeline, const RewriteFlags& flags, Dtype dt
 // Every reason why this must not be written, before anything is.
 void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const Budget& budget) {
   std::string refusals;
+  std::vector<ErrorReason> reasons;
   int64_t saved = 0;
   for (const PassStep& step : pipeline.steps) {
     saved += step.saved_parameters;
     if (!step.proposal.applies) {
       refusals += (refusals.empty() ? "" : "\n") + all_reasons(step);
+      add_reasons(step, reasons);
     }
   }
   if (!refusals.empty()) {
-    throw Refused(refusals);
+    throw Refused(refusals, std::move(reasons));
   }
   if (pipeline.steps.empty()) {
     throw Refused(pipeline.left_out.empty()
@@ -301,7 +314,7 @@ void print_result(const StoredModel& source, const Pipeline& pipeline, const Pla
   } else {
     text += "not verified (--no-verify): its certificate says so\n";
   }
-  print_text(text);
+  print_text(fitted(text));
 }
 
 uint64_t bytes_of(const Plan& plan) {
@@ -390,15 +403,18 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   auto flags = std::make_shared<RewriteFlags>();
   command->add_option("MODEL", flags->model, "a model folder; it is never changed")->required();
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
+  std::vector<std::string> passes = pass_names();
+  passes.emplace_back("auto");
   command->add_option("--passes", flags->passes, "'pass,pass{option=value,...}', in order; or auto")
       ->required()
+      ->check(list_of(passes))
       ->type_name("LIST");
   command->add_option("--form", flags->form, "strict: smaller; compat: runs in stock engines")
       ->check(one_of({"strict", "compat"}))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--dtype", flags->dtype, "keep, float64, float32, bfloat16 or float16")
-      ->check(one_of({"keep", "float64", "float32", "bfloat16", "float16"}))
+      ->transform(dtype_or({"keep"}))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")

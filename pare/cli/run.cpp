@@ -236,7 +236,7 @@ void add_run(CLI::App& app, const Settings& settings) {
       ->delimiter(',')
       ->type_name("GLOB,...");
   command->add_option("--dtype", options->dtype, "to compute in: float64, float32, bfloat16, float16")
-      ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
+      ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--force", options->force, "replace another safetensors file");

@@ -11,6 +11,7 @@
 #include "pare/arch/count.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
 #include "pare/model/device.h"
@@ -102,11 +103,11 @@ std::string verdict_text(const Verification& v) {
 
 void print_result(const StoredModel& reference, const StoredModel& candidate, const Question& question,
                   const Verification& v) {
-  print_text(model_table(reference, candidate) +
-             fmt::format("{} sequences, {} tokens ({}{})\n\n", with_commas(v.sequences), with_commas(v.tokens),
-                         question.source.kind,
-                         question.source.seed ? fmt::format(", seed {}", *question.source.seed) : "") +
-             metrics_table(v) + "\n" + verdict_text(v));
+  print_text(fitted(model_table(reference, candidate) +
+                    fmt::format("{} sequences, {} tokens ({}{})\n\n", with_commas(v.sequences), with_commas(v.tokens),
+                                question.source.kind,
+                                question.source.seed ? fmt::format(", seed {}", *question.source.seed) : "") +
+                    metrics_table(v) + "\n" + verdict_text(v)));
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
@@ -134,17 +135,29 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
     int64_t& sequence = verification.first_divergence->sequence;
     sequence = question.numbers[static_cast<size_t>(sequence)];
   }
-  if (settings.json) {
-    print_json(
-        certificate_json(described_reference, described_candidate, origin.passes, question.source, verification));
+  std::optional<VerificationFailed> failure;
+  if (verification.verdict == Verdict::different) {
+    const Divergence& d = *verification.first_divergence;
+    failure.emplace(
+        fmt::format("{} is not the same function as {}: relative error {}, allowed {:.1e}", quote(flags.candidate),
+                    quote(flags.reference), small(verification.metrics.max_relative_logit_error), d.allowed),
+        std::vector<ErrorReason>{{fmt::format("{} of sequence {} differs", d.tap, d.sequence),
+                                  {{"where", d.tap},
+                                   {"expected", fmt::format("a difference of at most {:.1e}", d.allowed)},
+                                   {"found", small(d.difference)}}}});
+  }
+  if (settings.json) {  // one document also where it failed: the certificate, with the error
+    nlohmann::ordered_json document =
+        certificate_json(described_reference, described_candidate, origin.passes, question.source, verification);
+    if (failure) {
+      document.update(error_document(describe(*failure)));
+    }
+    print_json(document);
   } else {
     print_result(reference, candidate, question, verification);
   }
-  if (verification.verdict == Verdict::different) {
-    throw VerificationFailed(fmt::format("{} is not the same function as {}: relative error {}, allowed {:.1e}",
-                                         quote(flags.candidate), quote(flags.reference),
-                                         small(verification.metrics.max_relative_logit_error),
-                                         verification.first_divergence->allowed));
+  if (failure) {
+    throw *failure;
   }
 }
 
@@ -157,7 +170,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
   command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
   add_question_flags(*command, flags->question, usual_sequences);
   command->add_option("--dtype", flags->dtype, "the candidate's: float64, float32, bfloat16, float16")
-      ->check(one_of({"float64", "float32", "bfloat16", "float16"}))
+      ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json

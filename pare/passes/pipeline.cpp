@@ -87,7 +87,13 @@ PassCall parse_call(const std::string& text) {
 }
 
 PassStep propose(const Recipe& model, const PassCall& call, const std::optional<Budget>& budget) {
-  PassStep step{.call = call, .proposal = call.pass->propose(model, call.options, budget)};
+  // Structure first: what it refuses needs no numbers, and condition numbers take long.
+  PassStep step{.call = call, .proposal = call.pass->propose({model.architecture, {}}, call.options, budget)};
+  if (step.proposal.applies && model.has_weights()) {
+    step.proposal = call.pass->propose(model, call.options, budget);
+  } else if (!step.proposal.applies) {
+    step.proposal.after = model;
+  }
   Problems problems;
   validate(step.proposal.after.architecture, problems);
   PARE_CHECK(problems.empty(), fmt::format("{} made an architecture that is not valid: {}", call.pass->id,

@@ -3,28 +3,41 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pare {
 
+// One reason of an error, for programs that read `--json`: `message` says all of it, `fields` name its parts.
+struct ErrorReason {
+  std::string message;
+  std::vector<std::pair<std::string, std::string>> fields = {};
+};
+
+struct Error : std::runtime_error {
+  // Without reasons, the message is the only one.
+  explicit Error(const std::string& message, std::vector<ErrorReason> why = {});
+  std::vector<ErrorReason> reasons;  // at least one
+};
+
 // The user's file, flag or model is wrong. Exit code 1.
-struct InputError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct InputError : Error {
+  using Error::Error;
 };
 
 // The system refused: a file, a disk, memory. Exit code 1.
-struct IoError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct IoError : Error {
+  using Error::Error;
 };
 
 // A pass refused: its preconditions do not hold for this model. Exit code 2.
-struct Refused : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct Refused : Error {
+  using Error::Error;
 };
 
 // Two models are not the same function, or the check could not tell. Exit code 3.
-struct VerificationFailed : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct VerificationFailed : Error {
+  using Error::Error;
 };
 
 // A bug of ours. Exit code 70.
@@ -43,7 +56,7 @@ class Problems {
   void add(std::string problem) { list_.push_back(std::move(problem)); }
   bool empty() const { return list_.empty(); }
   const std::vector<std::string>& list() const { return list_; }
-  // Throws InputError "SUBJECT: PROBLEM", or "SUBJECT: N problems" with a line each.
+  // Throws InputError "SUBJECT: PROBLEM", or "SUBJECT: N problems" with a line and a reason each.
   void throw_if_any(const std::string& subject) const;
 
  private:

@@ -2,6 +2,7 @@
 // Words, numbers and tables for people.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,19 @@ std::string human_time(double seconds);   // 42 s, 3 min 05 s, 2 h 07 min
 // Shell patterns over whole names: * any run, ? one character, [a-z] and [!a-z] sets, \ quotes the next.
 bool glob_match(std::string_view pattern, std::string_view name);
 
-// Columns with two spaces between them; a row may end early.
+// How wide a line may be. $COLUMNS, else the terminal's own width, never under 40; nothing where neither is known.
+std::optional<size_t> known_width();
+size_t text_width();  // or 80
+
+// Words in lines of that width: `first` begins the first line, the others are indented by `indent`.
+std::string wrapped(std::string_view text, size_t indent, std::string_view first);
+std::string wrapped(std::string_view text, size_t indent);
+// Text in lines, for a width that is known: those that are too long are broken, and go on where their last column
+// began.
+std::string fitted(std::string_view lines);
+
+// Columns with two spaces between them; a row may end early. Too wide for a width that is known, the first column is
+// broken into lines, and where even that is too wide, each row into lines of their own.
 enum class Align { left, right };
 
 class Table {
@@ -34,6 +47,8 @@ class Table {
   std::string text() const;
 
  private:
+  std::string in_columns(const std::vector<std::vector<std::string>>& rows) const;
+  std::string in_records() const;
   std::vector<Align> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };

@@ -31,6 +31,25 @@ TEST_CASE("a flood of problems is cut, and counted") {
   CHECK(message.ends_with("... and 980 more"));
 }
 
+TEST_CASE("an error has a reason for each problem, and one where there is only the message") {
+  try {
+    throw IoError("the disk is full");
+  } catch (const Error& error) {
+    REQUIRE(error.reasons.size() == 1);
+    CHECK(error.reasons[0].message == "the disk is full");
+  }
+  Problems problems;
+  for (int i = 0; i < 50; ++i) {
+    problems.add("problem " + std::to_string(i));
+  }
+  try {
+    problems.throw_if_any("model.json");
+  } catch (const InputError& error) {  // more than the message shows
+    REQUIRE(error.reasons.size() == 50);
+    CHECK(error.reasons[49].message == "problem 49");
+  }
+}
+
 TEST_CASE("a failed check says where, what and why") {
   std::string message = message_of<InternalError>([] { PARE_CHECK(1 + 1 == 3, "arithmetic is broken"); });
   CHECK(contains(message, "error_test.cpp:"));

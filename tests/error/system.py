@@ -76,7 +76,7 @@ def main():
         huge = {**ARCHITECTURE, "vocab": 2**30, "width": 4096}
         huge["blocks"] = [{"attention": {"heads": 1, "head_width": 8}, "mlp": None}]
         (work / "good2.json").write_text(json.dumps(huge))
-        result = pare("init", "good2.json", "-o", "out", "--dtype", "float64", cwd=work)
+        result = pare("init", "good2.json", "-o", "out", "--dtype", "float64", "--yes", cwd=work)
         report.check("init larger than the disk", problem(result, ["out", "left"]))
         (work / "good2.json").unlink()
 

@@ -80,7 +80,7 @@ std::string saving_table(const PassAudit& audit) {
   }
   table.rule();
   table.row(saving_cells(audit, "all that save, together", saved_together(audit)));
-  return table.text() + "in the strict form; --form compat keeps every shape, and so the size\n";
+  return table.text() + wrapped("in the strict form; --form compat keeps every shape, and so the size", 0);
 }
 
 std::string error_table(const PassAudit& audit) {

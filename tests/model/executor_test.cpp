@@ -2,6 +2,8 @@
 
 #include "pare/model/model.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

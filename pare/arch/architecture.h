@@ -157,7 +157,7 @@ struct Head {
   std::optional<int64_t> classes;
   std::optional<double> softcap;
   std::optional<HeadTransform> transform;
-  Pool pool = Pool::first;  // of a classifier, a pooler, a second head
+  Pool pool = Pool::first;  // of a classifier, a pooler, a second head; none: an encoder's transform is for each token
   std::optional<SequenceHead> sequence;
   bool operator==(const Head&) const = default;
 };

@@ -66,7 +66,7 @@ static Words<FirstLayer> words(FirstLayer) {
   return {{FirstLayer::dense, "dense"}, {FirstLayer::table, "table"}};
 }
 static Words<Pool> words(Pool) {
-  return {{Pool::first, "first"}, {Pool::last, "last"}};
+  return {{Pool::first, "first"}, {Pool::last, "last"}, {Pool::none, "none"}};
 }
 static Words<FactorScope> words(FactorScope) {
   return {{FactorScope::token, "token"}, {FactorScope::sum, "sum"}};

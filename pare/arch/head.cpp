@@ -17,7 +17,7 @@ bool answers_sequences(const Architecture& a) {
 }
 
 bool has_pooler(const Architecture& a) {
-  return a.task == Task::encoder && a.head.transform.has_value();
+  return a.task == Task::encoder && a.head.transform && a.head.pool != Pool::none;
 }
 
 // Question answering chooses among tokens, and a single class is a value.
@@ -27,6 +27,10 @@ bool is_choice(const Architecture& a) {
 
 int64_t head_size(const Architecture& a) {
   return a.task == Task::encoder ? 0 : a.head.classes.value_or(a.vocab);
+}
+
+int64_t hidden_width(const Architecture& a) {
+  return a.task == Task::encoder && a.head.pool == Pool::none ? head_input_width(a) : a.width;
 }
 
 int64_t head_input_width(const Architecture& a) {

@@ -20,6 +20,6 @@ enum class MlpKind { dense, heads };
 enum class Gate { position };
 enum class FirstLayer { dense, table };
 enum class FactorScope { token, sum };
-enum class Pool { first, last };  // which real token stands for its sequence
+enum class Pool { first, last, none };  // which real token stands for its sequence
 
 }  // namespace pare

@@ -147,7 +147,7 @@ size_t add_head(Points& points, const Architecture& a, size_t last) {
   const size_t final = points.after_norm(last, a.final_norm.has_value(), "norm");
   const size_t answer = after_transform(points, final, a.head.transform, "head.transform", head_input_width(a));
   if (a.task == Task::encoder) {
-    points.touch(final, TouchKind::observed, "hidden");
+    points.touch(a.head.pool == Pool::none ? answer : final, TouchKind::observed, "hidden");
   } else {
     points.reads(answer, a.head.tied ? "embed.token" : "head");
   }

@@ -304,8 +304,10 @@ class Validator {
     require(!h.tied || head_input_width(a_) == token_width(a_), "head.tied",
             "the head reads width {} but the table has factor {}: a transform has to bring one to the other",
             head_input_width(a_), token_width(a_));
-    require(h.pool == Pool::first || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
+    require(h.pool != Pool::last || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
             "last is for what answers for a whole sequence: a classifier, a pooler, a second head");
+    require(h.pool != Pool::none || (a_.task == Task::encoder && h.transform), "head.pool",
+            "none is for an encoder that ends in a transform of each token");
     require(!h.sequence || language_model, "head.sequence", "is a second head, beside that of a language model");
     if (h.sequence) {
       in_range("head.sequence.classes", h.sequence->classes);

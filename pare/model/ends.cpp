@@ -136,6 +136,8 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
     result.x = x;
   } else if (has_pooler(a)) {
     result.pooled = step.tap("", "pooled", x);
+  } else {
+    result.hidden = x;
   }
   if (a.head.sequence) {
     result.sequence_logits =

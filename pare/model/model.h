@@ -20,9 +20,9 @@ struct Inputs {
 };
 
 struct Outputs {
-  at::Tensor hidden;           // [batch, tokens, width], after the final norm
-  at::Tensor logits;           // [batch, tokens, vocab or classes], or [batch, classes]; undefined for an encoder
-  at::Tensor pooled;           // [batch, width], where an encoder has a pooler
+  at::Tensor hidden;  // [batch, tokens, width], after the final norm and what an encoder does to each token there
+  at::Tensor logits;  // [batch, tokens, vocab or classes], or [batch, classes]; undefined for an encoder
+  at::Tensor pooled;  // [batch, width], where an encoder has a pooler
   at::Tensor sequence_logits;  // [batch, classes], where there is a second head
 };
 

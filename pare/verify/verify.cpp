@@ -73,7 +73,7 @@ void check_comparable(const StoredModel& reference, const StoredModel& candidate
   }
   same("the number of classes", a.head.classes.value_or(0), b.head.classes.value_or(0));
   if (a.task == Task::encoder && b.task == Task::encoder) {
-    same("the width of the hidden states", a.width, b.width);
+    same("the width of the hidden states", hidden_width(a), hidden_width(b));
     const auto pooled = [](const Architecture& architecture) {
       return has_pooler(architecture) ? head_input_width(architecture) : 0;
     };

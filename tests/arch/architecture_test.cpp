@@ -130,6 +130,7 @@ TEST_CASE("every end of a model survives writing, and ends that cannot be are re
         ended("question_answering", {{"classes", 2}, {"transform", pooler}}),
         ended("next_sentence", {{"classes", 2}, {"transform", pooler}}),
         ended("encoder", {{"pool", "last"}, {"transform", pooler}}),
+        ended("encoder", {{"pool", "none"}, {"transform", pooler}}),
         ended("masked_lm", {{"tied", true}, {"sequence", {{"classes", 3}, {"transform", pooler}}}})}) {
     CAPTURE(text.dump());
     const Architecture a = architecture_from_json(text, "test");
@@ -149,6 +150,8 @@ TEST_CASE("every end of a model survives writing, and ends that cannot be are re
   CHECK(says(refused("next_sentence", {{"classes", 1}}), "head.classes: a next sentence has 2"));
   CHECK(says(refused("token_classifier", {{"classes", 3}, {"pool", "last"}}), "head.pool: last is for"));
   CHECK(says(refused("encoder", {{"pool", "last"}}), "head.pool: last is for"));
+  CHECK(says(refused("encoder", {{"pool", "none"}}), "head.pool: none is for"));
+  CHECK(says(refused("classifier", {{"classes", 2}, {"pool", "none"}}), "head.pool: none is for"));
   CHECK(
       says(refused("classifier", {{"classes", 2}, {"sequence", {{"classes", 2}}}}), "head.sequence: is a second head"));
   CHECK(says(refused("classifier", {{"classes", 2}, {"tied", true}}), "head.tied"));

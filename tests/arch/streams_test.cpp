@@ -183,6 +183,10 @@ TEST_CASE("what is no matrix touches the stream by name") {
         Names{"blocks.0.attention.key is stored without its identity block"});
   CHECK(first(small(R"({"embedding": {"position": "sinusoidal"}})")) == Names{"sinusoidal positions are added to it"});
   CHECK(first(small(R"({"task": "encoder"})", R"({"mask": "full"})")) == Names{"it is the model's answer (hidden)"});
+  const Streams narrow = find_streams(small(R"({"task": "encoder", "head": {"pool": "none",
+      "transform": {"activation": "identity", "width": 5}}})"));
+  CHECK(touches(narrow.all[narrow.head]).empty());
+  CHECK(touches(narrow.all[1]) == Names{"head.transform has an activation", "it is the model's answer (hidden)"});
   const Streams head = find_streams(small(R"({"head": {"transform": {"activation": "gelu"}}})"));
   REQUIRE(head.all.size() == 2);
   CHECK(touches(head.all[1]) == Names{"head.transform has an activation"});

@@ -197,6 +197,8 @@ std::vector<FamilySample> samples() {
       {"opt, no biases", opt("OPTForCausalLM", {{"enable_bias", false}}),
        lacking(opt_tensors, {"proj.bias", "fc1.bias", "fc2.bias"}) + opt_tokens},
       {"opt, bare", opt("OPTModel"), without(opt_tensors + opt_tokens, "model.")},
+      {"opt, bare, projections", opt("OPTModel", {{"word_embed_proj_dim", 6}}),
+       without(with(opt_tensors, opt_projections), "model.")},
   };
 }
 
@@ -302,7 +304,6 @@ TEST_CASE("roberta, albert and opt: what changes the computation is refused by n
   CHECK(contains(refused(albert("AlbertForMultipleChoice")), "AlbertForMultipleChoice"));
   CHECK(contains(refused(shared(2, 3, 1)), "num_hidden_groups is 3; expected a whole number from 1 to 2"));
   CHECK(contains(refused(shared(2, 1, 1 << 14)), "inner_group_num is 16384; expected"));
-  CHECK(contains(refused(opt("OPTModel", {{"word_embed_proj_dim", 6}})), "word_embed_proj_dim is 6"));
   CHECK(contains(refused(opt("OPTForCausalLM", {{"is_causal", false}})), "is_causal is false"));
   CHECK(contains(refused(opt("OPTForCausalLM", {{"num_attention_heads", 3}})), "heads"));
 }

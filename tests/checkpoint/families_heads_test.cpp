@@ -225,6 +225,9 @@ TEST_CASE("what the ends are") {
   const Architecture opt = read("opt", "OPTForSequenceClassification", {{"word_embed_proj_dim", 6}});
   CHECK(opt.head.transform == HeadTransform{.activation = Activation::identity, .bias = false, .width = 6});
   CHECK(opt.embedding.factor == 6);
+  const Architecture bare = read("opt", "OPTModel", {{"word_embed_proj_dim", 6}});
+  CHECK(bare.head.transform == opt.head.transform);
+  CHECK(bare.head.pool == Pool::none);
 }
 
 TEST_CASE("classes that are not supported are refused with those that are") {

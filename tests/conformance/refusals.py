@@ -53,7 +53,6 @@ CASES = [  # the model, what changes in its configuration, words of the message
     ("bert", {"add_cross_attention": True}, ["add_cross_attention"]),
     ("bert", {"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
     ("opt", {"is_causal": False}, ["is_causal"]),
-    ("opt", {"architectures": ["OPTModel"], "word_embed_proj_dim": 8}, ["word_embed_proj_dim"]),
     ("roberta", {"is_decoder": True}, ["is_decoder"]),
     ("roberta", {"architectures": ["RobertaForCausalLM"]}, ["RobertaForCausalLM"]),
     ("roberta", {"pad_token_id": None}, ["pad_token_id"]),

@@ -136,6 +136,8 @@ inline const std::vector<std::pair<std::string, std::string>>& ending_architectu
        ending("causal_lm", "causal", R"("pool": "last", "sequence": {"classes": 3, "bias": false})")},
       {"bare", ending("encoder", "full", "")},
       {"bare with a pooler", ending("encoder", "full", pooler)},
+      {"bare, narrow in the end",
+       ending("encoder", "causal", R"("pool": "none", "transform": {"activation": "identity", "width": 5})")},
       {"bare with a pooler of the last token", ending("encoder", "causal", R"("pool": "last", )" + pooler)},
   };
   return list;

@@ -94,6 +94,9 @@ Architecture ArchitectureDraw::with_other_end(const Architecture& architecture) 
         a.head.sequence->transform = HeadTransform{.activation = Activation::tanh, .bias = chance(0.5)};
         a.head.sequence->transform->norm = chance(0.3) ? std::optional(norm(false)) : std::nullopt;
       }
+    } else if (chance(0.15)) {
+      a.task = Task::encoder;
+      a.head = Head{.transform = HeadTransform{.activation = Activation::identity, .width = between(3, 15)}};
     } else {
       a.task = pick({Task::classifier, Task::token_classifier, Task::question_answering, Task::next_sentence});
       a.head = Head{.bias = chance(0.5), .classes = 2};
@@ -105,7 +108,7 @@ Architecture ArchitectureDraw::with_other_end(const Architecture& architecture) 
         a.head.transform->width = chance(0.5) ? std::optional(between(3, 15)) : std::nullopt;
       }
     }
-    a.head.pool = chance(0.6) ? Pool::last : Pool::first;
+    a.head.pool = a.task == Task::encoder ? Pool::none : chance(0.6) ? Pool::last : Pool::first;
     Problems problems;
     validate(a, problems);
     if (problems.empty()) {

@@ -15,8 +15,8 @@ class ArchitectureDraw {
   explicit ArchitectureDraw(uint64_t seed) : random_(seed) {}
 
   Architecture draw();
-  // The same with another end: a classifier of sequences or tokens, question answering, a second head. A draw of its
-  // own, so that seeds keep their architectures.
+  // The same with another end: a classifier of sequences or tokens, question answering, a second head, a layer for each
+  // token. A draw of its own, so that seeds keep their architectures.
   Architecture with_other_end(const Architecture& architecture);
 
   bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(random_) < p; }

@@ -1,8 +1,6 @@
 // OPT: learned positions that begin two rows into their table, LayerNorm before or after each sublayer, and in some
 // sizes a narrower token table with a projection on either side.
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/config.h"
@@ -33,16 +31,14 @@ Architecture read_config(Config& config) {
   }
 
   const int64_t token_width = config.integer({"word_embed_proj_dim"}, a.width, 1, most::width);
-  if (token_width != a.width && a.task == Task::encoder) {
-    config.problem(
-        fmt::format("word_embed_proj_dim is {} and hidden_size {}: an OPTModel then ends in a projection, which is "
-                    "supported before a head only",
-                    token_width, a.width));
-  } else if (token_width != a.width) {
+  if (token_width != a.width) {
     a.embedding.factor = token_width;
     a.head.transform = HeadTransform{.activation = Activation::identity, .bias = false};
     if (a.task != Task::causal_lm) {
       a.head.transform->width = token_width;
+    }
+    if (a.task == Task::encoder) {  // the bare model ends in the projection, too
+      a.head.pool = Pool::none;
     }
   }
 

@@ -12,12 +12,10 @@ HEADS = [OPTForSequenceClassification, OPTForQuestionAnswering]
 
 def draw(rng, index):
     heads, width = heads_and_width(rng)
-    bare = index % 8 == 7
     config = OPTConfig(
         vocab_size=rng.randint(20, 60),
         hidden_size=width,
-        # A bare model would end in the projection out, which here only stands before a head.
-        word_embed_proj_dim=None if bare or index % 3 == 0 else rng.choice([7, width + 3]),
+        word_embed_proj_dim=None if index % 3 == 0 else rng.choice([7, width + 3]),
         num_hidden_layers=rng.randint(2, 3),
         num_attention_heads=heads,
         ffn_dim=rng.choice([28, 40]),
@@ -30,4 +28,4 @@ def draw(rng, index):
         tie_word_embeddings=index % 8 < 4,
         pad_token_id=rng.choice([0, 1, None]),
     )
-    return config, OPTModel if bare else OPTForCausalLM
+    return config, OPTModel if index % 8 == 7 else OPTForCausalLM

@@ -252,8 +252,8 @@ Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, co
   }
   nlohmann::ordered_json described = describe_files(candidate);
   described["path"] = flags.out;
-  outcome.certificate = certificate_json(describe_files(source), described, passes_json(pipeline, plan, dtype),
-                                         asked, verification);
+  outcome.certificate =
+      certificate_json(describe_files(source), described, passes_json(pipeline, plan, dtype), asked, verification);
   outcome.certificate["form"] = form_json(plan);
   outcome.certificate["companions"] = nlohmann::ordered_json(copied);
   if (flags.no_verify) {

@@ -29,6 +29,7 @@ constexpr std::string_view other_weights = "named like weights, which would stil
 constexpr std::string_view other_model = "a model of its own";
 constexpr std::string_view hidden = "hidden";
 constexpr std::string_view folder_link = "a link to a folder";
+constexpr std::string_view odd_name = "its name has other characters than text has";
 constexpr std::string_view no_file = "no regular file, nor a link to one";
 
 constexpr std::string_view training_names[] = {"optimizer*", "scheduler.*",        "scaler.*",
@@ -139,7 +140,9 @@ class Search {
     std::error_code unknown;
     const std::string last = name.filename().string();
     const bool folder = entry.is_directory(unknown), link = entry.is_symlink(unknown);
-    if (last.starts_with(".") && (folder || (last != ".gitattributes" && last != ".gitignore"))) {
+    if (quote(last) != "'" + last + "'") {
+      leave(name, folder && !link, odd_name);
+    } else if (last.starts_with(".") && (folder || (last != ".gitattributes" && last != ".gitignore"))) {
       leave(name, folder && !link, hidden);
     } else if (folder && link) {
       leave(name, false, folder_link);
@@ -149,6 +152,9 @@ class Search {
         leave(name, true, other_model);
       } else {
         walk(name, depth + 1, part);
+        if (fs::is_empty(entry.path(), unknown)) {  // sentence-transformers has such
+          found.empty_folders.push_back(name);
+        }
       }
     } else if (!entry.is_regular_file(unknown)) {
       leave(name, false, no_file);
@@ -186,16 +192,22 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
   OutputFile copy(to);
   std::vector<std::byte> piece(1 << 20);
   Sha256 hash;
-  for (uint64_t offset = 0;;) {
+  // As much as there was when it was opened: a file that somebody still writes to has no end.
+  for (uint64_t offset = 0; offset < source.size();) {
     check_interrupt();
-    const std::span<const std::byte> read = std::span(piece).first(source.read_at(offset, piece));
+    const std::span<std::byte> wanted =
+        std::span(piece).first(std::min<uint64_t>(piece.size(), source.size() - offset));
+    const std::span<const std::byte> read = wanted.first(source.read_at(offset, wanted));
     if (read.empty()) {
-      return hash.hex();
+      break;
     }
     copy.write(read);
     hash.update(read);
     offset += read.size();
   }
+  std::error_code ignored;  // as private as it was, where the file system knows of that
+  fs::permissions(to, fs::status(from).permissions(), ignored);
+  return hash.hex();
 }
 
 }  // namespace
@@ -230,14 +242,19 @@ std::vector<std::string> left_behind_lines(const Companions& companions) {
 std::map<std::string, std::string> copy_companions(const fs::path& from, const Companions& companions,
                                                    const fs::path& to) {
   std::map<std::string, std::string> hashes;
-  for (const fs::path& name : companions.files) {
-    const fs::path target = to / name;
+  const auto create = [](const fs::path& folder) {
     std::error_code error;
-    fs::create_directories(target.parent_path(), error);
+    fs::create_directories(folder, error);
     if (error) {
-      fail_io("create", target.parent_path(), error.value());
+      fail_io("create", folder, error.value());
     }
-    hashes[name.string()] = copy_hashed(from / name, target);
+  };
+  for (const fs::path& name : companions.empty_folders) {
+    create(to / name);
+  }
+  for (const fs::path& name : companions.files) {
+    create((to / name).parent_path());
+    hashes[name.string()] = copy_hashed(from / name, to / name);
   }
   return hashes;
 }

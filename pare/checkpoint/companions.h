@@ -16,7 +16,7 @@ struct LeftBehind {
 };
 
 struct Companions {
-  std::vector<std::filesystem::path> files;  // relative to the folder
+  std::vector<std::filesystem::path> files, empty_folders;  // relative to the folder
   std::vector<LeftBehind> left;
   uint64_t bytes = 0;  // of the files
 };

@@ -294,7 +294,7 @@ const char* hugging_face_activation(Activation activation) {
 int64_t Config::label_count() {
   const int64_t named = integer({"num_labels"}, 2, 1, most::width);
   const json& labels = raw("id2label");
-  if (labels.is_null()) {
+  if (labels.is_null() || has("num_labels")) {  // which transformers believes over the names
     return named;
   }
   if (!labels.is_object() || labels.empty() || labels.size() > most::width) {

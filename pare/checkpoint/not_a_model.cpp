@@ -156,6 +156,21 @@ std::string quoted_list(const std::vector<fs::path>& paths) {
   throw InputError(fmt::format("{} has no config.json; {}", subject, a_model));
 }
 
+// What a path that is not there was probably meant to be, in the folder that is; nothing where that is not there
+// either.
+std::string sibling_like(const fs::path& path) {
+  const fs::path folder = path.parent_path();
+  if (folder.empty() || !is_folder(folder)) {
+    return "";
+  }
+  std::vector<std::string> names;
+  for (const fs::path& entry : entries(folder)) {
+    names.push_back(entry.filename().string());
+  }
+  const std::string near = nearest(path.filename().string(), names);
+  return near.empty() ? "" : (folder / near).string();
+}
+
 }  // namespace
 
 std::optional<std::string> other_format(const fs::path& file) {
@@ -174,8 +189,12 @@ std::optional<std::string> other_format(const fs::path& file) {
 }
 
 std::string hub_hint(const std::string& word) {
-  static const std::regex address(R"((?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?)");
-  static const std::regex id(R"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)");
+  static const std::regex address(
+      R"((?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/[\w.-]+)?)(?:/.*)?)");
+  static const std::regex id(R"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*)");
+  if (const std::string sibling = sibling_like(word); !sibling.empty()) {
+    return fmt::format("; did you mean {}?", quote(sibling));
+  }
   std::smatch found;
   std::string name;
   if (word.size() < 200 && std::regex_match(word, found, address)) {
@@ -185,7 +204,7 @@ std::string hub_hint(const std::string& word) {
   } else {
     return "";
   }
-  const std::string folder = name.substr(name.find('/') + 1);
+  const std::string folder = name.substr(name.rfind('/') + 1);
   return fmt::format(
       ". Is it a model on the Hugging Face hub? pare never downloads: 'hf download {} --local-dir {}' does, and then "
       "give the folder {}",

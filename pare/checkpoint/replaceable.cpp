@@ -46,7 +46,8 @@ constexpr std::string_view written_beside[] = {
 };
 
 bool is_weights_name(std::string_view name) {
-  return name == "model.safetensors" || glob_match("model-[0-9]*-of-[0-9]*.safetensors", name);
+  return name == "model.safetensors" ||
+         glob_match("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name);
 }
 
 // What a file holds that ought to be JSON; discarded where it is not.
@@ -73,7 +74,9 @@ bool is_certificate(const nlohmann::json& json) {
     return false;
   }
   const auto name = json.at("tool").find("name");
-  return name != json.at("tool").end() && *name == "pare";
+  // One that says nothing of the model beside it frees nothing; what it says is held against the files.
+  return name != json.at("tool").end() && *name == "pare" &&
+         json.contains(nlohmann::json::json_pointer("/candidate/files/config.json"));
 }
 
 bool is_safetensors(const fs::path& path) {
@@ -85,15 +88,35 @@ bool is_safetensors(const fs::path& path) {
   }
 }
 
+// Every tensor that `run` writes ends in the number of its sequence: logits.0, residual.3.mid.7.
+bool is_run_output(const fs::path& path) {
+  if (!is_safetensors(path)) {
+    return false;
+  }
+  const SafetensorsFile file(path);
+  const std::map<std::string, StoredTensor>& tensors = file.tensors();
+  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+    const std::string& name = entry.first;
+    const size_t dot = name.rfind('.');
+    return dot != std::string::npos && dot + 1 < name.size() &&
+           name.find_first_not_of("0123456789", dot + 1) == std::string::npos;
+  });
+}
+
 // Why a folder may not go, name by name.
 class Obstacles {
  public:
   explicit Obstacles(const fs::path& folder) : folder_(folder) {
     const nlohmann::json certificate = json_of(folder / "certificate.json", largest_certificate);
     certified_ = is_certificate(certificate);
-    if (certified_ && certificate.contains("companions") && certificate.at("companions").is_object()) {
-      for (const auto& [name, hash] : certificate.at("companions").items()) {
-        copied_[name] = hash.is_string() ? hash.get<std::string>() : "";
+    if (certified_) {
+      const nlohmann::json whole = certificate.flatten();
+      for (const auto& [pointer, hash] : whole.items()) {
+        for (const std::string_view list : {"/companions/", "/candidate/files/"}) {
+          if (pointer.starts_with(list) && hash.is_string()) {
+            recorded_[unescaped(pointer.substr(list.size()))] = hash.get<std::string>();
+          }
+        }
       }
     }
     is_model_ = is_config(folder / "config.json") &&
@@ -110,16 +133,16 @@ class Obstacles {
       std::error_code unknown;
       const bool link = entry.is_symlink(unknown);
       if (!link && entry.is_directory(unknown)) {
-        if (is_model_ && holds_copies(name + "/")) {
+        if (is_model_ && (holds_copies(name + "/") || fs::is_empty(entry.path(), unknown))) {
           walk(name);
         } else {
           names_.push_back(quote(name + "/"));
         }
-      } else if (!is_model_ || !entry.is_regular_file(unknown)) {
+      } else if (!is_model_ || link || !entry.is_regular_file(unknown)) {
         names_.push_back(quote(name));
-      } else if (const auto copy = copied_.find(name); copy != copied_.end()) {
-        if (sha256_of_file(entry.path()) != copy->second) {
-          names_.push_back(quote(name) + " (changed since pare copied it)");
+      } else if (const auto record = recorded_.find(name); record != recorded_.end()) {
+        if (sha256_of_file(entry.path()) != record->second) {
+          names_.push_back(quote(name) + " (changed since pare wrote it)");
         }
       } else if (!is_written(name, entry.path())) {
         names_.push_back(quote(name));
@@ -128,8 +151,8 @@ class Obstacles {
   }
 
   bool holds_copies(const std::string& prefix) const {
-    const auto next = copied_.lower_bound(prefix);
-    return next != copied_.end() && next->first.starts_with(prefix);
+    const auto next = recorded_.lower_bound(prefix);
+    return next != recorded_.end() && next->first.starts_with(prefix);
   }
 
   bool is_written(const std::string& name, const fs::path& path) const {
@@ -141,8 +164,18 @@ class Obstacles {
            std::find(std::begin(written_beside), std::end(written_beside), name) != std::end(written_beside);
   }
 
+  // A name as a JSON pointer spells it.
+  static std::string unescaped(std::string name) {
+    for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
+      for (size_t at = name.find(from); at != std::string::npos; at = name.find(from, at + 1)) {
+        name.replace(at, 2, to);
+      }
+    }
+    return name;
+  }
+
   const fs::path& folder_;
-  std::map<std::string, std::string> copied_;  // by pare, with their hashes
+  std::map<std::string, std::string> recorded_;  // what pare wrote and copied, with its hashes
   bool certified_ = false, is_model_ = false;
   std::vector<std::string> names_;
 };
@@ -161,7 +194,7 @@ void check_replaceable_model(const fs::path& folder) {
     names.resize(most_named);
   }
   throw InputError(fmt::format(
-      "{} is not replaced: {}. In the way: {}{}. Choose another output, or move these", quote(folder.string()),
+      "{} is not replaced: {}. In the way: {}{}. Choose another output, or move these", quote(shown(folder)),
       obstacles.is_model() ? "it holds more than a model that pare or transformers wrote"
                            : "it is no model folder (config.json with a model_type, and safetensors)",
       fmt::join(names, ", "), more));
@@ -170,11 +203,14 @@ void check_replaceable_model(const fs::path& folder) {
 void check_replaceable_tensors(const fs::path& file) {
   std::error_code unknown;
   const bool regular = fs::is_regular_file(fs::symlink_status(file, unknown));
-  if (regular && (fs::file_size(file, unknown) == 0 || is_safetensors(file))) {
+  if (regular && (fs::file_size(file, unknown) == 0 || is_run_output(file))) {
     return;
   }
-  throw InputError(fmt::format("{} is not replaced: it is {}, and only safetensors are. Choose another output",
-                               quote(file.string()), regular ? "no safetensors file" : "no regular file"));
+  throw InputError(fmt::format("{} is not replaced: it is {}, and only what run wrote is. Choose another output",
+                               quote(shown(file)),
+                               !regular               ? "no regular file"
+                               : is_safetensors(file) ? "safetensors of another kind"
+                                                      : "no safetensors file"));
 }
 
 }  // namespace pare

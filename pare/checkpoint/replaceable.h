@@ -9,7 +9,7 @@ namespace pare {
 // writes beside it and nothing else. Files that pare copied there may go as long as they are what was copied.
 void check_replaceable_model(const std::filesystem::path& folder);
 
-// InputError unless it is a regular file that is empty or safetensors.
+// InputError unless it is a regular file that is empty, or safetensors as `run` writes them.
 void check_replaceable_tensors(const std::filesystem::path& file);
 
 }  // namespace pare

@@ -170,7 +170,9 @@ CLI::Validator dtype_or(const std::vector<std::string>& others) {
     if (std::find(others.begin(), others.end(), value) != others.end()) {
       return "";
     }
-    const std::optional<Dtype> dtype = float_dtype_from_word(value);
+    std::string word = value.starts_with("torch.") ? value.substr(6) : value;
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::optional<Dtype> dtype = float_dtype_from_word(word);
     if (!dtype) {
       return fmt::format("{} is not one of {} (short names such as bf16, fp16 and half are known too)", quote(value),
                          fmt::join(words, ", "));

@@ -40,8 +40,6 @@ int main(int argc, char** argv) {
   try {
     pare::run_command_line(arguments);
     return 0;
-  } catch (const pare::ReaderGone&) {
-    return 0;
   } catch (...) {
     return report(pare::describe(std::current_exception()), arguments);
   }

@@ -10,9 +10,6 @@
 
 namespace pare {
 
-// Thrown when nobody reads stdout any more.
-struct ReaderGone {};
-
 void print_text(const std::string& text);
 void print_json(const nlohmann::ordered_json& json);
 bool printed_document();  // whether print_json has been called: there is one document, never two

@@ -48,13 +48,21 @@ constexpr int64_t checked_sequences = 4;
 // measured on the original, so there nothing is forbidden beforehand, unless nothing will be measured.
 Budget budget_of(const RewriteFlags& flags, Dtype dtype) {
   if (flags.max_error > 0) {
-    return {flags.max_error, dtype};
+    return {flags.max_error, dtype, "--max-error"};
   }
-  return {dtype == Dtype::f64 ? 1e-6 : flags.no_verify ? 0.1 : std::numeric_limits<double>::infinity(), dtype};
+  if (dtype == Dtype::f64) {
+    return {1e-6, dtype, "what float64 may lose"};
+  }
+  return {flags.no_verify ? 0.1 : std::numeric_limits<double>::infinity(), dtype, "nothing is measured"};
+}
+
+// As a shell takes it: braces are its own.
+std::string pasteable(const PassCall& call) {
+  return call.options.empty() ? text_of(call) : quote(text_of(call));
 }
 
 std::string all_reasons(const PassStep& step) {
-  std::string text = fmt::format("{}:", text_of(step.call));
+  std::string text = fmt::format("{}:", pasteable(step.call));
   for (const Reason& reason : reasons_against(step.proposal)) {
     text += fmt::format("\n  {}", text_of(reason));
     if (!reason.remedy.empty()) {
@@ -75,15 +83,28 @@ void add_reasons(const PassStep& step, std::vector<ErrorReason>& reasons) {
   }
 }
 
+// Whether another matrix than the one that was asked for could go.
+bool has_other_target(const PassStep& step, const Architecture& architecture) {
+  const auto asked = step.call.options.find("target");
+  if (asked == step.call.options.end() || asked->second == "best") {
+    return false;
+  }
+  const std::vector<std::string> targets = {"q", "k", "v"};
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    PassCall other = step.call;
+    other.options["target"] = target;
+    return target != asked->second && run_passes({architecture}, {other}).steps.front().proposal.applies;
+  });
+}
+
 // What is left to try when a result would lose too many digits: only what exists and is not so already.
-std::string advice(const Pipeline& pipeline, const RewriteFlags& flags, Dtype dtype) {
+std::string advice(const Pipeline& pipeline, const RewriteFlags& flags, const Architecture& architecture, Dtype dtype) {
   std::vector<std::string> ways;
   if (dtype != Dtype::f64) {
     ways.push_back("--dtype float64 keeps more digits");
   }
   for (const PassStep& step : pipeline.steps) {
-    const auto target = step.call.options.find("target");
-    if (target != step.call.options.end() && target->second != "best") {
+    if (has_other_target(step, architecture)) {
       ways.push_back(fmt::format("target=best of {} takes the best conditioned", step.call.pass->id));
     }
   }
@@ -97,7 +118,8 @@ std::string advice(const Pipeline& pipeline, const RewriteFlags& flags, Dtype dt
 }
 
 // Every reason why this must not be written, before anything is.
-void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const Budget& budget) {
+void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const Architecture& architecture,
+                      const Budget& budget, double narrowing) {
   std::string refusals;
   std::vector<ErrorReason> reasons;
   int64_t saved = 0;
@@ -125,18 +147,23 @@ void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const
     std::vector<std::string> parts;
     for (const PassStep& step : pipeline.steps) {
       parts.push_back(
-          fmt::format("{} {:.2g}", step.call.pass->id, predicted_error(step.proposal.roundings, budget.dtype)));
+          fmt::format("{} {:.3g}", step.call.pass->id, predicted_error(step.proposal.roundings, budget.dtype)));
     }
-    throw Refused(fmt::format("{}: {}; --max-error allows more{}", fmt::join(parts, ", "),
-                              budget.excess(pipeline.roundings), advice(pipeline, flags, budget.dtype)));
+    if (narrowing > 0) {
+      parts.push_back(fmt::format("storing it so {:.3g}", predicted_error(narrowing, budget.dtype)));
+    }
+    throw Refused(fmt::format("{} ({}); --max-error allows more{}", budget.excess(pipeline.roundings),
+                              fmt::join(parts, ", "), advice(pipeline, flags, architecture, budget.dtype)));
   }
 }
 
 Pipeline propose(const StoredModel& model, const RewriteFlags& flags, const Budget& budget) {
   const Recipe recipe{model.architecture, model.weights};
-  Pipeline pipeline =
-      flags.passes == "auto" ? choose_passes(recipe, budget) : run_passes(recipe, parse_passes(flags.passes));
-  refuse_if_needed(pipeline, flags, budget);
+  const double narrowing = narrowing_roundings(model.architecture, model.dtype, budget.dtype);
+  Pipeline pipeline = flags.passes == "auto" ? choose_passes(recipe, budget.after(narrowing))
+                                             : run_passes(recipe, parse_passes(flags.passes));
+  pipeline.roundings = std::hypot(pipeline.roundings, narrowing);
+  refuse_if_needed(pipeline, flags, model.architecture, budget, narrowing);
   return pipeline;
 }
 
@@ -213,13 +240,18 @@ nlohmann::ordered_json passes_json(const Pipeline& pipeline, const Plan& plan, D
   return passes;
 }
 
-constexpr const char* what_compat_is =
-    "compat keeps every shape and the file's size, for stock engines; strict is smaller";
+constexpr const char* what_compat_is = "compat keeps every tensor in its shape, for stock engines; strict is smaller";
 
 nlohmann::ordered_json form_json(const Plan& plan) {
   return {{"name", plan.compat ? "compat" : "strict"},
           {"neutral_parameters", plan.neutral},
           {"note", plan.compat ? what_compat_is : "what was removed is not stored; pare reads it"}};
+}
+
+// The same function, and no further off than the user allows.
+bool is_kept(const Verification& v, const RewriteFlags& flags) {
+  const bool allowed = flags.max_error == 0 || v.metrics.max_relative_logit_error <= flags.max_error;
+  return v.verdict != Verdict::different && allowed;
 }
 
 // Written, read back and compared under a temporary name: an output that is not the same function never appears, and
@@ -246,7 +278,7 @@ Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, co
         verify(source, candidate, question.inputs,
                {.predicted_error = predicted, .seed = settings.seed, .device = find_device(settings.device)});
     outcome.verification = verification;
-    if (verification.verdict == Verdict::different) {
+    if (!is_kept(verification, flags)) {
       return outcome;
     }
   }
@@ -275,7 +307,7 @@ std::string pass_table(const Pipeline& pipeline, const Plan& plan, Dtype dtype) 
   table.rule();
   for (size_t n = 0; n < pipeline.steps.size(); ++n) {
     const PassStep& step = pipeline.steps[n];
-    table.row({text_of(step.call), with_commas(plan.compat ? plan.changes[n].neutral : plan.changes[n].saved),
+    table.row({pasteable(step.call), with_commas(plan.compat ? plan.changes[n].neutral : plan.changes[n].saved),
                fmt::format("{:.1e}", predicted_error(step.proposal.roundings, dtype))});
   }
   return table.text();
@@ -331,13 +363,20 @@ struct Rewriting {
   Outcome outcome;
 };
 
-[[noreturn]] void refuse_different(const Pipeline& pipeline, const Verification& v, const RewriteFlags& flags,
-                                   Dtype dtype) {
+[[noreturn]] void refuse_result(const StoredModel& source, const Pipeline& pipeline, const Verification& v,
+                                const RewriteFlags& flags, Dtype dtype) {
+  const std::string ways = advice(pipeline, flags, source.architecture, dtype);
+  if (v.verdict != Verdict::different) {
+    throw VerificationFailed(
+        fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
+                    "Nothing was written{}",
+                    v.metrics.max_relative_logit_error, v.predicted_error, flags.max_error, ways));
+  }
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
       "the original in {} {:.2g}. Nothing was written{}",
       dtype_word(dtype), v.metrics.max_relative_logit_error, v.predicted_error, dtype_word(v.floor_dtype),
-      v.noise_floor.max_relative_logit_error, advice(pipeline, flags, dtype)));
+      v.noise_floor.max_relative_logit_error, ways));
 }
 
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
@@ -345,6 +384,11 @@ struct Rewriting {
 Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Settings& settings,
                   const std::optional<Dtype>& wanted, Dtype dtype) {
   const Companions companions = find_companions(source.path);
+  for (const std::filesystem::path& name : companions.files) {
+    if (std::filesystem::is_symlink(source.path / name)) {
+      check_input_stays(source.path / name, flags.out);
+    }
+  }
   Budget budget = budget_of(flags, dtype);
   while (true) {
     Pipeline pipeline = propose(source, flags, budget);
@@ -354,19 +398,21 @@ Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Se
     Plan plan = plan_writing(source, pipeline, flags, wanted, companions);
     check_output(flags.out, OutputKind::folder, may_replace(flags), bytes_of(plan));
     Outcome outcome = write_and_verify(source, pipeline, plan, flags, settings, dtype);
-    if (!outcome.verification || outcome.verification->verdict != Verdict::different) {
+    if (!outcome.verification || is_kept(*outcome.verification, flags)) {
       for (const std::string& text : pipeline.left_out) {
         log_warning("auto left out " + text);
       }
       return {std::move(pipeline), std::move(plan), std::move(outcome)};
     }
     const Verification& v = *outcome.verification;
-    const double allowed = std::max(v.limit, 2 * v.noise_floor.max_relative_logit_error);
-    if (flags.passes != "auto" || flags.max_error > 0 || v.predicted_error == 0) {
-      refuse_different(pipeline, v, flags, dtype);
+    if (flags.passes != "auto" || v.predicted_error == 0) {
+      refuse_result(source, pipeline, v, flags, dtype);
     }
+    double allowed = std::max(v.limit, 2 * v.noise_floor.max_relative_logit_error);
+    allowed = flags.max_error > 0 ? std::min(allowed, flags.max_error) : allowed;
     // At most half, since KL may be what differed; so this ends.
     budget.error = v.predicted_error * std::min(0.5, allowed / v.metrics.max_relative_logit_error);
+    budget.source = "more was measured to be too much";
     log_info(
         fmt::format("auto: measured a relative error of {:.2g} and a mean KL of {:.2g}, noise {:.2g} and {:.2g}: "
                     "trying with less",
@@ -376,9 +422,6 @@ Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Se
 }
 
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
-  if (std::isnan(flags.max_error)) {
-    throw InputError("--max-error nan: expected a positive number");
-  }
   const StoredModel source = open_model(flags.model);
   check_input_stays(flags.model, flags.out);
   const std::optional<Dtype> wanted = float_dtype_from_word(flags.dtype);
@@ -418,7 +461,13 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            double value = 0;
+            const bool number = CLI::detail::lexical_cast(text, value);
+            return number && value > 0 && std::isfinite(value) ? "" : quote(text) + " is not a positive number";
+          },
+          ""))
       ->type_name("E");
   add_question_flags(*command, flags->question, checked_sequences);
   command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");

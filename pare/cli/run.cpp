@@ -239,7 +239,7 @@ void add_run(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_flag("--force", options->force, "replace another safetensors file");
+  command->add_flag("--force", options->force, "replace what another run wrote");
   command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits, sequence_logits,
   blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
   blocks.L.attention.output,

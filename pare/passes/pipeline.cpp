@@ -23,7 +23,9 @@ const Pass& find_pass(const std::string& id) {
     }
     ids.emplace_back(pass->id);
   }
-  const std::string near = nearest(id, ids);
+  std::vector<std::string> words = ids;
+  words.emplace_back("auto");
+  const std::string near = nearest(id, words);
   throw InputError(fmt::format("there is no pass {}{} (passes: {})", quote(id),
                                near.empty() ? "" : "; did you mean " + near + "?", fmt::join(ids, ", ")));
 }
@@ -68,7 +70,12 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
                                names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
-PassCall parse_call(const std::string& text) {
+PassCall parse_call(std::string text) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  if (text == "auto") {
+    throw InputError("'auto' stands alone: it chooses the passes itself");
+  }
   const size_t brace = text.find('{');
   const Pass& pass = find_pass(text.substr(0, brace));
   Options options;

@@ -46,14 +46,31 @@ double unit_roundoff(Dtype dtype) {
   }
 }
 
+double narrowing_roundings(const Architecture& architecture, Dtype stored, Dtype narrower) {
+  if (unit_roundoff(narrower) <= unit_roundoff(stored)) {
+    return 0;
+  }
+  RoundingWalk walk;
+  walk.step(1);  // embedding
+  walk.step(1);  // head
+  const std::vector<Block> blocks = expanded_blocks(architecture);
+  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
+    walk.step(1, runs_of(architecture, n));
+    if (blocks[static_cast<size_t>(n)].mlp) {
+      walk.step(1, runs_of(architecture, n));
+    }
+  }
+  return walk.roundings();
+}
+
 Budget Budget::after(double roundings) const {
   const double spent = predicted_error(roundings, dtype);
-  return {std::isinf(error) ? error : std::sqrt(std::max(0.0, error * error - spent * spent)), dtype};
+  return {std::isinf(error) ? error : std::sqrt(std::max(0.0, error * error - spent * spent)), dtype, source};
 }
 
 std::string Budget::excess(double roundings) const {
-  return fmt::format("predicted error {:.2g} in {}, allowed {:.2g}", predicted_error(roundings, dtype),
-                     dtype_word(dtype), error);
+  return fmt::format("predicted error {:.3g} in {}, allowed {:.3g}{}", predicted_error(roundings, dtype),
+                     dtype_word(dtype), error, source.empty() ? "" : fmt::format(" ({})", source));
 }
 
 }  // namespace pare

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "pare/arch/architecture.h"
 #include "pare/checkpoint/dtype.h"
@@ -34,14 +35,18 @@ double unit_roundoff(Dtype dtype);
 // The relative error of the answer when what was computed is stored as `dtype`.
 double predicted_error(double roundings, Dtype dtype);
 
+// What storing a model costs that was stored in more digits: all of it is rounded anew, each sublayer one place.
+double narrowing_roundings(const Architecture& architecture, Dtype stored, Dtype narrower);
+
 // How much may be predicted: `auto` leaves out what would exceed it.
 struct Budget {
   double error = std::numeric_limits<double>::infinity();
   Dtype dtype = Dtype::f64;
+  std::string_view source = "";  // who set the limit, for messages
 
   bool allows(double roundings) const { return predicted_error(roundings, dtype) <= error; }
   Budget after(double roundings) const;        // what is left when so much is spent
-  std::string excess(double roundings) const;  // "predicted error 0.2 in bfloat16, allowed 0.1"
+  std::string excess(double roundings) const;  // "predicted error 0.2 in bfloat16, allowed 0.1 (--max-error)"
 };
 
 }  // namespace pare

@@ -51,15 +51,15 @@ const char* letter(Target target) {
   return target == Target::query ? "q" : target == Target::key ? "k" : "v";
 }
 
-// What would make it square, or which target of the block is.
-std::string square_remedy(const Architecture& architecture, const Shapes& shapes, const Removal& removal) {
+// What would make it square; or which target of the block is, where that could go.
+std::string square_remedy(const Architecture& architecture, const Shapes& shapes, const Removal& removal, bool free) {
   const bool grouped = removal.target == Target::key || removal.target == Target::value;
   std::string remedy = fmt::format("{} * head_width = width, in training", grouped ? "kv_heads" : "heads");
   for (Target other : {Target::query, Target::key, Target::value}) {
     const Removal there{.block = removal.block, .target = other};
     const auto shape = shapes.find(there.weight());
     const Shape square = {architecture.width, architecture.width};
-    if (removal.target != Target::output && shape != shapes.end() && shape->second == square) {
+    if (free && removal.target != Target::output && shape != shapes.end() && shape->second == square) {
       return fmt::format("target={}, which is square; or {}", letter(other), remedy);
     }
   }
@@ -94,14 +94,14 @@ Site survey(const Recipe& model, const Streams& streams, const Shapes& shapes, i
     return site;
   }
   const bool square = shape->second[0] == shape->second[1];
+  const Stream& stream = streams.all[removal.stream];
+  const std::vector<std::string> others = obstacles(stream);
   if (!square) {
     site.failed.push_back({.where = removal.module(),
                            .expected = "a square matrix",
                            .found = fmt::format("it is {} x {}", shape->second[0], shape->second[1]),
-                           .remedy = square_remedy(model.architecture, shapes, removal)});
+                           .remedy = square_remedy(model.architecture, shapes, removal, others.empty())});
   }
-  const Stream& stream = streams.all[removal.stream];
-  const std::vector<std::string> others = obstacles(stream);
   if (!others.empty()) {
     site.failed.push_back({.where = fmt::format("blocks.{}", block),
                            .expected = "a stream that only matrices touch",

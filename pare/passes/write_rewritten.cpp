@@ -79,7 +79,9 @@ std::string family_config_text(const Family& family, const StoredModel& source, 
   }
   // A file that ties two different tensors is read as untied, and says so from now on.
   constexpr const char* tie = "tie_word_embeddings";
-  if (written.contains(tie) && written.at(tie) == false && (!config.contains(tie) || config.at(tie) != false)) {
+  const bool has_table_head = architecture.task == Task::causal_lm || architecture.task == Task::masked_lm;
+  if (has_table_head && written.contains(tie) && written.at(tie) == false &&
+      (!config.contains(tie) || config.at(tie) != false)) {
     config[tie] = false;
   }
   for (const char* key : {"dtype", "torch_dtype"}) {

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/log.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -77,9 +79,14 @@ pid_t process_of(std::string_view number) {
   return error == std::errc() && end == number.data() + dash && process > 0 ? process : 0;
 }
 
-bool is_stale(std::string_view number) {
+// Process numbers mean nothing in another container that writes to the same disk: whoever still writes holds a lock.
+bool is_stale(const fs::path& path, std::string_view number) {
   const pid_t process = process_of(number);
-  return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH;
+  if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) {
+    return false;
+  }
+  const Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return opened.number() < 0 || ::flock(opened.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 // The name that a temporary of this process will get, or the name as it is.
@@ -97,7 +104,7 @@ void remove_stale(const fs::path& parent, const fs::path& target) {
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && is_stale(std::string_view(name).substr(prefix.size()))) {
+    if (name.starts_with(prefix) && is_stale(entry.path(), std::string_view(name).substr(prefix.size()))) {
       stale.push_back(entry.path());
     }
   }
@@ -108,7 +115,7 @@ void remove_stale(const fs::path& parent, const fs::path& target) {
 
 // Whether what stands there may make room.
 void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck& replace) {
-  const std::string subject = quote(target.string());
+  const std::string subject = quote(shown(target));
   if (!replace) {
     throw InputError(fmt::format("{} exists already: choose another output, or replace it with --force", subject));
   }
@@ -140,11 +147,12 @@ fs::path output_target(const fs::path& given) {
   if (given == "-") {
     throw InputError("'-' is no output: results are files and never go to stdout; give a name (./- is one)");
   }
-  fs::path target = given.lexically_normal();
-  if (!target.has_filename()) {
+  // The text stays what it is: 'link/../out' is for the system to resolve, and not what its words suggest.
+  fs::path target = given;
+  while (!target.has_filename() && target.has_relative_path()) {
     target = target.parent_path();
   }
-  fs::path name = target.filename();
+  const fs::path name = target.filename();
   if (name.empty() || name == "." || name == "..") {
     throw InputError(fmt::format("{} cannot be an output: it has no name of its own", quote(given.string())));
   }
@@ -181,19 +189,39 @@ AtomicOutput::~AtomicOutput() {
 
 void AtomicOutput::commit() {
   sync_tree(temporary_);
-  const bool replaces = replace_ && is_taken(target_);
-  if (replaces) {  // hours may have passed, and files appeared
-    check_replaced(target_, kind_, replace_);
+  struct stat before = {};
+  const bool replaces = replace_ && ::lstat(target_.c_str(), &before) == 0;
+  if (replaces && S_ISDIR(before.st_mode)) {
+    ::chmod(temporary_.c_str(), before.st_mode & 07777);  // what was private stays so
   }
   const unsigned how = replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), how) != 0) {
-    // Network file systems know neither way of renaming.
-    if (errno != EINVAL && errno != ENOSYS) {
-      fail_io("rename the finished output to", target_, errno);
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), how) == 0) {
+    if (replaces) {
+      remove_replaced();
     }
+  } else if (errno == EINVAL || errno == ENOSYS) {  // network file systems know neither way of renaming
     commit_without_exchange();
+  } else {
+    fail_io("rename the finished output to", target_, errno);
   }
   sync_path(parent_of(target_));
+}
+
+// Hours may have passed, and files appeared. What was there is looked at once more now that nobody finds it under its
+// name, and put back if it may not go.
+void AtomicOutput::remove_replaced() {
+  try {
+    check_replaced(temporary_, kind_, replace_);
+  } catch (...) {
+    ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE);
+    throw;
+  }
+  std::error_code error;
+  fs::remove_all(temporary_, error);
+  if (error) {
+    log_warning(fmt::format("what {} replaced could not be removed whole ({}): the rest lies hidden beside it",
+                            quote(target_.string()), error.message()));
+  }
 }
 
 void AtomicOutput::commit_without_exchange() {
@@ -202,6 +230,9 @@ void AtomicOutput::commit_without_exchange() {
   bool stood_there = is_taken(target_);
   if (stood_there && !replace_) {
     fail_io("rename the finished output to", target_, EEXIST);
+  }
+  if (stood_there) {
+    check_replaced(target_, kind_, replace_);
   }
   if (stood_there && ::rename(target_.c_str(), old.c_str()) != 0) {
     fail_io("replace", target_, errno);
@@ -215,6 +246,13 @@ void AtomicOutput::commit_without_exchange() {
   fs::remove_all(old, ignored);
 }
 
+void AtomicOutput::lock() {
+  lock_.emplace(::open(temporary_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (lock_->number() >= 0) {
+    ::flock(lock_->number(), LOCK_EX | LOCK_NB);  // a file system without locks is as safe as without them
+  }
+}
+
 AtomicFile::AtomicFile(const fs::path& target, ReplaceCheck replace)
     : AtomicOutput(target, OutputKind::file, std::move(replace)) {}
 
@@ -223,6 +261,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, ReplaceCheck replace)
   if (::mkdir(temporary().c_str(), 0777) != 0) {
     fail_io("create", temporary(), errno);
   }
+  lock();
 }
 
 }  // namespace pare

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,16 +88,19 @@ class AtomicOutput {
 
   // Where to write until commit: a folder that exists already, or a file that the caller creates.
   const std::filesystem::path& temporary() const { return temporary_; }
-  // Syncs everything to disk, asks once more what may be replaced, then renames. What stood there before goes only once
-  // the new one is complete.
+  // Syncs everything to disk, then renames. What stood there before goes only once the new one is in its place, and is
+  // put back if it may not go.
   void commit();
 
  protected:
   AtomicOutput(const std::filesystem::path& target, OutputKind kind, ReplaceCheck replace);
+  void lock();  // once the temporary exists: tells other processes that somebody still writes
 
  private:
   void commit_without_exchange();
+  void remove_replaced();
   std::filesystem::path target_, temporary_;
+  std::optional<Descriptor> lock_;
   OutputKind kind_;
   ReplaceCheck replace_;
 };

@@ -25,6 +25,7 @@ void install_interrupt_handler() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);  // a terminal that was closed
 }
 
 void check_interrupt() {

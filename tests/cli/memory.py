@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from report import PARE, Report, pare
 
 WIDTH, VOCAB, LAYERS = 1024, 4096, 13
+# libtorch brings an allocator of its own (mimalloc) on aarch64, which rounds blocks up by as much as an eighth: there 654
+# MB of tensors made by PyTorch hold 735.
+ROUNDED_UP = 1.125 if platform.machine() == "aarch64" else 1
 MARGIN = 10e6  # intermediates of a few tokens, the pages of kernels that only larger products need
 
 
@@ -48,7 +52,7 @@ def main():
         report.check("run large", f"exit code {code}" if code else "")
         weights = (work / "large" / "model.safetensors").stat().st_size
         largest = 2 * 4 * WIDTH * WIDTH
-        most = weights + largest + base + MARGIN
+        most = ROUNDED_UP * (weights + largest) + base + MARGIN
         report.check("a run holds the weights and one tensor more", "" if held <= most else
                      f"held {held / 1e6:.0f} MB, expected at most {most / 1e6:.0f}: weights {weights / 1e6:.0f}, "
                      f"largest tensor {largest / 1e6:.0f}, a tiny model {base / 1e6:.0f}, margin {MARGIN / 1e6:.0f}")

@@ -115,6 +115,8 @@ def check_targets(report, work):
 
 
 def check_remedies(report, work):
+    text = " ".join(pare("audit", "llama", cwd=work).stdout.split())
+    report.check("no target is named that could not go either", "" if "target=q" not in text and "kv_heads * head_width = width" in text else text)
     text = pare("audit", "residual", cwd=work).stdout
     report.check("merge_skipless does not send to a pass that refuses", "" if "train the model without skips" in " ".join(text.split())
                  and "eliminate_projection takes" not in " ".join(text.split()) else text)

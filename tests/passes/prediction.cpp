@@ -81,12 +81,12 @@ TEST_CASE("roundings add like a random walk, except those of one block run again
 }
 
 TEST_CASE("a budget is spent by squares, and says what exceeds it") {
-  const Budget budget{0.05, Dtype::bf16};
+  const Budget budget{0.05, Dtype::bf16, "--max-error"};
   CHECK(budget.allows(12));
   CHECK_FALSE(budget.allows(13));
   CHECK(budget.after(0.03 * 256).error == doctest::Approx(0.04));
   CHECK(budget.after(1e6).error == 0);
-  CHECK(budget.excess(25.6) == "predicted error 0.1 in bfloat16, allowed 0.05");
+  CHECK(budget.excess(25.6) == "predicted error 0.1 in bfloat16, allowed 0.05 (--max-error)");
   CHECK(Budget{}.after(1e6).allows(1e300));
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <regex>
 #include <vector>
 
 #include "pare/arch/presets.h"
@@ -171,6 +170,34 @@ std::string sibling_like(const fs::path& path) {
   return near.empty() ? "" : (folder / near).string();
 }
 
+bool is_hub_word(std::string_view word) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  return !word.empty() && letters.find(word.front()) != std::string_view::npos &&
+         std::all_of(word.begin(), word.end(), [=](char c) {
+           return letters.find(c) != std::string_view::npos || c == '_' || c == '.' || c == '-';
+         });
+}
+
+// NAME or ORGANISATION/NAME, of such a word or of an address on the hub; empty for what is neither.
+std::string hub_name(std::string_view word) {
+  bool address = false;
+  for (const std::string_view prefix : {"https://", "http://", "www.", "huggingface.co/", "hf.co/"}) {
+    if (word.starts_with(prefix)) {
+      word.remove_prefix(prefix.size());
+      address = true;
+    }
+  }
+  const size_t slash = word.find('/');
+  if (slash == std::string_view::npos) {
+    return is_hub_word(word) ? std::string(word) : "";
+  }
+  const std::string_view rest = word.substr(slash + 1), second = rest.substr(0, rest.find('/'));
+  const bool whole = address || second == rest;
+  return whole && is_hub_word(word.substr(0, slash)) && is_hub_word(second)
+             ? fmt::format("{}/{}", word.substr(0, slash), second)
+             : "";
+}
+
 }  // namespace
 
 std::optional<std::string> other_format(const fs::path& file) {
@@ -189,19 +216,11 @@ std::optional<std::string> other_format(const fs::path& file) {
 }
 
 std::string hub_hint(const std::string& word) {
-  static const std::regex address(
-      R"((?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/[\w.-]+)?)(?:/.*)?)");
-  static const std::regex id(R"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*)");
   if (const std::string sibling = sibling_like(word); !sibling.empty()) {
     return fmt::format("; did you mean {}?", quote(sibling));
   }
-  std::smatch found;
-  std::string name;
-  if (word.size() < 200 && std::regex_match(word, found, address)) {
-    name = found[1];
-  } else if (word.size() < 200 && std::regex_match(word, id)) {
-    name = word;
-  } else {
+  const std::string name = hub_name(word);
+  if (name.empty()) {
     return "";
   }
   const std::string folder = name.substr(name.rfind('/') + 1);

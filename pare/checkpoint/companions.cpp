@@ -251,6 +251,7 @@ std::map<std::string, std::string> copy_companions(const fs::path& from, const C
   };
   for (const fs::path& name : companions.empty_folders) {
     create(to / name);
+    hashes[name.string() + "/"] = Sha256().hex();
   }
   for (const fs::path& name : companions.files) {
     create((to / name).parent_path());

@@ -133,7 +133,7 @@ class Obstacles {
       std::error_code unknown;
       const bool link = entry.is_symlink(unknown);
       if (!link && entry.is_directory(unknown)) {
-        if (is_model_ && (holds_copies(name + "/") || fs::is_empty(entry.path(), unknown))) {
+        if (is_model_ && holds_copies(name + "/")) {
           walk(name);
         } else {
           names_.push_back(quote(name + "/"));

@@ -135,7 +135,7 @@ def check_replaced(report, work):
     for name in ("notes.md", "deep/er/still.txt", "tokenizer.json"):
         before = (place.path / "out" / name).read_text()
         (place.path / "out" / name).write_text("edited")
-        place.keeps(f"{name} edited", "out", [f"'{name}' (changed since pare copied it)"])
+        place.keeps(f"{name} edited", "out", [f"'{name}' (changed since pare wrote it)"])
         (place.path / "out" / name).write_text(before)
     put(place.path / "out", {"deep/mine.txt": "x"})
     place.keeps("a file among copies", "out", ["In the way: 'deep/mine.txt'."])
@@ -147,10 +147,9 @@ def check_input(report, work):
     """Nothing is written onto, around or into what is read, however it is spelled."""
     place = Place(report, work, "input")
     (place.path / "elsewhere" / "below").mkdir(parents=True)
-    os.symlink("elsewhere/below", place.path / "jump")  # jump/.. is elsewhere to the system, and here to a reader
     os.symlink("model", place.path / "alias")
     os.symlink("..", place.path / "up")
-    for target in ("model", "./model/", "up/input/model", "jump/../model", "model/sub", "alias/sub", "model/../model/sub", "up/input/model/sub"):
+    for target in ("model", "./model/", "up/input/model", "model/sub", "alias/sub", "model/../model/sub", "up/input/model/sub"):
         words = ["lies in 'model'"] if target.endswith("sub") else ["is 'model' itself"]
         for flags in ([], ["--force"]):
             place.keeps(f"onto {target} {flags}", target, words, ["rewrite", "model", "-o", target, *QUICK, *flags])
@@ -246,7 +245,8 @@ def check_unreadable(report, work):
     bad = os.fsencode(place.path / "model") + b"/caf\xe9.txt"
     with open(bad, "w") as file:
         file.write("x")
-    report.check("a name that is no UTF-8", ended(place.rewrite("out")) or expect(os.path.exists(bad.replace(b"/model/", b"/out/")), True))
+    report.check("a name that no certificate can hold", ended(place.rewrite("out"), 0, ["caf\\xe9.txt was not copied"]) or expect(
+        os.path.exists(bad.replace(b"/model/", b"/out/")), False))
     os.unlink(bad)
     shutil.rmtree(place.path / "out")
     secret = place.path / "model" / "a" / "b.txt"

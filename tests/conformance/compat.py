@@ -93,7 +93,8 @@ def refusals_of(result):
     said = {}
     for line in result.stderr.removeprefix("pare: refused: ").splitlines():
         if not line.startswith(" "):
-            passes = re.match(r"\w+", line).group() if re.match(r"\w+(\{.*\})?:$", line) else line
+            named = re.match(r"'?(\w+)(\{.*\}')?:$", line)
+            passes = named.group(1) if named else line
             said[passes] = ""
         said[passes] += line + "\n"
     return said

@@ -270,7 +270,7 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
   REQUIRE(tight.steps[0].proposal.notes.size() == 1);
   CHECK(tight.steps[0].proposal.notes[0].starts_with("blocks.1.attention."));
   CHECK(tight.steps[0].proposal.notes[0].find("predicted error") != std::string::npos);
-  CHECK(tight.steps[0].proposal.notes[0].find("in float64, allowed 1.1e-12") != std::string::npos);
+  CHECK(tight.steps[0].proposal.notes[0].find("in float64, allowed 1.11e-12") != std::string::npos);
   check_same(before, tight.after, tight.roundings);
   const Pipeline nothing = choose_passes(before, {0.5 * u});
   CHECK(nothing.steps.empty());

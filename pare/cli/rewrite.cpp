@@ -56,8 +56,13 @@ Budget budget_of(const RewriteFlags& flags, Dtype dtype) {
   return {flags.no_verify ? 0.1 : std::numeric_limits<double>::infinity(), dtype, "nothing is measured"};
 }
 
-// As a shell takes it: braces are its own.
-std::string pasteable(const PassCall& call) {
+// As a user would write it, without defaults; quoted where a shell would take the braces for its own.
+std::string pasteable(PassCall call) {
+  for (const PassOption& option : call.pass->options) {
+    if (call.options.at(std::string(option.name)) == option.fallback) {
+      call.options.erase(std::string(option.name));
+    }
+  }
   return call.options.empty() ? text_of(call) : quote(text_of(call));
 }
 

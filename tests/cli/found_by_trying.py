@@ -154,7 +154,7 @@ def check_words(report, work):
     report.check("auto and more", ended(asked("auto,drop_key_bias"), 1, ["'auto' stands alone"]))
     for word in ("BF16", "torch.bfloat16", "Half"):
         report.check(f"--dtype {word}", ended(asked("drop_key_bias", "--dtype", word)))
-    report.check("names that a shell takes", ended(pare("rewrite", "gpt", "-o", "x", "--passes", "eliminate_projection", cwd=work), 2, ["'eliminate_projection{layer=all,target=best}':"]))
+    report.check("names that a shell takes", ended(pare("rewrite", "gpt", "-o", "x", "--passes", "eliminate_projection{target=q}", cwd=work), 2, ["refused: 'eliminate_projection{target=q}':"]))
     (work / "zoo").mkdir()
     shutil.copytree(work / "gpt", work / "zoo" / "gpt2-f32")
     report.check("a path mistyped", ended(pare("audit", "zoo/gpt2-f23", cwd=work), 1, ["did you mean 'zoo/gpt2-f32'"], ["hf download"]))

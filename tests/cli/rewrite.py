@@ -264,7 +264,7 @@ USES = [  # flags after `rewrite plain -o kept`, exit code, words
     (["--passes", "drop_key_bias", "--shard-size", "0"], 1, ["--shard-size"]),
     ([], 1, ["--passes", "required"]),
     (["--passes", "merge_skipless,fold_norm_gain"], 2,
-     ["'merge_skipless{target=best}':", "blocks.0-2: expected no skip, found: a skip around the attention",
+     ["merge_skipless:", "blocks.0-2: expected no skip, found: a skip around the attention",
       "fold_norm_gain:", "it has no norms", "what would help: eliminate_projection takes what skips leave free"]),
 ]
 

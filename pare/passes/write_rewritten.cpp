@@ -26,7 +26,7 @@ at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
   const double most = tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
   if (most > largest_float16) {
     throw Refused(
-        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: store it in bfloat16 or float32",
+        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: --dtype bfloat16 or float32 holds it",
                     quote(name), most, largest_float16));
   }
   return tensor;

@@ -207,6 +207,11 @@ TEST_CASE("what the ends are") {
   };
   const Architecture llama = read("llama", "LlamaForSequenceClassification", {{"num_labels", 1}});
   CHECK(llama.head == Head{.classes = 1, .pool = Pool::last});
+  // num_labels is 3 there, and transformers believes it over the names; without it the names count.
+  const json two = {{"0", "a"}, {"1", "b"}};
+  CHECK(read("llama", "LlamaForSequenceClassification", {{"id2label", two}}).head.classes == 3);
+  CHECK(read("llama", "LlamaForSequenceClassification", {{"id2label", two}, {"num_labels", nullptr}}).head.classes ==
+        2);
   CHECK(read("llama", "LlamaForTokenClassification").head == Head{.bias = true, .classes = 3});
   CHECK(read("llama", "LlamaForTokenClassification", {{"token_classification_bias", false}}).head ==
         Head{.classes = 3});

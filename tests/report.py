@@ -35,3 +35,16 @@ def pare(*arguments, **options):
     """Runs the command and hands back what it printed and how it ended."""
     options = {"capture_output": True, "text": True, "timeout": 300, **options}
     return subprocess.run([str(PARE), *map(str, arguments)], **options)
+
+
+def ended(result, code=0, words=(), without=()):
+    """What is wrong with how a command ended and with what it said, or nothing."""
+    said = result.stdout + result.stderr
+    if result.returncode != code:
+        return f"exit code {result.returncode}, expected {code}: {said.strip()[-600:]}"
+    wrong = [f"no {word!r}" for word in words if word not in said] + [f"{word!r}" for word in without if word in said]
+    return f"{wrong} in: {said[-1200:]}" if wrong else ""
+
+
+def expect(found, wanted):
+    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"

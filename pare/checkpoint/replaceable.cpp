@@ -110,14 +110,8 @@ class Obstacles {
     const nlohmann::json certificate = json_of(folder / "certificate.json", largest_certificate);
     certified_ = is_certificate(certificate);
     if (certified_) {
-      const nlohmann::json whole = certificate.flatten();
-      for (const auto& [pointer, hash] : whole.items()) {
-        for (const std::string_view list : {"/companions/", "/candidate/files/"}) {
-          if (pointer.starts_with(list) && hash.is_string()) {
-            recorded_[unescaped(pointer.substr(list.size()))] = hash.get<std::string>();
-          }
-        }
-      }
+      record(certificate.at("candidate").at("files"));
+      record(certificate.value("companions", nlohmann::json()));
     }
     is_model_ = is_config(folder / "config.json") &&
                 (is_safetensors(folder / "model.safetensors") || is_index(folder / "model.safetensors.index.json"));
@@ -127,6 +121,12 @@ class Obstacles {
   bool is_model() const { return is_model_; }
 
  private:
+  void record(const nlohmann::json& hashes) {
+    for (const auto& [name, hash] : hashes.items()) {
+      recorded_[name] = hash.is_string() ? hash.get<std::string>() : "";
+    }
+  }
+
   void walk(const fs::path& below) {
     for (const fs::directory_entry& entry : entries_of(folder_ / below)) {
       const std::string name = (below / entry.path().filename()).string();
@@ -162,16 +162,6 @@ class Obstacles {
     return name == "config.json" || (name == "certificate.json" && certified_) ||
            (name == "model.safetensors.index.json" && is_index(path)) ||
            std::find(std::begin(written_beside), std::end(written_beside), name) != std::end(written_beside);
-  }
-
-  // A name as a JSON pointer spells it.
-  static std::string unescaped(std::string name) {
-    for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")}) {
-      for (size_t at = name.find(from); at != std::string::npos; at = name.find(from, at + 1)) {
-        name.replace(at, 2, to);
-      }
-    }
-    return name;
   }
 
   const fs::path& folder_;

@@ -10,7 +10,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
 from files import read_tensors, write_tensors
-from report import Report, pare
+from report import Report, ended, expect, pare
 
 WIDTH, LAYERS = 16, 3
 BIAS = {"query": True, "key": True, "value": True, "output": True}
@@ -30,17 +30,6 @@ MODELS = {
     "residual": (architecture(), "float64"),
 }
 NEUTRAL = {"fold_norm_gain": LAYERS * 4 * WIDTH, "drop_key_bias": LAYERS * WIDTH, "fold_value_bias": LAYERS * WIDTH}
-
-
-def ended(result, code=0, words=()):
-    if result.returncode != code:
-        return f"exit code {result.returncode}, expected {code}: {(result.stdout + result.stderr).strip()[-400:]}"
-    missing = [word for word in words if word not in result.stdout + result.stderr]
-    return f"no {missing} in: {(result.stdout + result.stderr)[-800:]}" if missing else ""
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def rewrite(work, model, out, passes, *flags, form="compat"):

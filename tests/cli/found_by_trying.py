@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from report import PARE, Report, pare
+from report import PARE, Report, ended, expect, pare
 
 BIASES = {"query": True, "key": True, "value": True, "output": True}
 GPT = {"width": 16, "vocab": 40, "context": 16, "embedding": {"position": "learned"}, "head": {"tied": True},
@@ -23,18 +23,6 @@ GPT = {"width": 16, "vocab": 40, "context": 16, "embedding": {"position": "learn
 GROUPED = {"width": 32, "vocab": 64, "context": 32, "head": {"tied": False},
            "blocks": [{"repeat": 3, "attention": {"heads": 4, "kv_heads": 2, "head_width": 8, "skip": False},
                        "mlp": {"width": 48, "activation": "silu", "gated": True, "skip": False}}]}
-
-
-def ended(result, code=0, words=(), without=()):
-    if result.returncode != code:
-        return f"exit code {result.returncode}, expected {code}: {(result.stdout + result.stderr)[-500:]}"
-    said = result.stdout + result.stderr
-    wrong = [f"no {word!r}" for word in words if word not in said] + [f"{word!r}" for word in without if word in said]
-    return f"{wrong} in: {said[-900:]}" if wrong else ""
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def rewrite(work, *arguments, model="gpt"):

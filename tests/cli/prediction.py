@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from report import Report, pare
+from report import Report, ended, pare
 
 RMS, LAYER = {"kind": "rms"}, {"kind": "layer", "bias": True}
 BIASES = {"query": True, "key": True, "value": True, "output": True}
@@ -35,14 +35,6 @@ MODELS = {"llama": (LLAMA, "bfloat16"), "gpt": (GPT, "bfloat16"), "skip": (SKIP,
           "single": (SKIP, "float32"), "grouped": (GROUPED, "float64"),
           "residual": ({**SKIP, "blocks": [{**SKIP["blocks"][0], "attention": {**SKIP["blocks"][0]["attention"], "norm": RMS}}]},
                        "float64")}
-
-
-def ended(result, code=0, words=(), without=()):
-    if result.returncode != code:
-        return f"exit code {result.returncode}, expected {code}: {(result.stdout + result.stderr)[-600:]}"
-    said = result.stdout + result.stderr
-    wrong = [f"no {word!r}" for word in words if word not in said] + [f"{word!r}" for word in without if word in said]
-    return f"{wrong} in: {said[-1200:]}" if wrong else ""
 
 
 def rewrite(work, model, passes, *flags, out="out"):

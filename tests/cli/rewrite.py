@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
 from files import read_tensors, write_tensors
-from report import PARE, Report, pare
+from report import PARE, Report, ended, expect, pare
 
 WIDTH, VOCAB, LAYERS = 16, 40, 3
 BIASES = {"query": True, "key": True, "value": True, "output": True}
@@ -53,18 +53,6 @@ METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agre
            "candidate_nll_nats"]
 PASS = ["id", "options", "applies", "reasons", "saved_parameters", "saved_bytes", "predicted_error", "notes",
         "preconditions", "condition_numbers", "neutral_parameters"]
-
-
-def ended(result, code=0, words=()):
-    """What is wrong with how the command ended, or nothing."""
-    if result.returncode != code:
-        return f"exit code {result.returncode}, expected {code}: {result.stderr.strip()[-400:]}"
-    missing = [word for word in words if word not in result.stdout + result.stderr]
-    return f"no {missing} in: {(result.stdout + result.stderr)[-800:]}" if missing else ""
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def hashes(folder):

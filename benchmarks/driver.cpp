@@ -24,7 +24,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/model/cache.h"
 #include "pare/model/device.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 #include "pare/support/error.h"
 
 namespace {
@@ -57,7 +57,7 @@ class Clock {
   std::chrono::steady_clock::time_point start_;
 };
 
-std::string decode(const Model& model, const Inputs& inputs, int64_t count, at::Device device) {
+std::string decode(const Executor& model, const Inputs& inputs, int64_t count, at::Device device) {
   Cache cache(inputs.ids.size(1) + count);
   Inputs next;
   next.ids = model.forward(inputs, &cache).logits.select(1, -1).argmax(-1, true);
@@ -128,7 +128,7 @@ class Profile : public c10::MemoryReportingInfoBase {
   std::map<std::string, Row> rows_;
 };
 
-std::string profile(const Model& model, const Inputs& inputs, int64_t count) {
+std::string profile(const Executor& model, const Inputs& inputs, int64_t count) {
   static Profile* current = nullptr;  // callbacks are plain functions
   Cache cache(inputs.ids.size(1) + count);
   Inputs next;
@@ -159,7 +159,7 @@ void write_answers(const Outputs& outputs, const std::string& path) {
   writer.finish();
 }
 
-void serve(const Model& model, at::Device device) {
+void serve(const Executor& model, at::Device device) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb, path, last;
@@ -197,10 +197,10 @@ int main(int argc, char** argv) {
   try {
     at::set_num_threads(std::stoi(argv[3]));
     const at::Device device = find_device(argv[4]);
-    const StoredModel stored = open_model(argv[1]);
+    const ModelFolder stored = open_model(argv[1]);
     const at::InferenceMode inference;
     const at::ScalarType dtype = scalar_type(float_dtype_from_word(argv[2]).value());
-    const Model model(stored.architecture, stored.weights, dtype, device);
+    const Executor model(stored.model, dtype, device);
     std::cout << "ready" << std::endl;
     serve(model, device);
   } catch (const std::exception& error) {

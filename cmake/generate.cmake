@@ -1,28 +1,35 @@
 # Writes C++ from file names and JSON files, at configure time; a new file is seen by itself.
 
-# generated/families.cpp: one entry per pare/checkpoint/families/NAME.cpp, which defines family_NAME().
-file(GLOB family_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/pare/checkpoint/families/*.cpp)
-set(declarations "")
-set(entries "")
-foreach(file ${family_files})
-  get_filename_component(name ${file} NAME_WE)
-  string(APPEND declarations "const Family& family_${name}();\n")
-  string(APPEND entries "&family_${name}(), ")
-endforeach()
-set(PARE_FAMILIES_CPP ${CMAKE_BINARY_DIR}/generated/families.cpp)
-file(CONFIGURE OUTPUT ${PARE_FAMILIES_CPP} @ONLY CONTENT [[
-#include "pare/checkpoint/family.h"
+# generated/FUNCTION.cpp: a list with one entry for each FOLDER/NAME.cpp, which defines `const TYPE& KIND_NAME()`.
+function(pare_list_files type kind folder header function variable)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER files EXCLUDE REGEX "${ARGN}")
+  set(declarations "")
+  set(entries "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    string(APPEND declarations "const ${type}& ${kind}_${name}();\n")
+    string(APPEND entries "&${kind}_${name}(), ")
+  endforeach()
+  set(output ${CMAKE_BINARY_DIR}/generated/${function}.cpp)
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+#include "@header@"
 
 namespace pare {
 
 @declarations@
-const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> list = {@entries@};
+const std::vector<const @type@*>& @function@() {
+  static const std::vector<const @type@*> list = {@entries@};
   return list;
 }
 
 }  // namespace pare
 ]])
+  set(${variable} ${output} PARENT_SCOPE)
+endfunction()
+
+pare_list_files(Family family pare/checkpoint/families pare/checkpoint/family.h families PARE_FAMILIES_CPP "^$")
+pare_list_files(Pass pass pare/passes pare/passes/pass.h passes_by_file PARE_PASSES_CPP "/order\\.cpp$")
 
 # generated/presets.cpp: presets/*.json as text.
 file(GLOB preset_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/presets/*.json)

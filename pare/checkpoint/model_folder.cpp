@@ -75,7 +75,7 @@ Dtype main_dtype(const Weights& weights) {
 
 }  // namespace
 
-StoredModel open_model(const fs::path& folder) {
+ModelFolder open_model(const fs::path& folder) {
   const std::string subject = shown(folder / "config.json");
   ParsedConfig config = parse(read_config_file(folder), subject);
   Weights stored = open_weights(folder);
@@ -83,17 +83,18 @@ StoredModel open_model(const fs::path& folder) {
   for (const auto& [name, weight] : stored) {
     names.insert(name);
   }
-  StoredModel model;
-  model.path = folder;
-  model.family = config.family->model_type;
+  ModelFolder opened;
+  Model& model = opened.model;
+  opened.path = folder;
+  opened.family = config.family->model_type;
   model.architecture = read_architecture(*config.family, config.json, subject, names);
   if (untie_if_different(*config.family, model.architecture, stored, shown(folder))) {
     config.json["tie_word_embeddings"] = false;
     model.architecture = read_architecture(*config.family, config.json, subject, names);
   }
   model.weights = canonical_weights(*config.family, model.architecture, stored, shown(folder));
-  model.dtype = main_dtype(model.weights);
-  return model;
+  opened.dtype = main_dtype(model.weights);
+  return opened;
 }
 
 Architecture parse_config(std::string_view text, const std::string& subject) {
@@ -101,11 +102,11 @@ Architecture parse_config(std::string_view text, const std::string& subject) {
   return read_architecture(*config.family, config.json, subject);
 }
 
-void write_native_model(const fs::path& folder, const Architecture& architecture, const Weights& weights, bool replace,
-                        uint64_t shard_bytes) {
+void write_native_model(const fs::path& folder, const Model& model, bool replace, uint64_t shard_bytes) {
   AtomicFolder output(folder, replace ? check_replaceable_model : ReplaceCheck());
-  write_text_file(output.temporary() / "config.json", family_config(native_family(), architecture).dump(2) + "\n");
-  write_weights(output.temporary(), family_weights(native_family(), architecture, weights), shard_bytes);
+  write_text_file(output.temporary() / "config.json",
+                  family_config(native_family(), model.architecture).dump(2) + "\n");
+  write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_bytes);
   output.commit();
 }
 

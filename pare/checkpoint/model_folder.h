@@ -5,28 +5,25 @@
 #include <string>
 #include <string_view>
 
-#include "pare/arch/architecture.h"
-#include "pare/checkpoint/weights.h"
+#include "pare/checkpoint/model.h"
 
 namespace pare {
 
-struct StoredModel {
+struct ModelFolder {
   std::filesystem::path path;
-  std::string family;  // "pare" for the native format
-  Architecture architecture;
-  Weights weights;           // under canonical names, complete and of the right shapes
+  std::string family;        // "pare" for the native format
+  Model model;               // complete and of the right shapes
   Dtype dtype = Dtype::f32;  // of most of the parameters
 };
 
 // Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. Where a tied
 // head is stored a second time the two are read and compared, and the model is untied if they differ.
-StoredModel open_model(const std::filesystem::path& folder);
+ModelFolder open_model(const std::filesystem::path& folder);
 
 // The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.
 Architecture parse_config(std::string_view text, const std::string& subject);
 
 // Writes a native model folder, whole or not at all. With `replace` another model makes room, but nothing else does.
-void write_native_model(const std::filesystem::path& folder, const Architecture& architecture, const Weights& weights,
-                        bool replace, uint64_t shard_bytes);
+void write_native_model(const std::filesystem::path& folder, const Model& model, bool replace, uint64_t shard_bytes);
 
 }  // namespace pare

@@ -10,7 +10,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
-#include "pare/cli/audit_passes.h"
+#include "pare/audit/passes.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
@@ -118,9 +118,9 @@ Audit audit_architecture(const Architecture& architecture) {
   return audit;
 }
 
-int64_t stored_bytes(const StoredModel& model) {
+int64_t stored_bytes(const ModelFolder& model) {
   int64_t bytes = 0;
-  for (const auto& [name, weight] : model.weights) {
+  for (const auto& [name, weight] : model.model.weights) {
     bytes += bytes_of(element_count(weight.shape), weight.dtype);
   }
   return bytes;
@@ -245,7 +245,9 @@ nlohmann::ordered_json to_json(const Subject& subject, const Audit& audit) {
 void audit_command(const std::string& what, Measure measure, const Settings& settings) {
   const Subject subject = find_subject(what);
   const Audit audit = audit_architecture(subject.architecture);
-  const PassAudit passes = audit_passes(subject, measure);
+  const PassAudit passes =
+      audit_passes({subject.architecture, subject.stored ? subject.stored->model.weights : Weights{}},
+                   subject.stored ? subject.stored->dtype : Dtype::f32, measure);
   if (settings.json) {
     nlohmann::ordered_json json = to_json(subject, audit);
     add_json(json, passes);

@@ -51,7 +51,7 @@ void init_command(const InitOptions& options, const Settings& settings) {
   check_output(options.out, OutputKind::folder, options.force ? check_replaceable_model : ReplaceCheck(), bytes);
   const Weights weights =
       random_weights(architecture, settings.seed, dtype, options.generic ? Draw::generic : Draw::plain);
-  write_native_model(options.out, architecture, weights, options.force, options.shard_bytes);
+  write_native_model(options.out, {architecture, weights}, options.force, options.shard_bytes);
   if (settings.json) {
     print_json({{"path", options.out},
                 {"parameters", parameters},

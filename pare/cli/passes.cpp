@@ -9,7 +9,7 @@
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "pare/support/text.h"
 
 namespace pare {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 #include "pare/verify/certificate.h"
 
 namespace CLI {

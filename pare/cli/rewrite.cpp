@@ -19,10 +19,10 @@
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
 #include "pare/model/device.h"
-#include "pare/passes/compatible.h"
-#include "pare/passes/pipeline.h"
-#include "pare/passes/reasons.h"
-#include "pare/passes/write_rewritten.h"
+#include "pare/rewrite/compatible.h"
+#include "pare/rewrite/pipeline.h"
+#include "pare/rewrite/reasons.h"
+#include "pare/rewrite/write.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/log.h"
@@ -162,13 +162,12 @@ void refuse_if_needed(const Pipeline& pipeline, const RewriteFlags& flags, const
   }
 }
 
-Pipeline propose(const StoredModel& model, const RewriteFlags& flags, const Budget& budget) {
-  const Recipe recipe{model.architecture, model.weights};
-  const double narrowing = narrowing_roundings(model.architecture, model.dtype, budget.dtype);
-  Pipeline pipeline = flags.passes == "auto" ? choose_passes(recipe, budget.after(narrowing))
-                                             : run_passes(recipe, parse_passes(flags.passes));
+Pipeline propose(const ModelFolder& model, const RewriteFlags& flags, const Budget& budget) {
+  const double narrowing = narrowing_roundings(model.model.architecture, model.dtype, budget.dtype);
+  Pipeline pipeline = flags.passes == "auto" ? choose_passes(model.model, budget.after(narrowing))
+                                             : run_passes(model.model, parse_passes(flags.passes));
   pipeline.roundings = std::hypot(pipeline.roundings, narrowing);
-  refuse_if_needed(pipeline, flags, model.architecture, budget, narrowing);
+  refuse_if_needed(pipeline, flags, model.model.architecture, budget, narrowing);
   return pipeline;
 }
 
@@ -214,7 +213,7 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
   }
 }
 
-Plan plan_writing(const StoredModel& source, const Pipeline& pipeline, const RewriteFlags& flags,
+Plan plan_writing(const ModelFolder& source, const Pipeline& pipeline, const RewriteFlags& flags,
                   const std::optional<Dtype>& dtype, Companions companions) {
   Plan plan{.companions = std::move(companions), .compat = flags.form == "compat"};
   plan.prepared = prepare(source, pipeline.after,
@@ -225,7 +224,7 @@ Plan plan_writing(const StoredModel& source, const Pipeline& pipeline, const Rew
     }
     return plan;
   }
-  plan.changes = compatible_changes({source.architecture, source.weights}, pipeline);
+  plan.changes = compatible_changes(source.model, pipeline);
   for (const StoredChange& change : plan.changes) {
     plan.neutral += change.neutral;
   }
@@ -261,7 +260,7 @@ bool is_kept(const Verification& v, const RewriteFlags& flags) {
 
 // Written, read back and compared under a temporary name: an output that is not the same function never appears, and
 // is only told of.
-Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, const Plan& plan,
+Outcome write_and_verify(const ModelFolder& source, const Pipeline& pipeline, const Plan& plan,
                          const RewriteFlags& flags, const Settings& settings, Dtype dtype) {
   Outcome outcome;
   const auto started = std::chrono::steady_clock::now();
@@ -271,13 +270,13 @@ Outcome write_and_verify(const StoredModel& source, const Pipeline& pipeline, co
   outcome.writing_seconds = seconds_since(started);
 
   const auto written = std::chrono::steady_clock::now();
-  const StoredModel candidate = open_model(output.temporary());
+  const ModelFolder candidate = open_model(output.temporary());
   const double predicted = predicted_error(pipeline.roundings, dtype);
   Verification verification{.predicted_error = predicted};
   InputSource asked;
   if (!flags.no_verify) {
-    const Question question =
-        read_question(flags.question, checked_sequences, settings.seed, source.architecture, candidate.architecture);
+    const Question question = read_question(flags.question, checked_sequences, settings.seed, source.model.architecture,
+                                            candidate.model.architecture);
     asked = question.source;
     verification =
         verify(source, candidate, question.inputs,
@@ -318,9 +317,9 @@ std::string pass_table(const Pipeline& pipeline, const Plan& plan, Dtype dtype) 
   return table.text();
 }
 
-void print_result(const StoredModel& source, const Pipeline& pipeline, const Plan& plan, const RewriteFlags& flags,
+void print_result(const ModelFolder& source, const Pipeline& pipeline, const Plan& plan, const RewriteFlags& flags,
                   Dtype dtype, const Outcome& outcome) {
-  const int64_t before = count(source.architecture).total, after = count(plan.prepared.architecture).total;
+  const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.architecture).total;
   std::string text = pass_table(pipeline, plan, dtype);
   for (const PassStep& step : pipeline.steps) {
     for (const std::string& note : step.proposal.notes) {
@@ -368,9 +367,9 @@ struct Rewriting {
   Outcome outcome;
 };
 
-[[noreturn]] void refuse_result(const StoredModel& source, const Pipeline& pipeline, const Verification& v,
+[[noreturn]] void refuse_result(const ModelFolder& source, const Pipeline& pipeline, const Verification& v,
                                 const RewriteFlags& flags, Dtype dtype) {
-  const std::string ways = advice(pipeline, flags, source.architecture, dtype);
+  const std::string ways = advice(pipeline, flags, source.model.architecture, dtype);
   if (v.verdict != Verdict::different) {
     throw VerificationFailed(
         fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
@@ -386,7 +385,7 @@ struct Rewriting {
 
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
 // less as was measured too much; a list of passes is done as it stands or not at all.
-Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Settings& settings,
+Rewriting rewrite(const ModelFolder& source, const RewriteFlags& flags, const Settings& settings,
                   const std::optional<Dtype>& wanted, Dtype dtype) {
   const Companions companions = find_companions(source.path);
   for (const std::filesystem::path& name : companions.files) {
@@ -427,12 +426,12 @@ Rewriting rewrite(const StoredModel& source, const RewriteFlags& flags, const Se
 }
 
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
-  const StoredModel source = open_model(flags.model);
+  const ModelFolder source = open_model(flags.model);
   check_input_stays(flags.model, flags.out);
   const std::optional<Dtype> wanted = float_dtype_from_word(flags.dtype);
   const Dtype dtype = wanted.value_or(source.dtype);
   check_output(flags.out, OutputKind::folder, may_replace(flags), 0);
-  check_question(flags.question, source.architecture);
+  check_question(flags.question, source.model.architecture);
   const auto [pipeline, plan, outcome] = rewrite(source, flags, settings, wanted, dtype);
   for (const std::string& line : left_behind_lines(plan.companions)) {
     log_warning(line);

@@ -15,7 +15,7 @@
 #include "pare/cli/output.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/model/device.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/progress.h"
@@ -185,12 +185,12 @@ void run_command(const RunOptions& options, const Settings& settings) {
     check_input_stays(input, options.out);
   }
   check_output(options.out, OutputKind::file, may_replace(options), 0);
-  const StoredModel stored = open_model(options.model);
-  const std::vector<Batch> batches = read_batches(options, stored.architecture);
+  const ModelFolder stored = open_model(options.model);
+  const std::vector<Batch> batches = read_batches(options, stored.model.architecture);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
   const at::Device device = find_device(settings.device);
   const at::InferenceMode inference;
-  const Model model(stored.architecture, stored.weights, dtype, device);
+  const Executor model(stored.model, dtype, device);
   Results results;
   Prediction prediction;
   int64_t sequences = 0, tokens = 0;
@@ -206,12 +206,12 @@ void run_command(const RunOptions& options, const Settings& settings) {
     for (int64_t row = 0; row < static_cast<int64_t>(batch.sequences.size()); ++row) {
       sequences += 1;
       if (!batch.inputs.ids.defined()) {
-        tokens += patch_positions(stored.architecture);
+        tokens += patch_positions(stored.model.architecture);
         continue;
       }
       const at::Tensor ids = without_padding(batch.inputs.ids, row, batch.inputs.mask, {0});
       tokens += ids.size(0);
-      if (stored.architecture.task == Task::causal_lm) {
+      if (stored.model.architecture.task == Task::causal_lm) {
         add_prediction(results.at(fmt::format("logits.{}", batch.sequences[static_cast<size_t>(row)])), ids,
                        prediction);
       }

@@ -57,8 +57,8 @@ Architecture find_architecture(const std::string& word) {
 Subject find_subject(const std::string& word) {
   std::error_code ignored;
   if (std::filesystem::is_directory(word, ignored)) {
-    StoredModel stored = open_model(word);
-    return {.architecture = stored.architecture, .stored = std::move(stored)};
+    ModelFolder stored = open_model(word);
+    return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }
   return {.architecture = find_architecture(word), .stored = std::nullopt};
 }

@@ -11,7 +11,7 @@ namespace pare {
 
 struct Subject {
   Architecture architecture;
-  std::optional<StoredModel> stored;  // only for a model folder
+  std::optional<ModelFolder> stored;  // only for a model folder
 };
 
 // A path that exists wins over a preset of the same name.

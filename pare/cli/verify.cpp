@@ -43,10 +43,10 @@ std::string plain(const std::optional<double>& value) {
   return value ? fmt::format("{:.6f}", *value) : "-";
 }
 
-std::string model_table(const StoredModel& reference, const StoredModel& candidate) {
-  const int64_t before = count(reference.architecture).total, after = count(candidate.architecture).total;
+std::string model_table(const ModelFolder& reference, const ModelFolder& candidate) {
+  const int64_t before = count(reference.model.architecture).total, after = count(candidate.model.architecture).total;
   Table table({Align::left, Align::left, Align::right, Align::left});
-  const auto row = [&table](const char* what, const StoredModel& model, int64_t parameters) {
+  const auto row = [&table](const char* what, const ModelFolder& model, int64_t parameters) {
     table.row({what, fmt::format("{}, {}", model.family, dtype_word(model.dtype)), with_commas(parameters),
                escaped(model.path.string())});
   };
@@ -101,7 +101,7 @@ std::string verdict_text(const Verification& v) {
   return text;
 }
 
-void print_result(const StoredModel& reference, const StoredModel& candidate, const Question& question,
+void print_result(const ModelFolder& reference, const ModelFolder& candidate, const Question& question,
                   const Verification& v) {
   print_text(fitted(model_table(reference, candidate) +
                     fmt::format("{} sequences, {} tokens ({}{})\n\n", with_commas(v.sequences), with_commas(v.tokens),
@@ -111,7 +111,7 @@ void print_result(const StoredModel& reference, const StoredModel& candidate, co
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
-  const StoredModel reference = open_model(flags.reference), candidate = open_model(flags.candidate);
+  const ModelFolder reference = open_model(flags.reference), candidate = open_model(flags.candidate);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   nlohmann::ordered_json described_reference, described_candidate;
   VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),
@@ -119,8 +119,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                         .device = find_device(settings.device)};
   Origin origin;
   check_comparable(reference, candidate);
-  const Question question =
-      read_question(flags.question, usual_sequences, settings.seed, reference.architecture, candidate.architecture);
+  const Question question = read_question(flags.question, usual_sequences, settings.seed, reference.model.architecture,
+                                          candidate.model.architecture);
   if (certificate || settings.json) {  // reading every byte, so only where hashes are asked for
     described_candidate = describe_files(candidate);
     described_reference = describe_files(reference);

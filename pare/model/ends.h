@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "pare/arch/architecture.h"
+#include "pare/model/executor.h"
 #include "pare/model/loader.h"
-#include "pare/model/model.h"
 #include "pare/model/norm.h"
 #include "pare/model/step.h"
 

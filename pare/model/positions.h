@@ -5,7 +5,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/model/cache.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 
 namespace pare {
 

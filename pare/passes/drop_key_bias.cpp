@@ -38,7 +38,7 @@ std::optional<Precondition> obstacle(const Attention& t, const std::string& wher
   return std::nullopt;
 }
 
-Proposal propose(const Recipe& model, const Options&, const std::optional<Budget>&) {
+Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
   std::vector<Block> blocks = expanded_blocks(model.architecture);
   for (size_t n = 0; n < blocks.size(); ++n) {

@@ -17,8 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "pare/passes/pipeline.h"
-#include "pare/passes/remove_matrices.h"
+#include "pare/algebra/remove_matrices.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -45,7 +44,7 @@ std::optional<int64_t> block_of(const Architecture& architecture, const std::str
   return layers[number];
 }
 
-Proposal propose(const Recipe& model, const Options& options, const std::optional<Budget>& budget) {
+Proposal propose(const Model& model, const Options& options, const std::optional<Budget>& budget) {
   const std::optional<Target> asked = target_from_word(options.at("target"));
   return remove_matrices(model,
                          {.targets = targets_of(asked),
@@ -66,6 +65,7 @@ const Pass& pass_eliminate_projection() {
       .preconditions = {"only matrices touch the stream: no norm, no identity", "the target is dense and square",
                         "the target is well conditioned in the best gauge of its heads"},
       .options = {{"target", "q|k|v|best", "best"}, {"layer", "all|N", "all"}},
+      .inverts = true,
       .propose = propose,
   };
   return pass;

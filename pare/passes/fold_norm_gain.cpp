@@ -16,24 +16,24 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "pare/algebra/prediction.h"
+#include "pare/algebra/recipes.h"
+#include "pare/algebra/shift.h"
 #include "pare/arch/streams.h"
-#include "pare/passes/prediction.h"
-#include "pare/passes/recipes.h"
-#include "pare/passes/shift.h"
 #include "pare/support/error.h"
 
 namespace pare {
 
 namespace {
 
-struct Site {
+struct NamedNorm {
   std::string name;  // "blocks.3.attention.norm"
   Norm* norm = nullptr;
 };
 
 // The norms of an architecture, those that may be folded and those that may not.
-std::vector<Site> sites_of(Architecture& a, std::vector<Block>& blocks) {
-  std::vector<Site> sites;
+std::vector<NamedNorm> sites_of(Architecture& a, std::vector<Block>& blocks) {
+  std::vector<NamedNorm> sites;
   const auto add = [&](std::string name, std::optional<Norm>& norm) {
     if (norm) {
       sites.push_back({std::move(name), &*norm});
@@ -71,7 +71,7 @@ const Stream* written_by(const Streams& streams, const std::string& norm) {
 }
 
 // Why this norm has to keep its gain; empty where it need not.
-std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const Site& site) {
+std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const NamedNorm& site) {
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
     return Precondition{.where = site.name, .expected = expected, .found = std::move(found), .remedy = remedy};
   };
@@ -108,7 +108,7 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
   return std::nullopt;
 }
 
-void fold(Recipe& model, const Stream& stream, const Site& site) {
+void fold(Model& model, const Stream& stream, const NamedNorm& site) {
   if (!model.has_weights()) {
     return;
   }
@@ -129,13 +129,13 @@ void fold(Recipe& model, const Stream& stream, const Site& site) {
   model.weights.erase(site.name + ".weight");
 }
 
-Proposal propose(const Recipe& model, const Options&, const std::optional<Budget>&) {
+Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
   Architecture after = model.architecture;
   std::vector<Block> blocks = expanded_blocks(after);
   const Streams streams = find_streams(model.architecture);
   RoundingWalk walk;
-  for (const Site& site : sites_of(after, blocks)) {
+  for (const NamedNorm& site : sites_of(after, blocks)) {
     const Stream* stream = written_by(streams, site.name);
     if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
       proposal.preconditions.push_back(*std::move(failed));

@@ -15,8 +15,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "pare/passes/prediction.h"
-#include "pare/passes/recipes.h"
+#include "pare/algebra/prediction.h"
+#include "pare/algebra/recipes.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -31,7 +31,7 @@ at::Tensor folded_bias(const at::Tensor& value_bias, const at::Tensor& output, c
   return output.defined() ? at::mv(output, seen) : seen;
 }
 
-void fold(Recipe& model, const std::string& name, const Attention& t, int64_t width) {
+void fold(Model& model, const std::string& name, const Attention& t, int64_t width) {
   if (!model.has_weights()) {
     return;
   }
@@ -47,7 +47,7 @@ void fold(Recipe& model, const std::string& name, const Attention& t, int64_t wi
   model.weights.erase(name + "value.bias");
 }
 
-Proposal propose(const Recipe& model, const Options&, const std::optional<Budget>&) {
+Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
   const Architecture& a = model.architecture;
   std::vector<Block> blocks = expanded_blocks(a);

@@ -17,7 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "pare/passes/remove_matrices.h"
+#include "pare/algebra/remove_matrices.h"
 
 namespace pare {
 
@@ -51,7 +51,7 @@ std::vector<Precondition> skips_of(const Architecture& architecture) {
   return failed;
 }
 
-Proposal propose(const Recipe& model, const Options& options, const std::optional<Budget>& budget) {
+Proposal propose(const Model& model, const Options& options, const std::optional<Budget>& budget) {
   Proposal refused{.after = model, .preconditions = skips_of(model.architecture)};
   if (!refused.preconditions.empty()) {
     return refused;
@@ -80,6 +80,7 @@ const Pass& pass_merge_skipless() {
       .preconditions = {"no skip in any block", "only matrices touch the streams", "the matrices are square",
                         "what is inverted is well conditioned"},
       .options = {{"target", "q|k|v|best", "best"}},
+      .inverts = true,
       .propose = propose,
   };
   return pass;

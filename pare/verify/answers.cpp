@@ -106,8 +106,8 @@ at::Tensor pooled_of(const Features& features) {
   return features.pooled.defined() ? features.pooled : features.sequence_logits;
 }
 
-Answer answer_of(const Runner& runner, const Asked& asked, const std::function<void()>& advance) {
-  StreamedRun run(runner.architecture, runner.weights, runner.arithmetic, asked.inputs);
+Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::function<void()>& advance) {
+  BlockwiseRun run(runner.model, runner.arithmetic, asked.inputs);
   Answer answer;
   while (run.done() < run.layers()) {
     if (run.done() + 1 == run.layers()) {
@@ -131,16 +131,16 @@ Answer answer_of(const Runner& runner, const Asked& asked, const std::function<v
   return answer;
 }
 
-Comparison compare(const Runner& reference, const Answer& first, const Runner& candidate, const Answer& second,
-                   const at::Tensor& targets) {
+Comparison compare(const ComparedModel& reference, const Answer& first, const ComparedModel& candidate,
+                   const Answer& second, const at::Tensor& targets) {
   Comparison comparison;
-  const int64_t columns = head_size(reference.architecture);
+  const int64_t columns = head_size(reference.model.architecture);
   if (columns == 0) {
     comparison.rows = compare_rows(first.rows, second.rows);
-  } else if (!is_choice(reference.architecture)) {
-    const auto values = [columns](const Runner& runner, const Answer& answer) {
-      const Linear head = head_rows(runner.architecture, runner.weights, runner.arithmetic, 0, columns);
-      return logits(head, runner.architecture, answer.rows);
+  } else if (!is_choice(reference.model.architecture)) {
+    const auto values = [columns](const ComparedModel& runner, const Answer& answer) {
+      const Linear head = head_rows(runner.model, runner.arithmetic, 0, columns);
+      return logits(head, runner.model.architecture, answer.rows);
     };
     comparison.rows = compare_rows(values(reference, first), values(candidate, second));
   } else {
@@ -149,9 +149,9 @@ Comparison compare(const Runner& reference, const Answer& first, const Runner& c
     const int64_t step = columns_at_once(rows, widest);
     for (int64_t begin = 0; begin < columns; begin += step) {
       const int64_t count = std::min(step, columns - begin);
-      const auto slice = [&](const Runner& runner, const Answer& answer) {
-        const Linear head = head_rows(runner.architecture, runner.weights, runner.arithmetic, begin, count);
-        return logits(head, runner.architecture, answer.rows);
+      const auto slice = [&](const ComparedModel& runner, const Answer& answer) {
+        const Linear head = head_rows(runner.model, runner.arithmetic, begin, count);
+        return logits(head, runner.model.architecture, answer.rows);
       };
       const at::Tensor theirs = slice(reference, first);
       collected.add(theirs, slice(candidate, second), begin);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/model/blockwise.h"
 #include "pare/model/ends.h"
-#include "pare/model/streamed.h"
 #include "pare/verify/metrics.h"
 
 namespace pare {
@@ -27,26 +27,25 @@ Asked ask(const Architecture& architecture, std::span<const Inputs> inputs, at::
 Inputs sequence_of(const Asked& asked, int64_t s);
 
 // One model in one arithmetic.
-struct Runner {
-  const Architecture& architecture;
-  const Weights& weights;
+struct ComparedModel {
+  const Model& model;
   Arithmetic arithmetic;
 };
 
 struct Answer {
   at::Tensor rows;    // what the head's matrix reads, or an encoder's hidden states
   at::Tensor pooled;  // one row for each sequence: what an encoder pools, or the logits of a second head
-  StreamValues last;  // what stands before the last layer
+  LayerInputs last;   // what stands before the last layer
 };
 
 // `advance` is called after every layer.
-Answer answer_of(const Runner& runner, const Asked& asked, const std::function<void()>& advance);
+Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::function<void()>& advance);
 // The rows of the features of one input, and what they say of each sequence besides.
 at::Tensor rows_of(const Features& features, const Inputs& inputs);
 at::Tensor pooled_of(const Features& features);
 
 // Both answers to the same rows. The heads' matrices are read in slices, each once.
-Comparison compare(const Runner& reference, const Answer& first, const Runner& candidate, const Answer& second,
-                   const at::Tensor& targets);
+Comparison compare(const ComparedModel& reference, const Answer& first, const ComparedModel& candidate,
+                   const Answer& second, const at::Tensor& targets);
 
 }  // namespace pare

@@ -76,7 +76,7 @@ const json& files_of(const json& certificate, const char* side) {
 
 }  // namespace
 
-ordered_json describe_files(const StoredModel& model) {
+ordered_json describe_files(const ModelFolder& model) {
   ordered_json files = ordered_json::object();
   std::vector<fs::path> paths = {model.path / "config.json"};
   int64_t bytes = 0;
@@ -94,7 +94,7 @@ ordered_json describe_files(const StoredModel& model) {
   }
   return {{"path", model.path.string()},
           {"family", model.family},
-          {"parameters", count(model.architecture).total},
+          {"parameters", count(model.model.architecture).total},
           {"bytes", bytes},
           {"dtype", dtype_word(model.dtype)},
           {"files", files}};

@@ -13,7 +13,7 @@ namespace pare {
 
 // {path, family, parameters, bytes, dtype, files: {name: SHA-256}}, over every file that makes the model. Reads all of
 // them.
-nlohmann::ordered_json describe_files(const StoredModel& model);
+nlohmann::ordered_json describe_files(const ModelFolder& model);
 
 // What the models were asked.
 struct InputSource {

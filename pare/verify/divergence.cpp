@@ -23,15 +23,15 @@ int64_t worst_sequence(const Asked& asked, const Comparison& compared) {
 
 }  // namespace
 
-Divergence first_divergence(const Runner& reference, const Runner& candidate, const Asked& asked,
+Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Asked& asked,
                             const Comparison& compared, double allowed) {
   Divergence found{.allowed = allowed, .sequence = worst_sequence(asked, compared)};
   const std::vector<Inputs> worst = {sequence_of(asked, found.sequence)};
   Taps first_taps, second_taps;
   first_taps.record("blocks.*.attention.probabilities");
   second_taps.record("blocks.*.attention.probabilities");
-  StreamedRun first(reference.architecture, reference.weights, reference.arithmetic, worst, &first_taps);
-  StreamedRun second(candidate.architecture, candidate.weights, candidate.arithmetic, worst, &second_taps);
+  BlockwiseRun first(reference.model, reference.arithmetic, worst, &first_taps);
+  BlockwiseRun second(candidate.model, candidate.arithmetic, worst, &second_taps);
   if (first.layers() != second.layers()) {
     found.note = fmt::format("the reference has {} layers, the candidate {}", first.layers(), second.layers());
   }
@@ -60,7 +60,7 @@ Divergence first_divergence(const Runner& reference, const Runner& candidate, co
   }
   const bool of_sequence =
       compared.pooled && metrics_of({compared.rows, std::nullopt}).max_relative_logit_error <= allowed;
-  const bool encoder = reference.architecture.task == Task::encoder;
+  const bool encoder = reference.model.architecture.task == Task::encoder;
   found.tap = encoder ? (of_sequence ? "pooled" : "final") : (of_sequence ? "sequence_logits" : "logits");
   found.difference = metrics_of(compared).max_relative_logit_error;
   return found;

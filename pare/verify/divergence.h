@@ -8,7 +8,7 @@ namespace pare {
 
 // Runs the worst sequence through both models, layer beside layer: attention probabilities by their largest absolute
 // difference, then the logits (an encoder's hidden states) by their relative error.
-Divergence first_divergence(const Runner& reference, const Runner& candidate, const Asked& asked,
+Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Asked& asked,
                             const Comparison& compared, double allowed);
 
 }  // namespace pare

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 
 namespace pare {
 

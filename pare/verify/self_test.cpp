@@ -50,8 +50,8 @@ Place place_of(const Asked& asked, const Answer& answer) {
   return place;
 }
 
-Features run_last_layer(Loader& loader, const Runner& runner, const Place& place) {
-  const Architecture& a = runner.architecture;
+Features run_last_layer(Loader& loader, const ComparedModel& runner, const Place& place) {
+  const Architecture& a = runner.model.architecture;
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(runner.arithmetic.device);
   Step step(positions_for(a, place.inputs, integers, nullptr), place.inputs.mask, runner.arithmetic.dtype, nullptr,
             nullptr);
@@ -63,7 +63,7 @@ Features run_last_layer(Loader& loader, const Runner& runner, const Place& place
 
 // The matrices that matter, a random one first and then those with most effect; those of the head only where no other
 // has any.
-std::vector<std::string> choose_matrices(const Runner& runner, const Place& place, uint64_t seed) {
+std::vector<std::string> choose_matrices(const ComparedModel& runner, const Place& place, uint64_t seed) {
   const c10::InferenceMode recording(false);
   const at::AutoGradMode grad(true);
   Place plain = place;  // tensors made in inference mode cannot take part
@@ -73,7 +73,7 @@ std::vector<std::string> choose_matrices(const Runner& runner, const Place& plac
       *tensor = tensor->clone();
     }
   }
-  Loader loader(runner.weights, runner.arithmetic.dtype, runner.arithmetic.device, true);
+  Loader loader(runner.model.weights, runner.arithmetic.dtype, runner.arithmetic.device, true);
   const Features found = run_last_layer(loader, runner, plain);
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const auto weighed = [&generator](const at::Tensor& values) {
@@ -81,9 +81,9 @@ std::vector<std::string> choose_matrices(const Runner& runner, const Place& plac
   };
   at::Tensor objective;
   if (found.x.defined()) {
-    const int64_t some = std::min<int64_t>(head_size(runner.architecture), 1024);
-    objective = weighed(logits(head_rows(runner.architecture, runner.weights, runner.arithmetic, 0, some),
-                               runner.architecture, found.x));
+    const int64_t some = std::min<int64_t>(head_size(runner.model.architecture), 1024);
+    objective =
+        weighed(logits(head_rows(runner.model, runner.arithmetic, 0, some), runner.model.architecture, found.x));
   } else {
     objective = weighed(found.hidden);
   }
@@ -151,16 +151,16 @@ void replace(Rows& all, const at::Tensor& places, const Rows& some) {
 
 }  // namespace
 
-SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& candidate, const Answer& answer,
-                    const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
+SelfTest test_check(const ComparedModel& reference, const Answer& truth, const ComparedModel& candidate,
+                    const Answer& answer, const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
                     const std::function<bool(const Comparison&)>& caught) {
   const Place place = place_of(asked, answer);
   std::vector<std::string> matrices = choose_matrices(candidate, place, seed);
   if (matrices.empty()) {
-    if (candidate.architecture.task == Task::encoder) {
+    if (candidate.model.architecture.task == Task::encoder) {
       throw VerificationFailed("no matrix of the candidate's last block has any effect: the check cannot be tested");
     }
-    matrices.push_back(head_matrix_name(candidate.architecture));
+    matrices.push_back(head_matrix_name(candidate.model.architecture));
   }
   const at::Tensor rows = place.rows.to(truth.rows.device());
   Answer theirs{.rows = truth.rows.index_select(0, rows)};
@@ -169,9 +169,9 @@ SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& 
   }
   const at::Tensor targets = asked.targets.defined() ? asked.targets.index_select(0, rows) : at::Tensor();
   const auto catches = [&](const std::string& matrix, double fraction) {
-    const Weights weights = with_disturbed(candidate.weights, matrix, fraction, seed);
-    const Runner runner{candidate.architecture, weights, candidate.arithmetic};
-    Loader loader(weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
+    const Model changed{candidate.model.architecture, with_disturbed(candidate.model.weights, matrix, fraction, seed)};
+    const ComparedModel runner{changed, candidate.arithmetic};
+    Loader loader(changed.weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
     const Features found = run_last_layer(loader, runner, place);
     const Comparison part =
         compare(reference, theirs, runner, {.rows = rows_of(found, place.inputs), .pooled = pooled_of(found)}, targets);

@@ -12,8 +12,8 @@ namespace pare {
 // and more until `caught`; another one where that never happens. Only the last block and the head are run again, on one
 // sequence. A block that several layers share is disturbed in its last run alone, which makes it harder to catch.
 // VerificationFailed when 100 % of each is missed.
-SelfTest test_check(const Runner& reference, const Answer& truth, const Runner& candidate, const Answer& answer,
-                    const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
+SelfTest test_check(const ComparedModel& reference, const Answer& truth, const ComparedModel& candidate,
+                    const Answer& answer, const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
                     const std::function<bool(const Comparison&)>& caught);
 
 }  // namespace pare

@@ -54,8 +54,8 @@ Verdict judge(const Metrics& metrics, const Metrics& noise_floor, double limit, 
   return near && likely ? Verdict::within_noise : Verdict::different;
 }
 
-void check_comparable(const StoredModel& reference, const StoredModel& candidate) {
-  const Architecture &a = reference.architecture, &b = candidate.architecture;
+void check_comparable(const ModelFolder& reference, const ModelFolder& candidate) {
+  const Architecture &a = reference.model.architecture, &b = candidate.model.architecture;
   Problems problems;
   const auto same = [&problems](const std::string& what, const auto& first, const auto& second) {
     if (first != second) {
@@ -86,7 +86,7 @@ void check_comparable(const StoredModel& reference, const StoredModel& candidate
   problems.throw_if_any(fmt::format("{} and {} cannot be compared", shown(reference.path), shown(candidate.path)));
 }
 
-Verification verify(const StoredModel& reference, const StoredModel& candidate, std::span<const Inputs> inputs,
+Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> inputs,
                     const VerifyOptions& options) {
   check_comparable(reference, candidate);
   const at::InferenceMode inference;
@@ -96,16 +96,16 @@ Verification verify(const StoredModel& reference, const StoredModel& candidate, 
   result.predicted_error = options.predicted_error;
   result.limit = equivalence_limit(options.predicted_error);
 
-  const auto runner = [&options](const StoredModel& model, Dtype dtype) {
-    return Runner{model.architecture, model.weights, {scalar_type(dtype), options.device}};
+  const auto runner = [&options](const ModelFolder& model, Dtype dtype) {
+    return ComparedModel{model.model, {scalar_type(dtype), options.device}};
   };
-  const Runner exact = runner(reference, Dtype::f64), tried = runner(candidate, options.dtype);
-  const Asked asked = ask(reference.architecture, inputs, options.device);
+  const ComparedModel exact = runner(reference, Dtype::f64), tried = runner(candidate, options.dtype);
+  const Asked asked = ask(reference.model.architecture, inputs, options.device);
   result.sequences = asked.sequences;
   result.tokens = asked.tokens;
 
   const bool noisy = result.floor_dtype != Dtype::f64;
-  const auto layers = [](const StoredModel& model) { return layer_blocks(model.architecture).size(); };
+  const auto layers = [](const ModelFolder& model) { return layer_blocks(model.model.architecture).size(); };
   Progress progress("verifying", (noisy ? 2 : 1) * layers(reference) + layers(candidate));
   const auto advance = [&progress] { progress.advance(); };
   const Answer truth = answer_of(exact, asked, advance);
@@ -113,7 +113,7 @@ Verification verify(const StoredModel& reference, const StoredModel& candidate, 
   const Comparison compared = compare(exact, truth, tried, answer, asked.targets);
   result.metrics = metrics_of(compared);
   if (noisy) {
-    const Runner rounded = runner(reference, result.floor_dtype);
+    const ComparedModel rounded = runner(reference, result.floor_dtype);
     result.noise_floor = metrics_of(compare(exact, truth, rounded, answer_of(rounded, asked, advance), asked.targets));
   } else {  // float64 against itself
     const bool of_logits = result.metrics.mean_kl_nats.has_value();

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "pare/checkpoint/model_folder.h"
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 #include "pare/verify/metrics.h"
 
 namespace pare {
@@ -58,11 +58,11 @@ struct Verification {
 };
 
 // InputError when the two cannot be compared: other tasks, vocabularies, classes, images.
-void check_comparable(const StoredModel& reference, const StoredModel& candidate);
+void check_comparable(const ModelFolder& reference, const ModelFolder& candidate);
 
 // VerificationFailed when the self test misses a disturbance of 100 %: such a check proves nothing.
 // Both models are run block by block; neither is ever held whole.
-Verification verify(const StoredModel& reference, const StoredModel& candidate, std::span<const Inputs> inputs,
+Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> inputs,
                     const VerifyOptions& options);
 
 }  // namespace pare

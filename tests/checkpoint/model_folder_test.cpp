@@ -39,7 +39,7 @@ struct Folder {
   TemporaryFolder temporary;
   fs::path path = temporary.path() / "model";
   Weights weights = random_weights(small());
-  Folder() { write_native_model(path, small(), weights, false, no_limit); }
+  Folder() { write_native_model(path, {small(), weights}, false, no_limit); }
   std::string refusal() {
     return message_of<InputError>([&] { open_model(path); });
   }
@@ -57,21 +57,21 @@ TEST_CASE("a native model is written and opened again, single or sharded") {
     TemporaryFolder temporary;
     const fs::path path = temporary.path() / "model";
     const Weights weights = random_weights(small());
-    write_native_model(path, small(), weights, false, shard_bytes);
+    write_native_model(path, {small(), weights}, false, shard_bytes);
     CHECK(fs::exists(path / "model.safetensors") == (shard_bytes == no_limit));
-    const StoredModel model = open_model(path);
+    const ModelFolder model = open_model(path);
     CHECK(model.family == "pare");
-    CHECK(model.architecture == small());
+    CHECK(model.model.architecture == small());
     CHECK(model.dtype == Dtype::f32);
-    REQUIRE(model.weights.size() == weights.size());
+    REQUIRE(model.model.weights.size() == weights.size());
     for (const auto& [name, weight] : weights) {
-      CHECK(at::equal(model.weights.at(name).load(), weight.load()));
+      CHECK(at::equal(model.model.weights.at(name).load(), weight.load()));
     }
     const json config = json::parse(bytes_of_file(path / "config.json"));
     CHECK(config["model_type"] == "pare");
     CHECK(config["pare_format"] == 1);
-    CHECK(message_of<InputError>([&] { write_native_model(path, small(), weights, false, no_limit); }) != "");
-    write_native_model(path, small(), weights, true, no_limit);
+    CHECK(message_of<InputError>([&] { write_native_model(path, {small(), weights}, false, no_limit); }) != "");
+    write_native_model(path, {small(), weights}, true, no_limit);
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("an output that fails leaves nothing behind") {
   TemporaryFolder temporary;
   Weights weights = random_weights(small());
   weights["blocks.1.mlp.up.weight"].load = []() -> at::Tensor { throw IoError("the disk is gone"); };
-  CHECK_THROWS_AS(write_native_model(temporary.path() / "model", small(), weights, false, no_limit), IoError);
+  CHECK_THROWS_AS(write_native_model(temporary.path() / "model", {small(), weights}, false, no_limit), IoError);
   CHECK(temporary.entries() == 0);
 }
 
@@ -163,9 +163,9 @@ TEST_CASE("the real stories260K opens") {
     std::puts(("skipped stories260K opens: no " + path.string()).c_str());
     return;
   }
-  const StoredModel model = open_model(path);
+  const ModelFolder model = open_model(path);
   CHECK(model.family == "llama");
-  CHECK(model.architecture.head.tied);
-  CHECK(model.architecture.blocks.at(0).attention.kv_heads == 4);
-  CHECK(model.weights.at("embed.token.weight").load().sizes() == at::IntArrayRef({512, 64}));
+  CHECK(model.model.architecture.head.tied);
+  CHECK(model.model.architecture.blocks.at(0).attention.kv_heads == 4);
+  CHECK(model.model.weights.at("embed.token.weight").load().sizes() == at::IntArrayRef({512, 64}));
 }

@@ -22,7 +22,7 @@ TEST_CASE("CUDA answers as the CPU does, whole and cached") {
     const Tensors tensors = generic_tensors(a);
     const Inputs inputs = random_inputs(a, 2, 9);
     const at::Tensor expected = run(a, tensors, inputs);
-    const Model model(a, as_weights(tensors), at::kDouble, at::kCUDA);
+    const Executor model({a, as_weights(tensors)}, at::kDouble, at::kCUDA);
     Inputs there = inputs;
     there.ids = inputs.ids.cuda();
     there.types = inputs.types.defined() ? inputs.types.cuda() : at::Tensor();

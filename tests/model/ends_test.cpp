@@ -47,7 +47,7 @@ TEST_CASE("every end has an answer of its shape, fused and explicit alike") {
   for (const auto& [name, text] : ending_architectures()) {
     CAPTURE(name);
     const Architecture a = parse(text);
-    const Model model = double_model(a, generic_tensors(a));
+    const Executor model = double_model(a, generic_tensors(a));
     const Inputs inputs = random_inputs(a, 2, 9);
     const Outputs found = model.forward(inputs);
     if (a.task == Task::encoder) {
@@ -104,7 +104,7 @@ TEST_CASE("padding on either side changes no end") {
   for (const auto& [name, text] : ending_architectures()) {
     CAPTURE(name);
     const Architecture a = parse(text);
-    const Model model = double_model(a, generic_tensors(a));
+    const Executor model = double_model(a, generic_tensors(a));
     const Inputs alone = random_inputs(a, 1, 5);
     const Outputs expected = model.forward(alone);
     for (const int64_t begin : {0, 1, 3}) {
@@ -122,7 +122,7 @@ TEST_CASE("token by token through a cache, an end that reads the last token come
     }
     CAPTURE(name);
     ++tried;
-    const Model model = double_model(a, generic_tensors(a));
+    const Executor model = double_model(a, generic_tensors(a));
     const Inputs inputs = random_inputs(a, 2, 9);
     Outputs whole = model.forward(inputs), last;
     Cache cache;
@@ -140,7 +140,7 @@ TEST_CASE("float32 runs every end close to float64") {
     const Architecture a = parse(text);
     const Tensors tensors = generic_tensors(a);
     const Inputs inputs = random_inputs(a, 2, 9);
-    const Model single(a, as_weights(tensors), at::kFloat);
+    const Executor single({a, as_weights(tensors)}, at::kFloat);
     CHECK(relative_error(single.forward(inputs), double_model(a, tensors).forward(inputs)) < 1e-4);
   }
 }

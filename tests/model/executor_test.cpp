@@ -1,6 +1,6 @@
 // What every architecture must have: one answer, whichever way it is computed.
 
-#include "pare/model/model.h"
+#include "pare/model/executor.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -36,7 +36,7 @@ TEST_CASE("cached decoding equals one prefill") {
   for (const auto& [name, text] : causal_architectures()) {
     CAPTURE(name);
     const Architecture a = parse(text);
-    const Model model = double_model(a, generic_tensors(a));
+    const Executor model = double_model(a, generic_tensors(a));
     const Inputs inputs = random_inputs(a, 2, 9);
     const at::Tensor whole = model.forward(inputs).logits;
     for (const int64_t chunk : {1, 4}) {
@@ -68,7 +68,7 @@ TEST_CASE("padding on either side changes no answer, cached or not") {
     }
     CAPTURE(name);
     const Architecture a = parse(text);
-    const Model model = double_model(a, generic_tensors(a));
+    const Executor model = double_model(a, generic_tensors(a));
     const Inputs whole = random_inputs(a, 1, 8);
     Inputs alone;
     alone.ids = whole.ids.narrow(1, 0, 5);
@@ -108,7 +108,7 @@ TEST_CASE("an encoder ignores padding and pools its first real token") {
     "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 6, "mask": "full", "norm": {"kind": "layer", "place": "post", "bias": true}},
                 "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "layer", "place": "post", "bias": true}}}],
     "head": {"transform": {"activation": "tanh"}}})");
-  const Model model = double_model(a, generic_tensors(a));
+  const Executor model = double_model(a, generic_tensors(a));
   const Inputs alone = random_inputs(a, 1, 5);
   const Outputs expected = model.forward(alone);
   CHECK_FALSE(expected.logits.defined());
@@ -133,7 +133,7 @@ TEST_CASE("float32 and bfloat16 run every architecture close to float64") {
     const Tensors tensors = generic_tensors(a);
     const Inputs inputs = random_inputs(a, 1, 9);
     const at::Tensor exact = run(a, tensors, inputs);
-    const Model single(a, as_weights(tensors), at::kFloat), narrow(a, as_weights(tensors), at::kBFloat16);
+    const Executor single({a, as_weights(tensors)}, at::kFloat), narrow({a, as_weights(tensors)}, at::kBFloat16);
     CHECK(relative_error(single.forward(inputs).logits.to(at::kDouble), exact) < 1e-4);
     CHECK(relative_error(narrow.forward(inputs).logits.to(at::kDouble), exact) < 0.3);
   }
@@ -148,13 +148,13 @@ TEST_CASE("ALiBi counts distances: a text may begin anywhere, in any precision")
   far.positions = near.positions + 3001;
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     CAPTURE(at::toString(dtype));
-    const Model model(a, as_weights(tensors), dtype);
+    const Executor model({a, as_weights(tensors)}, dtype);
     CHECK(model.forward(near).logits.equal(model.forward(far).logits));
   }
   // At the end of a long text, the error is that of a short one.
   const Inputs text = random_inputs(a, 1, 2000);
   const at::Tensor exact = run(a, tensors, text);
-  const Model narrow(a, as_weights(tensors), at::kBFloat16);
+  const Executor narrow({a, as_weights(tensors)}, at::kBFloat16);
   const at::Tensor found = narrow.forward(text).logits.to(at::kDouble);
   const double first = relative_error(found.narrow(1, 0, 50), exact.narrow(1, 0, 50));
   const double last = relative_error(found.narrow(1, 1950, 50), exact.narrow(1, 1950, 50));
@@ -168,7 +168,7 @@ TEST_CASE("gradients are recorded for training only, and are right") {
   const Inputs inputs = random_inputs(a, 2, 6);
   CHECK_FALSE(double_model(a, tensors).forward(inputs).logits.requires_grad());
 
-  const Model model(a, as_weights(tensors), at::kDouble, at::kCPU, Use::training);
+  const Executor model({a, as_weights(tensors)}, at::kDouble, at::kCPU, Use::training);
   {
     const at::NoGradGuard no_grad;
     CHECK_FALSE(model.forward(inputs).logits.requires_grad());
@@ -245,7 +245,7 @@ TEST_CASE("the example architectures run, fused and explicit alike") {
 
 TEST_CASE("a sequence past the learned positions is refused") {
   const Architecture a = parse(causal(""));
-  const Model model = double_model(a, generic_tensors(a));
+  const Executor model = double_model(a, generic_tensors(a));
   const auto refuses = [&](const Inputs& inputs, Cache* cache = nullptr) {
     CHECK_THROWS_WITH_AS(model.forward(inputs, cache), doctest::Contains("position 32 is past the 32"), InputError);
   };

@@ -10,8 +10,8 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/model/cache.h"
+#include "pare/model/executor.h"
 #include "pare/model/init.h"
-#include "pare/model/model.h"
 
 namespace pare::test {
 
@@ -37,8 +37,8 @@ inline Weights as_weights(const Tensors& tensors) {
   return weights;
 }
 
-inline Model double_model(const Architecture& architecture, const Tensors& tensors) {
-  return Model(architecture, as_weights(tensors), at::kDouble);
+inline Executor double_model(const Architecture& architecture, const Tensors& tensors) {
+  return Executor({architecture, as_weights(tensors)}, at::kDouble);
 }
 
 inline Inputs random_inputs(const Architecture& a, int64_t batch, int64_t tokens, uint64_t seed = 7) {

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "pare/passes/pass.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/helpers.h"
 
 namespace pare::test {
@@ -24,13 +24,13 @@ Architecture biased(const std::string& attention = "{}", const std::string& mode
   return architecture_from_json(text, "test");
 }
 
-PassStep step_of(const Recipe& model) {
-  return run_passes(model, {call_of(pass_drop_key_bias())}).steps.at(0);
+PassStep step_of(const Model& model) {
+  return run_passes(model, {call_of(find_pass("drop_key_bias"))}).steps.at(0);
 }
 
 // The model without its key biases, whether or not that is the same function.
-Recipe without_key_bias(const Recipe& model) {
-  Recipe after = model;
+Model without_key_bias(const Model& model) {
+  Model after = model;
   for (Block& block : after.architecture.blocks) {
     block.attention.bias.key = false;
   }
@@ -84,7 +84,7 @@ TEST_CASE("drop_key_bias: the same function, kv_heads times head_width fewer in 
            {"shared blocks", biased("{}", R"({"layers": [0, 1, 0, 0]})"), L * 8},
        }) {
     INFO(c.name);
-    const Recipe before{c.architecture, as_weights(generic_tensors(c.architecture))};
+    const Model before{c.architecture, as_weights(generic_tensors(c.architecture))};
     const PassStep step = step_of(before);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -106,7 +106,7 @@ TEST_CASE("drop_key_bias: every refusal names its reason, and doing it anyway wo
            {"query is key", biased(R"({"query": "key", "bias": {"query": false}})"), "the query is the key"},
        }) {
     INFO(r.name);
-    const Recipe before{r.architecture, as_weights(generic_tensors(r.architecture))};
+    const Model before{r.architecture, as_weights(generic_tensors(r.architecture))};
     const PassStep step = step_of(before);
     CHECK_FALSE(step.proposal.applies);
     CHECK(step.proposal.after.architecture == r.architecture);
@@ -126,7 +126,7 @@ TEST_CASE("drop_key_bias: block by block, and nothing where there is no bias") {
   std::vector<Block> blocks = expanded_blocks(mixed);
   blocks[0].attention.softcap = 1.5;
   mixed.blocks = folded_blocks(blocks);
-  const Recipe before{mixed, as_weights(generic_tensors(mixed))};
+  const Model before{mixed, as_weights(generic_tensors(mixed))};
   const PassStep step = step_of(before);
   CHECK(step.proposal.applies);
   CHECK(step.saved_parameters == 8);

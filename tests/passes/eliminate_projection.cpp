@@ -7,9 +7,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "pare/passes/basis.h"
-#include "pare/passes/pipeline.h"
-#include "pare/passes/recipes.h"
+#include "pare/algebra/basis.h"
+#include "pare/algebra/recipes.h"
+#include "pare/rewrite/pipeline.h"
 #include "pare/support/error.h"
 #include "tests/passes/helpers.h"
 
@@ -34,19 +34,19 @@ Architecture skip_only(const std::string& model = "{}", const std::string& atten
   return architecture_from_json(text, "test");
 }
 
-Recipe recipe(const Architecture& architecture, const Tensors& tensors) {
+Model recipe(const Architecture& architecture, const Tensors& tensors) {
   return {architecture, as_weights(tensors)};
 }
 
-PassStep step_of(const Recipe& model, const Options& options = {}) {
-  return run_passes(model, {call_of(pass_eliminate_projection(), options)}).steps.at(0);
+PassStep step_of(const Model& model, const Options& options = {}) {
+  return run_passes(model, {call_of(find_pass("eliminate_projection"), options)}).steps.at(0);
 }
 
-void check_same(const Recipe& before, const Recipe& after, double roundings) {
+void check_same(const Model& before, const Model& after, double roundings) {
   CHECK(difference(before, after) <= 1e-13 * roundings);
 }
 
-Tensors loaded(const Recipe& model) {
+Tensors loaded(const Model& model) {
   Tensors tensors;
   for (const auto& [name, weight] : model.weights) {
     tensors[name] = weight.load();
@@ -240,7 +240,7 @@ TEST_CASE("eliminate_projection: without a gauge the new key is W_Q^-1 W_K itsel
 TEST_CASE("eliminate_projection: the same function in exactly as many parameters less as the theorem says") {
   for (const Case& c : exact_cases()) {
     INFO(c.name);
-    const Recipe before = recipe(c.architecture, generic_tensors(c.architecture, 3));
+    const Model before = recipe(c.architecture, generic_tensors(c.architecture, 3));
     const PassStep step = step_of(before, c.options);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -291,7 +291,7 @@ TEST_CASE("eliminate_projection: an orthogonal basis keeps a tied head tied") {
   // With one head the gauge makes any query orthogonal.
   const Architecture one =
       skip_only(R"({"head": {"tied": true}})", R"({"heads": 1, "head_width": 8})", R"({"skip": true})");
-  const Recipe before = recipe(one, generic_tensors(one));
+  const Model before = recipe(one, generic_tensors(one));
   const PassStep single = step_of(before);
   CHECK(single.proposal.after.architecture.head.tied);
   CHECK(single.saved_parameters == d * d);
@@ -384,7 +384,7 @@ TEST_CASE("eliminate_projection: what it refuses, and how it says so") {
            {"wide heads", skip_only("{}", R"({"head_width": 6})"), "blocks.0.attention.query", "it is 12 x 8"},
        }) {
     INFO(r.name);
-    const Recipe before = recipe(r.architecture, generic_tensors(r.architecture));
+    const Model before = recipe(r.architecture, generic_tensors(r.architecture));
     const PassStep step = step_of(before, r.options);
     CHECK_FALSE(step.proposal.applies);
     CHECK(step.saved_parameters == 0);
@@ -431,13 +431,13 @@ TEST_CASE("eliminate_projection: the error is about u times the condition number
       tensors[fmt::format("blocks.{}.attention.query.weight", n)] =
           at::cat({first, std::cos(angle) * first + std::sin(angle) * second});
     }
-    const Recipe before = recipe(a, tensors);
+    const Model before = recipe(a, tensors);
     const PassStep step = step_of(before, {{"target", "q"}});
     CHECK(step.proposal.roundings == doctest::Approx(std::sqrt(L) * condition).epsilon(1e-3));
     const Inputs inputs = random_inputs(a, 4, context);
     const at::Tensor expected = answer(before, inputs);
     for (const Dtype dtype : {Dtype::f64, Dtype::f32}) {
-      Recipe stored = step.proposal.after;
+      Model stored = step.proposal.after;
       for (auto& [name, weight] : stored.weights) {
         weight = rounded(weight, dtype);
       }
@@ -454,7 +454,7 @@ TEST_CASE("eliminate_projection: a block run three times counts three times, col
   const PassStep again = step_of(recipe(three, generic_tensors(three)));
   CHECK(again.proposal.roundings == doctest::Approx(3 * chosen(again).gauged));
   const Architecture collapsed = skip_only("{}", R"({"scores": "collapsed"})", "{}", 1);
-  const Recipe before = recipe(collapsed, generic_tensors(collapsed));
+  const Model before = recipe(collapsed, generic_tensors(collapsed));
   const PassStep step = step_of(before);
   CHECK(step.proposal.roundings == doctest::Approx(chosen(step).gauged * chosen(step).gauged));
   check_same(before, step.proposal.after, step.proposal.roundings);

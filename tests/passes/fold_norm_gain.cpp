@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "pare/passes/pass.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/helpers.h"
 
 namespace pare::test {
@@ -36,8 +36,8 @@ Architecture normed(const std::string& model = "{}", const std::string& attentio
   return architecture_from_json(text, "test");
 }
 
-PassStep step_of(const Recipe& model) {
-  return run_passes(model, {call_of(pass_fold_norm_gain())}).steps.at(0);
+PassStep step_of(const Model& model) {
+  return run_passes(model, {call_of(find_pass("fold_norm_gain"))}).steps.at(0);
 }
 
 bool close(const at::Tensor& a, const at::Tensor& b) {
@@ -69,16 +69,14 @@ TEST_CASE("fold_norm_gain: the last norm goes into whatever the model ends in") 
     nlohmann::json model = nlohmann::json::parse(end);
     model["final_norm"] = {{"kind", "layer"}, {"bias", true}};
     const Architecture a = normed(model.dump());
-    const Recipe before{a, as_weights(generic_tensors(a))};
+    const Model before{a, as_weights(generic_tensors(a))};
     const PassStep step = step_of(before);
     CHECK(about(step, "norm").holds);
     CHECK_FALSE(step.proposal.after.weights.contains("norm.weight"));
     CHECK_FALSE(step.proposal.after.weights.contains("norm.bias"));
     CHECK_FALSE(step.proposal.after.weights.contains("head.sequence.transform.norm.weight"));
     const Inputs inputs = random_inputs(a, 2, 7);
-    const auto run_on = [&](const Recipe& recipe) {
-      return Model(recipe.architecture, recipe.weights, at::kDouble).forward(inputs);
-    };
+    const auto run_on = [&](const Model& recipe) { return Executor(recipe, at::kDouble).forward(inputs); };
     CHECK(relative_error(run_on(step.proposal.after), run_on(before)) < 1e-13);
   }
   // A head without a bias has nowhere to put the norm's.
@@ -161,7 +159,7 @@ TEST_CASE("fold_norm_gain: the same function, one width for each gain and each b
             normed("{}", R"({"norm": {"kind": "rms", "gain": false, "bias": true}, )" + biases + "}"), (2 * L + 1) * d},
        }) {
     INFO(c.name);
-    const Recipe before{c.architecture, as_weights(generic_tensors(c.architecture))};
+    const Model before{c.architecture, as_weights(generic_tensors(c.architecture))};
     const PassStep step = step_of(before);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -202,7 +200,7 @@ TEST_CASE("fold_norm_gain: every norm that keeps its gain, and why") {
             "there is none"},
        }) {
     INFO(r.name);
-    const Recipe before{r.architecture, as_weights(generic_tensors(r.architecture))};
+    const Model before{r.architecture, as_weights(generic_tensors(r.architecture))};
     const PassStep step = step_of(before);
     CHECK_FALSE(about(step, r.where).holds);
     CHECK(about(step, r.where).found == r.found);
@@ -219,7 +217,7 @@ TEST_CASE("fold_norm_gain: every norm that keeps its gain, and why") {
 TEST_CASE("choose_passes: a norm's bias folds before its readers' biases go") {
   const Architecture a = normed(R"({"final_norm": null})", layer_norm + ", " + biases + "}",
                                 R"({"norm": {"kind": "layer", "bias": true}, "bias": {"up": true}})");
-  const Recipe before{a, as_weights(generic_tensors(a))};
+  const Model before{a, as_weights(generic_tensors(a))};
   const auto saved = [](const Pipeline& pipeline) {
     int64_t sum = 0;
     for (const PassStep& step : pipeline.steps) {

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "pare/passes/pass.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/helpers.h"
 
 namespace pare::test {
@@ -23,8 +23,8 @@ Architecture biased(const std::string& attention = "{}", const std::string& mode
   return architecture_from_json(text, "test");
 }
 
-PassStep step_of(const Recipe& model) {
-  return run_passes(model, {call_of(pass_fold_value_bias())}).steps.at(0);
+PassStep step_of(const Model& model) {
+  return run_passes(model, {call_of(find_pass("fold_value_bias"))}).steps.at(0);
 }
 
 // b_O + Σ_h b_V[group of h] O_h, one number at a time.
@@ -95,7 +95,7 @@ TEST_CASE("fold_value_bias: the same function, and exactly as many parameters as
            {"b_O is created: more", biased(R"({"kv_heads": 1, "bias": {"output": false}})"), L * (2 - d)},
        }) {
     INFO(c.name);
-    const Recipe before{c.architecture, as_weights(generic_tensors(c.architecture))};
+    const Model before{c.architecture, as_weights(generic_tensors(c.architecture))};
     const PassStep step = step_of(before);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -111,7 +111,7 @@ TEST_CASE("fold_value_bias: the same function, and exactly as many parameters as
 TEST_CASE("fold_value_bias: not through a gate, and doing it anyway would show") {
   const Architecture a = biased(R"({"gate": "position"})");
   const Tensors tensors = generic_tensors(a);
-  const Recipe before{a, as_weights(tensors)};
+  const Model before{a, as_weights(tensors)};
   const PassStep step = step_of(before);
   CHECK_FALSE(step.proposal.applies);
   CHECK(step.proposal.after.architecture == a);

@@ -6,12 +6,12 @@
 
 namespace pare::test {
 
-inline at::Tensor answer(const Recipe& model, const Inputs& inputs) {
-  return answer_of(Model(model.architecture, model.weights, at::kDouble).forward(inputs));
+inline at::Tensor answer(const Model& model, const Inputs& inputs) {
+  return answer_of(Executor(model, at::kDouble).forward(inputs));
 }
 
 // The relative error on random inputs.
-inline double difference(const Recipe& before, const Recipe& after) {
+inline double difference(const Model& before, const Model& after) {
   const Inputs inputs = random_inputs(before.architecture, 2, 7);
   return relative_error(answer(after, inputs), answer(before, inputs));
 }

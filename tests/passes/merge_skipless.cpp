@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "pare/passes/pass.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/helpers.h"
 
 namespace pare::test {
@@ -30,15 +30,15 @@ Architecture skipless(const std::string& model = "{}", const std::string& attent
   return architecture_from_json(text, "test");
 }
 
-Recipe recipe(const Architecture& architecture, uint64_t seed = 3) {
+Model recipe(const Architecture& architecture, uint64_t seed = 3) {
   return {architecture, as_weights(generic_tensors(architecture, seed))};
 }
 
-PassStep step_of(const Recipe& model, const Options& options = {}) {
-  return run_passes(model, {call_of(pass_merge_skipless(), options)}).steps.at(0);
+PassStep step_of(const Model& model, const Options& options = {}) {
+  return run_passes(model, {call_of(find_pass("merge_skipless"), options)}).steps.at(0);
 }
 
-void check_same(const Recipe& before, const Recipe& after, double roundings) {
+void check_same(const Model& before, const Model& after, double roundings) {
   CHECK(difference(before, after) <= 1e-13 * std::max(1.0, roundings));
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("merge_skipless: the same function in exactly as many parameters less"
             L * d * d},
        }) {
     INFO(c.name);
-    const Recipe before = recipe(c.architecture);
+    const Model before = recipe(c.architecture);
     const PassStep step = step_of(before, c.options);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -137,7 +137,7 @@ TEST_CASE("merge_skipless: P M needs no inverse, so any P goes") {
   Tensors tensors = generic_tensors(a);
   at::Tensor& output = tensors["blocks.1.attention.output.weight"];
   output[0].copy_(output[1]);
-  const Recipe before{a, as_weights(tensors)};
+  const Model before{a, as_weights(tensors)};
   const PassStep step = step_of(before);
   CHECK(step.saved_parameters == 2 * L * d * d);
   check_same(before, step.proposal.after, step.proposal.roundings);
@@ -224,7 +224,7 @@ TEST_CASE("run_passes: an order that loses is named, with the better one") {
 TEST_CASE("run_passes: each pass starts from what the one before proposed, and a refusal changes nothing") {
   const Architecture a =
       skipless("{}", R"({"bias": {"key": true, "value": true, "output": true}})", R"({"bias": {"up": true}})");
-  const Recipe before = recipe(a);
+  const Model before = recipe(a);
   const Pipeline all = run_passes(
       before, parse_passes("drop_key_bias,fold_value_bias,fold_norm_gain,merge_skipless,eliminate_projection"));
   REQUIRE(all.steps.size() == 5);
@@ -258,7 +258,7 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
     at::Tensor& matrix = tensors[fmt::format("blocks.1.attention.{}.weight", name)];
     matrix[0].copy_(matrix[5] + 1e-6 * matrix[0]);
   }
-  const Recipe before{a, as_weights(tensors)};
+  const Model before{a, as_weights(tensors)};
   const double u = unit_roundoff(Dtype::f64);
   const Pipeline plenty = choose_passes(before), tight = choose_passes(before, {1e4 * u});
   REQUIRE(plenty.steps.size() == 1);

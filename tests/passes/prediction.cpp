@@ -1,6 +1,6 @@
 // The predicted error against what happens: random models, stored in each of the four types.
 
-#include "pare/passes/prediction.h"
+#include "pare/algebra/prediction.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -11,8 +11,8 @@
 #include <iostream>
 #include <map>
 
-#include "pare/passes/pipeline.h"
-#include "pare/passes/recipes.h"
+#include "pare/algebra/recipes.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/random_architecture.h"
 
 namespace pare::test {
@@ -21,15 +21,15 @@ namespace {
 
 constexpr Dtype stored_types[] = {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f16};
 
-Recipe stored_as(Recipe model, Dtype dtype) {
+Model stored_as(Model model, Dtype dtype) {
   for (auto& [name, weight] : model.weights) {
     weight = dtype_word(weight.dtype).empty() ? weight : rounded(weight, dtype);
   }
   return model;
 }
 
-at::Tensor answer_in(const Recipe& model, const Inputs& inputs, at::ScalarType type) {
-  return answer_of(Model(model.architecture, model.weights, type).forward(inputs)).to(at::kDouble);
+at::Tensor answer_in(const Model& model, const Inputs& inputs, at::ScalarType type) {
+  return answer_of(Executor(model, type).forward(inputs)).to(at::kDouble);
 }
 
 double quantile(std::vector<double> values, double part) {
@@ -46,10 +46,10 @@ using Found = std::map<std::pair<std::string, Dtype>, Ratios>;  // by pass and s
 void measure(uint64_t seed, Found& found) {
   ArchitectureDraw draw(seed);
   const Architecture architecture = draw.draw();
-  const Recipe drawn{architecture, as_weights(drawn_tensors(architecture, draw, seed))};
+  const Model drawn{architecture, as_weights(drawn_tensors(architecture, draw, seed))};
   const Inputs inputs = random_inputs(architecture, 2, std::min<int64_t>(architecture.context, 6), seed);
   for (const Dtype dtype : stored_types) {
-    const Recipe model = stored_as(drawn, dtype);
+    const Model model = stored_as(drawn, dtype);
     const at::Tensor truth = answer_in(model, inputs, at::kDouble);
     const double noise = relative_error(answer_in(model, inputs, scalar_type(dtype)), truth);  // zero in float64
     for (const Pass* pass : all_passes()) {

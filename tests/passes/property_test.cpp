@@ -10,7 +10,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
-#include "pare/passes/pipeline.h"
+#include "pare/rewrite/pipeline.h"
 #include "tests/passes/random_architecture.h"
 
 namespace pare::test {
@@ -23,7 +23,7 @@ struct Tally {
 };
 
 struct Original {
-  Recipe model;
+  Model model;
   Inputs inputs;
   Outputs answer;
 };
@@ -31,13 +31,13 @@ struct Original {
 // How much of a rounding error the original itself makes in its answer: about 10 for a trained model, thousands for
 // some of these draws, whose weights are hostile on purpose. No rewrite can do better than the model it rewrites.
 double own_amplification(const Original& original) {
-  const Model low(original.model.architecture, original.model.weights, at::kFloat);
+  const Executor low(original.model, at::kFloat);
   return relative_error(low.forward(original.inputs), original.answer) / unit_roundoff(Dtype::f32);
 }
 
 // max(1e-12, 100 u Σ cond), where 100 covers any model that amplifies rounding by less than that itself.
-double check_same(const Original& original, const Recipe& after, double roundings, const std::string& what) {
-  const Model model(after.architecture, after.weights, at::kDouble);
+double check_same(const Original& original, const Model& after, double roundings, const std::string& what) {
+  const Executor model(after, at::kDouble);
   const double error = relative_error(model.forward(original.inputs), original.answer);
   double allowed = std::max(1e-12, 100 * predicted_error(roundings, Dtype::f64));
   if (error > allowed) {
@@ -47,7 +47,7 @@ double check_same(const Original& original, const Recipe& after, double rounding
   return error / allowed;
 }
 
-void check_tensors(const Recipe& after) {
+void check_tensors(const Model& after) {
   const std::vector<TensorSpec> table = tensor_table(after.architecture);
   CHECK(after.weights.size() == table.size());
   for (const TensorSpec& spec : table) {
@@ -100,7 +100,7 @@ void check_seed(uint64_t seed, End end, std::map<std::string, Tally>& tallies) {
     const int64_t tokens = original.inputs.ids.size(1), kept = tokens / 2;
     original.inputs.mask[1].narrow(0, kept, tokens - kept).fill_(false);
   }
-  original.answer = Model(architecture, original.model.weights, at::kDouble).forward(original.inputs);
+  original.answer = Executor({architecture, original.model.weights}, at::kDouble).forward(original.inputs);
   INFO("seed ", seed, ": ", architecture_to_json(architecture).dump());
   for (const Pass* pass : all_passes()) {
     const PassCall call = call_of(*pass, drawn_options(draw, *pass, architecture));

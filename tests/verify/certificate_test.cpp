@@ -44,12 +44,12 @@ struct Stored {
     std::filesystem::create_directory(family);
     write_text_file(family / "config.json", config.dump());
     write_weights(family, random_weights(gemma_tensors), 2000);
-    const StoredModel opened = open_model(family);
-    write_native_model(native, opened.architecture, opened.weights, false, 1 << 30);
+    const ModelFolder opened = open_model(family);
+    write_native_model(native, opened.model, false, 1 << 30);
   }
 
   ordered_json certificate() const {
-    const StoredModel reference = open_model(family), candidate = open_model(native);
+    const ModelFolder reference = open_model(family), candidate = open_model(native);
     Verification v = verify_drawn(reference, candidate);
     v.predicted_error = 1e-10;
     return certificate_json(describe_files(reference), describe_files(candidate),
@@ -61,7 +61,7 @@ struct Stored {
 
 TEST_CASE("a family's folder and its native copy are equivalent") {
   const Stored stored;
-  const StoredModel reference = open_model(stored.family), candidate = open_model(stored.native);
+  const ModelFolder reference = open_model(stored.family), candidate = open_model(stored.native);
   CHECK(reference.family == "gemma");
   for (const auto& [first, second] : {std::pair(reference, candidate), std::pair(candidate, reference)}) {
     const Verification v = verify_drawn(first, second);

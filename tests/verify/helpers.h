@@ -20,13 +20,13 @@ inline Tensors rounded(const Tensors& tensors, at::ScalarType dtype) {
   return result;
 }
 
-inline StoredModel model_of(const Architecture& architecture, const Tensors& tensors,
+inline ModelFolder model_of(const Architecture& architecture, const Tensors& tensors,
                             at::ScalarType dtype = at::kDouble) {
-  StoredModel model;
+  ModelFolder model;
   model.path = "in memory";
   model.family = "pare";
-  model.architecture = architecture;
-  model.weights = as_weights(rounded(tensors, dtype));
+  model.model.architecture = architecture;
+  model.model.weights = as_weights(rounded(tensors, dtype));
   model.dtype = dtype_of(dtype);
   return model;
 }
@@ -40,9 +40,10 @@ inline Architecture rich_architecture() {
     "final_norm": {"kind": "rms", "offset": 1.0}})");
 }
 
-inline Verification verify_drawn(const StoredModel& reference, const StoredModel& candidate,
+inline Verification verify_drawn(const ModelFolder& reference, const ModelFolder& candidate,
                                  const VerifyOptions& options = {}) {
-  return verify(reference, candidate, draw_inputs(reference.architecture, candidate.architecture, 8, 3), options);
+  return verify(reference, candidate, draw_inputs(reference.model.architecture, candidate.model.architecture, 8, 3),
+                options);
 }
 
 }  // namespace pare::test

@@ -52,7 +52,7 @@ TEST_CASE("negative controls: every mistake is caught, and where it is first see
       CAPTURE(at::toString(dtype));
       Architecture wrong = rich_architecture();
       Tensors tensors = generic_tensors(wrong);
-      const StoredModel reference = model_of(wrong, tensors, dtype);
+      const ModelFolder reference = model_of(wrong, tensors, dtype);
       mistake.make(wrong, tensors);
       const Verification v = verify_drawn(reference, model_of(wrong, tensors, dtype));
       CHECK(v.verdict == Verdict::different);
@@ -68,7 +68,7 @@ TEST_CASE("negative control: one element of any tensor changed by 1 %") {
   const Architecture a = rich_architecture();
   const Tensors tensors = generic_tensors(a);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    const StoredModel reference = model_of(a, tensors, dtype);
+    const ModelFolder reference = model_of(a, tensors, dtype);
     for (const auto& [name, tensor] : tensors) {
       CAPTURE(name);
       Tensors changed = tensors;

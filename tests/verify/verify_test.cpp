@@ -34,7 +34,7 @@ TEST_CASE("a model is equivalent to itself, without any error, and the check wou
   for (const auto& [what, text] : all) {
     CAPTURE(what);
     const Architecture a = parse(text);
-    const StoredModel model = model_of(a, generic_tensors(a));
+    const ModelFolder model = model_of(a, generic_tensors(a));
     const Verification v = verify_drawn(model, model);
     CHECK(v.verdict == Verdict::equivalent);
     CHECK(v.metrics.max_relative_logit_error == 0);
@@ -42,7 +42,7 @@ TEST_CASE("a model is equivalent to itself, without any error, and the check wou
     REQUIRE(v.self_test);
     CHECK(v.self_test->smallest_caught > v.self_test->largest_missed);
     CHECK(v.self_test->smallest_caught < 1e-8);
-    CHECK(model.weights.contains(v.self_test->tensor));
+    CHECK(model.model.weights.contains(v.self_test->tensor));
     CHECK(v.metrics.mean_kl_nats.has_value() == is_choice(a));
     CHECK(v.metrics.reference_nll_nats.has_value() == (a.task == Task::causal_lm));
   }
@@ -51,7 +51,7 @@ TEST_CASE("a model is equivalent to itself, without any error, and the check wou
 TEST_CASE("a copy rounded to a coarser type is within its noise, and not equivalent") {
   const Architecture a = rich_architecture();
   const Tensors tensors = generic_tensors(a);
-  const StoredModel reference = model_of(a, tensors);
+  const ModelFolder reference = model_of(a, tensors);
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
     CAPTURE(at::toString(dtype));
     const Verification v = verify_drawn(reference, model_of(a, tensors, dtype));
@@ -65,7 +65,7 @@ TEST_CASE("a copy rounded to a coarser type is within its noise, and not equival
 
 TEST_CASE("computed in a coarser type, nothing is equivalent and the floor is that type's") {
   const Architecture a = rich_architecture();
-  const StoredModel model = model_of(a, generic_tensors(a));
+  const ModelFolder model = model_of(a, generic_tensors(a));
   const Verification v = verify_drawn(model, model, {.dtype = Dtype::f32});
   CHECK(v.floor_dtype == Dtype::f32);
   CHECK(v.verdict == Verdict::within_noise);
@@ -92,9 +92,9 @@ TEST_CASE("verdicts: the limits are those of the contract") {
 TEST_CASE("a predicted error moves the limit") {
   const Architecture a = rich_architecture();
   Tensors tensors = generic_tensors(a);
-  const StoredModel reference = model_of(a, tensors);
+  const ModelFolder reference = model_of(a, tensors);
   tensors.at("head.weight") = tensors.at("head.weight") * (1 + 1e-9);
-  const StoredModel candidate = model_of(a, tensors);
+  const ModelFolder candidate = model_of(a, tensors);
   CHECK(verify_drawn(reference, candidate).verdict == Verdict::different);
   CHECK(verify_drawn(reference, candidate, {.predicted_error = 1e-9}).verdict == Verdict::equivalent);
 }
@@ -102,7 +102,7 @@ TEST_CASE("a predicted error moves the limit") {
 TEST_CASE("padding is not compared: padded and alone, the same figures") {
   for (const std::string& text : {causal(""), std::string(encoder)}) {
     const Architecture a = parse(text);
-    const StoredModel reference = model_of(a, generic_tensors(a, 1)), candidate = model_of(a, generic_tensors(a, 2));
+    const ModelFolder reference = model_of(a, generic_tensors(a, 1)), candidate = model_of(a, generic_tensors(a, 2));
     const at::Tensor ids = random_inputs(a, 2, 7).ids;
     Inputs padded, first, second;
     padded.ids = ids.clone();
@@ -126,7 +126,7 @@ TEST_CASE("padding is not compared: padded and alone, the same figures") {
 TEST_CASE("a pooler alone can differ") {
   const Architecture a = parse(encoder);
   Tensors tensors = generic_tensors(a);
-  const StoredModel reference = model_of(a, tensors);
+  const ModelFolder reference = model_of(a, tensors);
   tensors.at("head.transform.weight") = tensors.at("head.transform.weight") * 1.01;
   const Verification v = verify_drawn(reference, model_of(a, tensors));
   CHECK(v.verdict == Verdict::different);
@@ -146,7 +146,7 @@ TEST_CASE("whatever a model ends in, a head that is one per cent off is seen, wh
         continue;
       }
       CAPTURE(tensor);
-      const StoredModel reference = model_of(a, tensors);
+      const ModelFolder reference = model_of(a, tensors);
       tensors.at(tensor) = tensors.at(tensor) * 1.01;
       const Verification v = verify_drawn(reference, model_of(a, tensors));
       CHECK(v.verdict == Verdict::different);
@@ -182,7 +182,7 @@ TEST_CASE("what cannot be compared is refused with both values") {
   const Architecture a = parse(causal("")), pixels = parse(images);
   Architecture b = a;
   b.vocab = 24;
-  const StoredModel reference = model_of(a, generic_tensors(a));
+  const ModelFolder reference = model_of(a, generic_tensors(a));
   const auto refusal = [&](const Architecture& other) {
     return message_of<InputError>([&] { check_comparable(reference, model_of(other, generic_tensors(other))); });
   };
@@ -209,8 +209,8 @@ TEST_CASE("what cannot be compared is refused with both values") {
 
 TEST_CASE("a check that misses everything fails") {
   const Architecture a = rich_architecture();
-  const StoredModel model = model_of(a, generic_tensors(a));
-  const Runner runner{model.architecture, model.weights, {}};
+  const ModelFolder model = model_of(a, generic_tensors(a));
+  const ComparedModel runner{model.model, {}};
   const std::vector<Inputs> inputs = draw_inputs(a, a, 2, 1);
   const at::InferenceMode inference;
   const Asked asked = ask(a, inputs, at::kCPU);
@@ -244,8 +244,8 @@ TEST_CASE("a check that misses everything fails") {
 
 TEST_CASE("of what is equivalent the self test catches what would pass as noise only") {
   const Architecture a = parse(causal(""));
-  StoredModel model = model_of(a, generic_tensors(a));
-  for (auto& [name, weight] : model.weights) {
+  ModelFolder model = model_of(a, generic_tensors(a));
+  for (auto& [name, weight] : model.model.weights) {
     weight = {Dtype::bf16, weight.shape, [weight = weight] { return weight.load().to(at::kBFloat16); }};
   }
   model.dtype = Dtype::bf16;

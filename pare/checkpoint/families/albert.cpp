@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "pare/checkpoint/bert_like.h"
+#include "pare/checkpoint/families/shared/bert_like.h"
 
 namespace pare {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/config.h"
-#include "pare/checkpoint/decoder_family.h"
+#include "pare/checkpoint/families/shared/decoder_family.h"
 
 namespace pare {
 

@@ -1,6 +1,6 @@
 // Gemma: Llama with gains stored as their distance from one, a scaled embedding and a width of heads of their own.
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

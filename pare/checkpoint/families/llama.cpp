@@ -1,6 +1,6 @@
 // Llama: rotary positions, RMSNorm before each sublayer, grouped key/value heads, gated MLP.
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

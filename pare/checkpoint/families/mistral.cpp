@@ -1,6 +1,6 @@
 // Mistral: Llama with one window for all layers.
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

@@ -1,6 +1,6 @@
 // Qwen 2: Llama with biases of queries, keys and values, and a window for some of its layers.
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

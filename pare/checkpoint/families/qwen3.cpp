@@ -1,6 +1,6 @@
 // Qwen 3: Llama with a norm on every query and key head, and a window for some of its layers.
 
-#include "pare/checkpoint/llama_like.h"
+#include "pare/checkpoint/families/shared/llama_like.h"
 
 namespace pare {
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pare/checkpoint/bert_like.h"
+#include "pare/checkpoint/families/shared/bert_like.h"
 
 namespace pare {
 

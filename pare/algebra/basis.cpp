@@ -1,0 +1,106 @@
+#include "pare/algebra/basis.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <set>
+
+#include "pare/model/rope.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+std::function<std::shared_ptr<const Factors>()> factors_of(const std::string& key,
+                                                           const std::function<at::Tensor()>& make,
+                                                           const FactorStore& store) {
+  return [=] {
+    return store->get(key, [&make] {
+      Factors factors{.matrix = make()};
+      std::tie(factors.lu, factors.pivots) = at::linalg_lu_factor(factors.matrix);
+      return factors;
+    });
+  };
+}
+
+// Vaswani's positions are added to a stream whose basis changes: from now on they are rows of a table.
+void store_positions(Model& model) {
+  const int64_t rows = model.architecture.context, width = embedding_width(model.architecture);
+  model.architecture.embedding.position = Position::learned;
+  if (model.has_weights()) {
+    model.weights["embed.position.weight"] = computed({rows, width}, [=] {
+      return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble).squeeze(0);
+    });
+  }
+}
+
+// With a first-layer table the token table is the head's alone.
+bool serves_both_ends(const Architecture& a) {
+  return a.head.tied && a.first_layer == FirstLayer::dense;
+}
+
+}  // namespace
+
+Basis basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store) {
+  const auto factors = factors_of(key, make, store);
+  return {.write = [factors](const at::Tensor& rows) { return at::matmul(rows, factors()->matrix); },
+          .read = [factors](const at::Tensor& rows) {  // X Θᵀ = M
+            const std::shared_ptr<const Factors> f = factors();
+            return at::linalg_lu_solve(f->lu, f->pivots, rows, /*left=*/false, /*adjoint=*/true);
+          }};
+}
+
+Basis inverse_basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store) {
+  const auto factors = factors_of(key, make, store);
+  return {.write =
+              [factors](const at::Tensor& rows) {  // X A = M
+                const std::shared_ptr<const Factors> f = factors();
+                return at::linalg_lu_solve(f->lu, f->pivots, rows, /*left=*/false, /*adjoint=*/false);
+              },
+          .read = [factors](const at::Tensor& rows) { return at::matmul(rows, factors()->matrix.t()); }};
+}
+
+Basis dual(const Basis& basis) {
+  return {.write = basis.read, .read = basis.write};
+}
+
+Model change_basis(const Model& model, const Streams& streams, const std::map<size_t, Basis>& bases) {
+  Model after = model;
+  for (const auto& [index, basis] : bases) {
+    Stream stream = streams.all[index];
+    for (const Touch& touch : stream.touches) {
+      PARE_CHECK(touch.kind == TouchKind::sinusoidal, "a basis changes only where nothing else touches the stream");
+      store_positions(after);
+      stream.ports.push_back({"embed.position.weight", Role::writer, 1});
+    }
+    for (const Port& port : stream.ports) {
+      if (serves_both_ends(model.architecture) && port.tensor == "embed.token.weight" && port.role == Role::reader) {
+        continue;  // the writer's side of the same table brings it here
+      }
+      if (model.has_weights()) {
+        Weight& weight = after.weights.at(port.tensor);
+        weight = mapped_along(weight, port.axis, port.begin, stream.width,
+                              port.role == Role::writer ? basis.write : basis.read);
+      }
+    }
+  }
+  return after;
+}
+
+Model untied(const Model& model) {
+  Model after = model;
+  after.architecture.head.tied = false;
+  if (model.has_weights()) {
+    after.weights["head.weight"] = model.weights.at("embed.token.weight");
+  }
+  return after;
+}
+
+double condition_number(const at::Tensor& matrix) {
+  const at::Tensor values = at::linalg_svdvals(matrix);
+  const double largest = values[0].item<double>(), smallest = values[-1].item<double>();
+  return smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace pare

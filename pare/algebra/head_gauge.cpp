@@ -1,0 +1,127 @@
+#include "pare/algebra/head_gauge.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+// The dimensions of a head that RoPE turns, as pairs; what is left is free.
+std::vector<std::pair<int64_t, int64_t>> rotated_planes(const Rope& rope) {
+  std::vector<std::pair<int64_t, int64_t>> planes;
+  for (int64_t i = 0; i < rope.width / 2; ++i) {
+    planes.push_back(rope.layout == RopeLayout::half ? std::pair(i, i + rope.width / 2) : std::pair(2 * i, 2 * i + 1));
+  }
+  return planes;
+}
+
+bool is_free(const Attention& t, Target target) {
+  if (t.scores != Form::factored || t.values != Form::factored || t.cache != CacheKind::kv || t.pairs != Pairs{}) {
+    return false;
+  }
+  if (target == Target::value) {
+    return t.output.kind == ProjectionKind::dense;
+  }
+  return !t.qk_norm && t.query.kind == ProjectionKind::dense && t.key.kind == ProjectionKind::dense;
+}
+
+at::Tensor upper_factor(const at::Tensor& columns) {
+  return std::get<1>(at::linalg_qr(columns, "r"));
+}
+
+at::Tensor gauge_of_group(const Attention& t, Target target, const at::Tensor& columns) {  // [rows, k]
+  if (target == Target::value || !t.rope) {
+    return upper_factor(columns);
+  }
+  const int64_t turned = t.rope->width, free = t.head_width - turned;
+  at::Tensor r = at::zeros({t.head_width, t.head_width}, columns.options());
+  const at::Tensor squares = columns.square().sum(0);
+  for (const auto& [a, b] : rotated_planes(*t.rope)) {
+    const at::Tensor length = ((squares[a] + squares[b]) / 2).sqrt();
+    r.index_put_({at::tensor({a, b}), at::tensor({a, b})}, length);
+  }
+  if (free > 0) {
+    r.narrow(0, turned, free).narrow(1, turned, free).copy_(upper_factor(columns.narrow(1, turned, free)));
+  }
+  return r;
+}
+
+// Applies one k x k matrix per key/value head to the head's rows: [heads * k, n] -> the same.
+at::Tensor per_head(const at::Tensor& rows, const at::Tensor& matrices) {
+  const int64_t groups = matrices.size(0), k = matrices.size(1), columns = rows.numel() / rows.size(0);
+  const at::Tensor heads = rows.reshape({groups, -1, k, columns});
+  return at::matmul(matrices.unsqueeze(1), heads).reshape(rows.sizes());
+}
+
+at::Tensor per_head_solved(const at::Tensor& rows, const at::Tensor& matrices) {  // matrices⁻ᵀ rows, matrices upper
+  const int64_t groups = matrices.size(0), k = matrices.size(1), columns = rows.numel() / rows.size(0);
+  const at::Tensor heads = rows.reshape({groups, -1, k, columns});
+  const at::Tensor lower = matrices.transpose(-1, -2).unsqueeze(1).expand({groups, heads.size(1), k, k});
+  return at::linalg_solve_triangular(lower, heads, /*upper=*/false).reshape(rows.sizes());
+}
+
+}  // namespace
+
+const char* word(Target target) {
+  switch (target) {
+    case Target::query:
+      return "query";
+    case Target::key:
+      return "key";
+    case Target::value:
+      return "value";
+    case Target::output:
+      return "output";
+  }
+  PARE_CHECK(false, "a target without a word");
+}
+
+at::Tensor gauge_of(const Attention& t, Target target, const at::Tensor& stored) {
+  if (target == Target::output || !is_free(t, target)) {
+    return {};
+  }
+  std::vector<at::Tensor> groups;
+  const at::Tensor heads = stored.reshape({t.kv_heads, -1, t.head_width, stored.size(1)});
+  for (int64_t g = 0; g < t.kv_heads; ++g) {
+    groups.push_back(gauge_of_group(t, target, heads[g].transpose(-1, -2).reshape({-1, t.head_width})));
+  }
+  at::Tensor gauge = at::stack(groups);
+  const at::Tensor diagonal = gauge.diagonal(0, -2, -1).abs();
+  return diagonal.min().item<double>() > 0 ? gauge : at::Tensor();  // a head without full rank has no such D
+}
+
+at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge) {
+  return per_head_solved(stored, gauge);
+}
+
+Model with_gauge(const Model& model, int64_t block, Target target, const GaugeStore& store) {
+  const Attention t = expanded_blocks(model.architecture)[static_cast<size_t>(block)].attention;
+  const std::string name = fmt::format("blocks.{}.attention.", block);
+  const Weight source = model.weights.at(name + word(target) + ".weight");
+  const auto gauge = [=] { return *store->get(name, [&] { return gauge_of(t, target, load_double(source)); }); };
+  Model after = model;
+  const auto change = [&](const std::string& tensor, const std::function<at::Tensor(at::Tensor)>& function) {
+    const auto found = after.weights.find(name + tensor);
+    if (found != after.weights.end()) {
+      const Weight before = found->second;
+      found->second = computed(before.shape, [=] { return function(load_double(before)); });
+    }
+  };
+  const auto times_d = [gauge](const at::Tensor& rows) { return per_head_solved(rows, gauge()); };
+  const auto times_inverse = [gauge](const at::Tensor& rows) { return per_head(rows, gauge()); };
+  change(std::string(word(target)) + ".weight", times_d);
+  change(std::string(word(target)) + ".bias", times_d);
+  if (target == Target::value) {  // stored [width, heads * k]: the head's dimensions are its columns
+    change("output.weight", [gauge](const at::Tensor& rows) { return per_head(rows.t(), gauge()).t().contiguous(); });
+  } else {
+    const std::string partner = target == Target::query ? "key" : "query";
+    change(partner + ".weight", times_inverse);
+    change(partner + ".bias", times_inverse);
+  }
+  return after;
+}
+
+}  // namespace pare

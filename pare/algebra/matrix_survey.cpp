@@ -1,0 +1,243 @@
+#include "pare/algebra/matrix_survey.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "pare/algebra/basis.h"
+#include "pare/algebra/prediction.h"
+#include "pare/arch/tensors.h"
+#include "pare/support/progress.h"
+
+namespace pare {
+
+namespace {
+
+using Shapes = std::map<std::string, Shape>;
+
+Shapes shapes_of(const Architecture& architecture) {
+  Shapes shapes;
+  for (TensorSpec& spec : tensor_table(architecture)) {
+    shapes[spec.name] = std::move(spec.shape);
+  }
+  return shapes;
+}
+
+// Only one matrix writes the stream, and only an MLP reads it: then M* = P M, whatever P is.
+bool is_absorbable(const Stream& stream, const std::string& weight) {
+  return std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
+    const bool own = port.tensor == weight || port.tensor == weight.substr(0, weight.size() - 6) + "bias";
+    return port.role == Role::writer ? own : port.tensor.find(".mlp.") != std::string::npos;
+  });
+}
+
+double walk_on(const Architecture& architecture, const Streams& streams, size_t stream) {
+  const std::vector<Block> blocks = expanded_blocks(architecture);
+  RoundingWalk walk;
+  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
+    const BlockStreams& at = streams.blocks[static_cast<size_t>(n)];
+    if (at.attention_input == stream || (blocks[static_cast<size_t>(n)].mlp && at.mlp_input == stream)) {
+      walk.step(1, runs_of(architecture, n));
+    }
+  }
+  return std::max(walk.roundings(), 1.0);
+}
+
+const char* letter(Target target) {
+  return target == Target::query ? "q" : target == Target::key ? "k" : "v";
+}
+
+// What would make it square; or which target of the block is, where that could go.
+std::string square_remedy(const Architecture& architecture, const Shapes& shapes, const Removal& removal, bool free) {
+  const bool grouped = removal.target == Target::key || removal.target == Target::value;
+  std::string remedy = fmt::format("{} * head_width = width, in training", grouped ? "kv_heads" : "heads");
+  for (Target other : {Target::query, Target::key, Target::value}) {
+    const Removal there{.block = removal.block, .target = other};
+    const auto shape = shapes.find(there.weight());
+    const Shape square = {architecture.width, architecture.width};
+    if (free && removal.target != Target::output && shape != shapes.end() && shape->second == square) {
+      return fmt::format("target={}, which is square; or {}", letter(other), remedy);
+    }
+  }
+  return remedy;
+}
+
+// What would have to go from the stream. Nothing, where it is what a removed matrix left: then its basis is spent.
+std::string stream_remedy(const Stream& stream) {
+  const auto any = [&stream](auto... kinds) {
+    return std::any_of(stream.touches.begin(), stream.touches.end(),
+                       [&](const Touch& touch) { return ((touch.kind == kinds) || ...); });
+  };
+  if (any(TouchKind::norm_reads, TouchKind::norm_writes)) {
+    return "train the model without the norm";
+  }
+  if (any(TouchKind::observed)) {
+    return "none: the basis of an answer is not free";
+  }
+  return any(TouchKind::activation) ? "train the model without it" : "";
+}
+
+SurveyedMatrix survey(const Model& model, const Streams& streams, const Shapes& shapes, int64_t block, Target target) {
+  const BlockStreams& at = streams.blocks[static_cast<size_t>(block)];
+  SurveyedMatrix site{.removal = {.stream = target == Target::output ? at.attention_output : at.attention_input,
+                                  .block = block,
+                                  .target = target}};
+  Removal& removal = site.removal;
+  const auto shape = shapes.find(removal.weight());
+  if (shape == shapes.end() || shape->second.size() != 2) {
+    site.failed.push_back(
+        {.where = removal.module(), .expected = "a dense matrix of its own", .found = "there is none"});
+    return site;
+  }
+  const bool square = shape->second[0] == shape->second[1];
+  const Stream& stream = streams.all[removal.stream];
+  const std::vector<std::string> others = obstacles(stream);
+  if (!square) {
+    site.failed.push_back({.where = removal.module(),
+                           .expected = "a square matrix",
+                           .found = fmt::format("it is {} x {}", shape->second[0], shape->second[1]),
+                           .remedy = square_remedy(model.architecture, shapes, removal, others.empty())});
+  }
+  if (!others.empty()) {
+    site.failed.push_back({.where = fmt::format("blocks.{}", block),
+                           .expected = "a stream that only matrices touch",
+                           .found = abridged(others),
+                           .remedy = stream_remedy(stream)});
+  }
+  removal.walk = walk_on(model.architecture, streams, removal.stream);
+  removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
+                              [&](const Port& port) { return shapes.at(port.tensor).size() == 3; });
+  removal.absorbed = target == Target::output && is_absorbable(stream, removal.weight());
+  site.possible = square && others.empty();
+  site.measured = model.has_weights() && square && !removal.absorbed;
+  return site;
+}
+
+void measure(const Attention& attention, const at::Tensor& stored, Removal& removal) {
+  removal.stored = removal.gauged = condition_number(stored);
+  const at::Tensor gauge = gauge_of(attention, removal.target, stored);
+  if (gauge.defined()) {
+    removal.gauged = std::min(removal.stored, condition_number(gauged_target(stored, gauge)));
+  }
+}
+
+// One matrix for each core: singular values of one matrix gain little from several. Not more than four at once, since
+// each takes several times its size; and loading takes turns, since pieces of a fused tensor are read together.
+void measure(const Model& model, std::vector<SurveyedMatrix*> sites) {
+  const std::vector<Block> blocks = expanded_blocks(model.architecture);
+  Progress progress("condition numbers", sites.size());
+  std::mutex loading;
+  constexpr int64_t at_once = 4;
+  const int64_t share = (std::ssize(sites) + at_once - 1) / at_once;
+  at::parallel_for(0, std::ssize(sites), share, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Removal& removal = sites[static_cast<size_t>(i)]->removal;
+      at::Tensor stored;
+      {
+        const std::lock_guard lock(loading);
+        progress.advance();
+        stored = load_double(model.weights.at(removal.weight()));
+      }
+      measure(blocks[static_cast<size_t>(removal.block)].attention, stored, removal);
+    }
+  });
+}
+
+// What only the numbers can say.
+void judge(const Model& model, SurveyedMatrix& site) {
+  if (!site.possible || !model.has_weights()) {
+    return;
+  }
+  const Removal& removal = site.removal;
+  if (removal.condition() <= largest_condition) {
+    return;
+  }
+  site.possible = false;
+  site.failed.push_back(conditioning_of(removal));
+}
+
+}  // namespace
+
+std::string Removal::module() const {
+  return fmt::format("blocks.{}.attention.{}", block, word(target));
+}
+
+std::vector<std::string> obstacles(const Stream& stream) {
+  std::vector<std::string> found;
+  for (const Touch& touch : stream.touches) {
+    if (touch.kind != TouchKind::sinusoidal) {
+      found.push_back(describe(touch));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+std::optional<Target> target_from_word(const std::string& word) {
+  for (Target target : {Target::query, Target::key, Target::value}) {
+    if (word == letter(target)) {
+      return target;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string abridged(const std::vector<std::string>& words) {
+  constexpr size_t most = 3;
+  if (words.size() <= most) {
+    return fmt::format("{}", fmt::join(words, ", "));
+  }
+  return fmt::format("{}, and {} more", fmt::join(words.begin(), words.begin() + most, ", "), words.size() - most);
+}
+
+Precondition conditioning_of(const Removal& removal) {
+  const bool well = removal.condition() <= largest_condition;
+  return {.where = removal.module(),
+          .expected = "well conditioned",
+          .found = fmt::format("condition number {:.3g}{}", removal.absorbed ? 1 : removal.gauged,
+                               removal.twice ? ", which collapsed matrices square" : ""),
+          .holds = well,
+          .remedy = well ? "" : "another target or layer",
+          .measured = removal.condition(),
+          .limit = largest_condition};
+}
+
+std::vector<SurveyedMatrix> survey_matrices(const Model& model, const Streams& streams, const RemovalQuery& what) {
+  const Shapes shapes = shapes_of(model.architecture);
+  std::vector<SurveyedMatrix> sites;
+  for (int64_t n = 0; n < std::ssize(streams.blocks); ++n) {
+    for (Target target : what.targets) {
+      if (!what.block || *what.block == n) {
+        sites.push_back(survey(model, streams, shapes, n, target));
+      }
+    }
+  }
+  std::vector<SurveyedMatrix*> measured;
+  for (SurveyedMatrix& site : sites) {
+    site.measured = site.measured && (site.possible || what.measure_all);
+    if (site.measured) {
+      measured.push_back(&site);
+    }
+  }
+  measure(model, measured);
+  for (SurveyedMatrix& site : sites) {
+    judge(model, site);
+  }
+  return sites;
+}
+
+at::Tensor in_best_gauge(const Model& model, const Removal& removal) {
+  const at::Tensor stored = load_double(model.weights.at(removal.weight()));
+  if (!removal.uses_gauge()) {
+    return stored;
+  }
+  const Attention t = expanded_blocks(model.architecture)[static_cast<size_t>(removal.block)].attention;
+  return gauged_target(stored, gauge_of(t, removal.target, stored));
+}
+
+}  // namespace pare

@@ -1,0 +1,54 @@
+#pragma once
+// How a transformer RUNS: one executor for any Architecture, any dtype, CPU and CUDA.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "pare/checkpoint/model.h"
+#include "pare/model/taps.h"
+
+namespace pare {
+
+struct Inputs {
+  at::Tensor ids;    // int64 [batch, tokens]; not with pixels
+  at::Tensor mask;   // bool [batch, tokens]: true where there is a token; undefined: everywhere. Left or right padding.
+  at::Tensor types;  // int64 [batch, tokens]; undefined: zeros
+  at::Tensor positions;  // int64 [batch, tokens]; undefined: real tokens counted from 0, so padding changes no answer
+  at::Tensor pixels;     // float [batch, channels, height, width]
+};
+
+struct Outputs {
+  at::Tensor hidden;  // [batch, tokens, width], after the final norm and what an encoder does to each token there
+  at::Tensor logits;  // [batch, tokens, vocab or classes], or [batch, classes]; undefined for an encoder
+  at::Tensor pooled;  // [batch, width], where an encoder has a pooler
+  at::Tensor sequence_logits;  // [batch, classes], where there is a second head
+};
+
+struct Cache;  // cache.h
+
+enum class Use { inference, training };
+
+class Executor {
+ public:
+  // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
+  Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference);
+  ~Executor();
+  Executor(Executor&&) noexcept;
+
+  const Architecture& architecture() const;
+  // With a cache, the tokens given continue those seen before. Gradients are recorded only for Use::training, and
+  // there only in grad mode.
+  Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr) const;
+
+  // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
+  const std::map<std::string, at::Tensor>& parameters() const;
+
+ private:
+  Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps) const;
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pare

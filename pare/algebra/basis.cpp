@@ -72,14 +72,14 @@ Model change_basis(const Model& model, const Streams& streams, const std::map<si
     for (const Touch& touch : stream.touches) {
       PARE_CHECK(touch.kind == TouchKind::sinusoidal, "a basis changes only where nothing else touches the stream");
       store_positions(after);
-      stream.ports.push_back({"embed.position.weight", Role::writer, 1});
+      stream.ports.push_back({weight_of(position_table), Role::writer, 1});
     }
     for (const Port& port : stream.ports) {
-      if (serves_both_ends(model.architecture) && port.tensor == "embed.token.weight" && port.role == Role::reader) {
+      if (serves_both_ends(model.architecture) && port.tensor == weight_of(token_table) && port.role == Role::reader) {
         continue;  // the writer's side of the same table brings it here
       }
       if (model.has_weights()) {
-        Weight& weight = after.weights.at(port.tensor);
+        Weight& weight = after.weights.at(name_of(port.tensor));
         weight = mapped_along(weight, port.axis, port.begin, stream.width,
                               port.role == Role::writer ? basis.write : basis.read);
       }

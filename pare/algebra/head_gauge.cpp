@@ -19,13 +19,16 @@ std::vector<std::pair<int64_t, int64_t>> rotated_planes(const Rope& rope) {
 }
 
 bool is_free(const Attention& t, Target target) {
-  if (t.scores != Form::factored || t.values != Form::factored || t.cache != CacheKind::kv || t.pairs != Pairs{}) {
+  const bool plain_key = is<Dense>(t.key) || is<Identity>(t.key),
+             plain_value = is<Dense>(t.value) || is<Identity>(t.value);
+  if (t.scores != Form::factored || t.values != Form::factored || !plain_key || !plain_value ||
+      t.remembered != Remembered::keys_values) {
     return false;
   }
   if (target == Target::value) {
-    return t.output.kind == ProjectionKind::dense;
+    return is<Dense>(t.output);
   }
-  return !t.qk_norm && t.query.kind == ProjectionKind::dense && t.key.kind == ProjectionKind::dense;
+  return !t.qk_norm && is<Dense>(t.query) && is<Dense>(t.key);
 }
 
 at::Tensor upper_factor(const at::Tensor& columns) {
@@ -65,18 +68,18 @@ at::Tensor per_head_solved(const at::Tensor& rows, const at::Tensor& matrices) {
 
 }  // namespace
 
-const char* word(Target target) {
+ModuleId module_of(int64_t block, Target target) {
   switch (target) {
     case Target::query:
-      return "query";
+      return in_attention(block, Slot::query);
     case Target::key:
-      return "key";
+      return in_attention(block, Slot::key);
     case Target::value:
-      return "value";
+      return in_attention(block, Slot::value);
     case Target::output:
-      return "output";
+      return in_attention(block, Slot::output);
   }
-  PARE_CHECK(false, "a target without a word");
+  PARE_UNREACHABLE("a target without a slot");
 }
 
 at::Tensor gauge_of(const Attention& t, Target target, const at::Tensor& stored) {
@@ -98,13 +101,15 @@ at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge) {
 }
 
 Model with_gauge(const Model& model, int64_t block, Target target, const GaugeStore& store) {
-  const Attention t = expanded_blocks(model.architecture)[static_cast<size_t>(block)].attention;
-  const std::string name = fmt::format("blocks.{}.attention.", block);
-  const Weight source = model.weights.at(name + word(target) + ".weight");
-  const auto gauge = [=] { return *store->get(name, [&] { return gauge_of(t, target, load_double(source)); }); };
+  const Attention& t = model.architecture.blocks[static_cast<size_t>(block)].attention;
+  const ModuleId module = module_of(block, target);
+  const Weight source = model.weights.at(name_of(weight_of(module)));
+  const auto gauge = [=, t = t] {
+    return *store->get(name_of(module), [&] { return gauge_of(t, target, load_double(source)); });
+  };
   Model after = model;
-  const auto change = [&](const std::string& tensor, const std::function<at::Tensor(at::Tensor)>& function) {
-    const auto found = after.weights.find(name + tensor);
+  const auto change = [&](const TensorId& tensor, const std::function<at::Tensor(at::Tensor)>& function) {
+    const auto found = after.weights.find(name_of(tensor));
     if (found != after.weights.end()) {
       const Weight before = found->second;
       found->second = computed(before.shape, [=] { return function(load_double(before)); });
@@ -112,14 +117,15 @@ Model with_gauge(const Model& model, int64_t block, Target target, const GaugeSt
   };
   const auto times_d = [gauge](const at::Tensor& rows) { return per_head_solved(rows, gauge()); };
   const auto times_inverse = [gauge](const at::Tensor& rows) { return per_head(rows, gauge()); };
-  change(std::string(word(target)) + ".weight", times_d);
-  change(std::string(word(target)) + ".bias", times_d);
+  change(weight_of(module), times_d);
+  change(bias_of(module), times_d);
   if (target == Target::value) {  // stored [width, heads * k]: the head's dimensions are its columns
-    change("output.weight", [gauge](const at::Tensor& rows) { return per_head(rows.t(), gauge()).t().contiguous(); });
+    change(weight_of(module_of(block, Target::output)),
+           [gauge](const at::Tensor& rows) { return per_head(rows.t(), gauge()).t().contiguous(); });
   } else {
-    const std::string partner = target == Target::query ? "key" : "query";
-    change(partner + ".weight", times_inverse);
-    change(partner + ".bias", times_inverse);
+    const ModuleId partner = module_of(block, target == Target::query ? Target::key : Target::query);
+    change(weight_of(partner), times_inverse);
+    change(bias_of(partner), times_inverse);
   }
   return after;
 }

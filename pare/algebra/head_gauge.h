@@ -13,13 +13,14 @@
 #include <string>
 
 #include "pare/algebra/recipes.h"
+#include "pare/arch/tensor_id.h"
 #include "pare/checkpoint/model.h"
 
 namespace pare {
 
 enum class Target { query, key, value, output };
 
-const char* word(Target target);  // "query", as in tensor names
+ModuleId module_of(int64_t block, Target target);  // "blocks.3.attention.query"
 
 // R of every key/value head, [kv_heads, k, k], for a target stored [heads * k, width]. Undefined where D must be I.
 at::Tensor gauge_of(const Attention& attention, Target target, const at::Tensor& stored);

@@ -17,26 +17,16 @@ namespace pare {
 
 namespace {
 
-using Shapes = std::map<std::string, Shape>;
-
-Shapes shapes_of(const Architecture& architecture) {
-  Shapes shapes;
-  for (TensorSpec& spec : tensor_table(architecture)) {
-    shapes[spec.name] = std::move(spec.shape);
-  }
-  return shapes;
-}
-
 // Only one matrix writes the stream, and only an MLP reads it: then M* = P M, whatever P is.
-bool is_absorbable(const Stream& stream, const std::string& weight) {
+bool is_absorbable(const Stream& stream, const ModuleId& matrix) {
   return std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
-    const bool own = port.tensor == weight || port.tensor == weight.substr(0, weight.size() - 6) + "bias";
-    return port.role == Role::writer ? own : port.tensor.find(".mlp.") != std::string::npos;
+    const ModuleId& module = port.tensor.module;
+    return port.role == Role::writer ? module == matrix : module.sublayer == Sublayer::mlp;
   });
 }
 
 double walk_on(const Architecture& architecture, const Streams& streams, size_t stream) {
-  const std::vector<Block> blocks = expanded_blocks(architecture);
+  const std::vector<Block>& blocks = architecture.blocks;
   RoundingWalk walk;
   for (int64_t n = 0; n < std::ssize(blocks); ++n) {
     const BlockStreams& at = streams.blocks[static_cast<size_t>(n)];
@@ -52,14 +42,15 @@ const char* letter(Target target) {
 }
 
 // What would make it square; or which target of the block is, where that could go.
-std::string square_remedy(const Architecture& architecture, const Shapes& shapes, const Removal& removal, bool free) {
+std::string square_remedy(const Architecture& architecture, const TensorTable& table, const Removal& removal,
+                          bool free) {
   const bool grouped = removal.target == Target::key || removal.target == Target::value;
   std::string remedy = fmt::format("{} * head_width = width, in training", grouped ? "kv_heads" : "heads");
   for (Target other : {Target::query, Target::key, Target::value}) {
     const Removal there{.block = removal.block, .target = other};
-    const auto shape = shapes.find(there.weight());
+    const TensorSpec* stored = table.find(weight_of(there.module()));
     const Shape square = {architecture.width, architecture.width};
-    if (free && removal.target != Target::output && shape != shapes.end() && shape->second == square) {
+    if (free && removal.target != Target::output && stored && stored->shape == square) {
       return fmt::format("target={}, which is square; or {}", letter(other), remedy);
     }
   }
@@ -75,43 +66,47 @@ std::string stream_remedy(const Stream& stream) {
   if (any(TouchKind::norm_reads, TouchKind::norm_writes)) {
     return "train the model without the norm";
   }
-  if (any(TouchKind::observed)) {
+  if (any(TouchKind::hidden, TouchKind::pooled)) {
     return "none: the basis of an answer is not free";
   }
   return any(TouchKind::activation) ? "train the model without it" : "";
 }
 
-SurveyedMatrix survey(const Model& model, const Streams& streams, const Shapes& shapes, int64_t block, Target target) {
+SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTable& table, int64_t block,
+                      Target target) {
   const BlockStreams& at = streams.blocks[static_cast<size_t>(block)];
   SurveyedMatrix site{.removal = {.stream = target == Target::output ? at.attention_output : at.attention_input,
                                   .block = block,
                                   .target = target}};
   Removal& removal = site.removal;
-  const auto shape = shapes.find(removal.weight());
-  if (shape == shapes.end() || shape->second.size() != 2) {
+  const TensorSpec* stored = table.find(weight_of(removal.module()));
+  if (!stored || stored->shape.size() != 2) {
     site.failed.push_back(
-        {.where = removal.module(), .expected = "a dense matrix of its own", .found = "there is none"});
+        {.where = removal.name(), .block = block, .expected = "a dense matrix of its own", .found = "there is none"});
     return site;
   }
-  const bool square = shape->second[0] == shape->second[1];
+  const Shape& shape = stored->shape;
+  const bool square = shape[0] == shape[1];
   const Stream& stream = streams.all[removal.stream];
   const std::vector<std::string> others = obstacles(stream);
   if (!square) {
-    site.failed.push_back({.where = removal.module(),
+    site.failed.push_back({.where = removal.name(),
+                           .block = block,
                            .expected = "a square matrix",
-                           .found = fmt::format("it is {} x {}", shape->second[0], shape->second[1]),
-                           .remedy = square_remedy(model.architecture, shapes, removal, others.empty())});
+                           .found = fmt::format("it is {} x {}", shape[0], shape[1]),
+                           .remedy = square_remedy(model.architecture, table, removal, others.empty())});
   }
   if (!others.empty()) {
     site.failed.push_back({.where = fmt::format("blocks.{}", block),
+                           .block = block,
                            .expected = "a stream that only matrices touch",
                            .found = abridged(others),
                            .remedy = stream_remedy(stream)});
   }
   removal.walk = walk_on(model.architecture, streams, removal.stream);
   removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
-                              [&](const Port& port) { return shapes.at(port.tensor).size() == 3; });
-  removal.absorbed = target == Target::output && is_absorbable(stream, removal.weight());
+                              [&](const Port& port) { return table.at(port.tensor).shape.size() == 3; });
+  removal.absorbed = target == Target::output && is_absorbable(stream, removal.module());
   site.possible = square && others.empty();
   site.measured = model.has_weights() && square && !removal.absorbed;
   return site;
@@ -128,7 +123,7 @@ void measure(const Attention& attention, const at::Tensor& stored, Removal& remo
 // One matrix for each core: singular values of one matrix gain little from several. Not more than four at once, since
 // each takes several times its size; and loading takes turns, since pieces of a fused tensor are read together.
 void measure(const Model& model, std::vector<SurveyedMatrix*> sites) {
-  const std::vector<Block> blocks = expanded_blocks(model.architecture);
+  const std::vector<Block>& blocks = model.architecture.blocks;
   Progress progress("condition numbers", sites.size());
   std::mutex loading;
   constexpr int64_t at_once = 4;
@@ -162,15 +157,11 @@ void judge(const Model& model, SurveyedMatrix& site) {
 
 }  // namespace
 
-std::string Removal::module() const {
-  return fmt::format("blocks.{}.attention.{}", block, word(target));
-}
-
 std::vector<std::string> obstacles(const Stream& stream) {
   std::vector<std::string> found;
   for (const Touch& touch : stream.touches) {
     if (touch.kind != TouchKind::sinusoidal) {
-      found.push_back(describe(touch));
+      found.push_back(text_of(touch));
     }
   }
   std::sort(found.begin(), found.end());
@@ -197,7 +188,8 @@ std::string abridged(const std::vector<std::string>& words) {
 
 Precondition conditioning_of(const Removal& removal) {
   const bool well = removal.condition() <= largest_condition;
-  return {.where = removal.module(),
+  return {.where = removal.name(),
+          .block = removal.block,
           .expected = "well conditioned",
           .found = fmt::format("condition number {:.3g}{}", removal.absorbed ? 1 : removal.gauged,
                                removal.twice ? ", which collapsed matrices square" : ""),
@@ -208,12 +200,12 @@ Precondition conditioning_of(const Removal& removal) {
 }
 
 std::vector<SurveyedMatrix> survey_matrices(const Model& model, const Streams& streams, const RemovalQuery& what) {
-  const Shapes shapes = shapes_of(model.architecture);
+  const TensorTable table = tensor_table(model.architecture);
   std::vector<SurveyedMatrix> sites;
   for (int64_t n = 0; n < std::ssize(streams.blocks); ++n) {
     for (Target target : what.targets) {
       if (!what.block || *what.block == n) {
-        sites.push_back(survey(model, streams, shapes, n, target));
+        sites.push_back(survey(model, streams, table, n, target));
       }
     }
   }
@@ -236,7 +228,7 @@ at::Tensor in_best_gauge(const Model& model, const Removal& removal) {
   if (!removal.uses_gauge()) {
     return stored;
   }
-  const Attention t = expanded_blocks(model.architecture)[static_cast<size_t>(removal.block)].attention;
+  const Attention& t = model.architecture.blocks[static_cast<size_t>(removal.block)].attention;
   return gauged_target(stored, gauge_of(t, removal.target, stored));
 }
 

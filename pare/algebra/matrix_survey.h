@@ -21,8 +21,9 @@ struct Removal {
   double walk = 1;                // of the layers that read the stream, each with its own rounding
   bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
 
-  std::string module() const;  // "blocks.3.attention.query"
-  std::string weight() const { return module() + ".weight"; }
+  ModuleId module() const { return module_of(block, target); }
+  std::string name() const { return name_of(module()); }               // "blocks.3.attention.query"
+  std::string weight() const { return name_of(weight_of(module())); }  // the matrix itself
   bool uses_gauge() const { return gauged < stored; }
   double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
   double roundings() const { return condition() * walk; }

@@ -18,32 +18,8 @@ double RoundingWalk::roundings() const {
   return std::sqrt(squares_);
 }
 
-int64_t runs_of(const Architecture& architecture, int64_t block) {
-  const std::vector<int64_t> layers = layer_blocks(architecture);
-  return std::count(layers.begin(), layers.end(), block);
-}
-
-int64_t runs_of(const Architecture& architecture, const std::string& name) {
-  return name.starts_with("blocks.") ? runs_of(architecture, std::stoll(name.substr(7))) : 1;
-}
-
 double predicted_error(double roundings, Dtype dtype) {
   return unit_roundoff(dtype) * roundings;
-}
-
-double unit_roundoff(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return 0x1p-53;
-    case Dtype::f32:
-      return 0x1p-24;
-    case Dtype::f16:
-      return 0x1p-11;
-    case Dtype::bf16:
-      return 0x1p-8;
-    default:
-      fail_check(__FILE__, __LINE__, "dtype", "weights are floats");
-  }
 }
 
 double narrowing_roundings(const Architecture& architecture, Dtype stored, Dtype narrower) {
@@ -53,10 +29,9 @@ double narrowing_roundings(const Architecture& architecture, Dtype stored, Dtype
   RoundingWalk walk;
   walk.step(1);  // embedding
   walk.step(1);  // head
-  const std::vector<Block> blocks = expanded_blocks(architecture);
-  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
+  for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
     walk.step(1, runs_of(architecture, n));
-    if (blocks[static_cast<size_t>(n)].mlp) {
+    if (architecture.blocks[static_cast<size_t>(n)].mlp) {
       walk.step(1, runs_of(architecture, n));
     }
   }

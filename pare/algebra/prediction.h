@@ -26,12 +26,6 @@ class RoundingWalk {
   double squares_ = 0;
 };
 
-// How many layers run a distinct block, or the block that owns this tensor or norm; 1 for what is in none.
-int64_t runs_of(const Architecture& architecture, int64_t block);
-int64_t runs_of(const Architecture& architecture, const std::string& name);
-
-double unit_roundoff(Dtype dtype);
-
 // The relative error of the answer when what was computed is stored as `dtype`.
 double predicted_error(double roundings, Dtype dtype);
 

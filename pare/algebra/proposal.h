@@ -5,15 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "pare/arch/tensor_id.h"
 #include "pare/checkpoint/model.h"
 
 namespace pare {
 
 // One condition at one place. What was found is said in words, and measured where it is a number.
 struct Precondition {
-  std::string where;     // "blocks.3.attention.norm"
-  std::string expected;  // "no norm on the stream"
-  std::string found;     // "a layer norm"
+  std::string where;             // "blocks.3.attention.norm"
+  std::optional<int64_t> block;  // the 3 in it
+  std::string expected;          // "no norm on the stream"
+  std::string found;             // "a layer norm"
   bool holds = false;
   std::string remedy;  // what would have to change; empty where it holds
   std::optional<double> measured, limit;
@@ -21,7 +23,7 @@ struct Precondition {
 
 // The condition number of a matrix whose inverse the rewrite needs, as stored and in the best gauge of its heads.
 struct Conditioning {
-  std::string matrix;
+  ModuleId matrix;
   double stored = 1, gauged = 1;
   bool chosen = false;  // this is the one whose basis the stream takes
 };

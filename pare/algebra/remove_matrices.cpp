@@ -113,7 +113,7 @@ class Planner {
     for (const auto& [stream, blocks] : readers) {
       if (blocks.size() > 1) {
         proposal_.notes.push_back(fmt::format("{} blocks share one stream, and so one basis: of their matrices {} goes",
-                                              blocks.size(), chosen_.at(stream).module()));
+                                              blocks.size(), chosen_.at(stream).name()));
       }
     }
   }
@@ -132,7 +132,7 @@ class Planner {
     std::optional<size_t> written, read;
     for (size_t i = 0; i < streams_.all.size(); ++i) {
       for (const Port& port : streams_.all[i].ports) {
-        if (port.tensor == "embed.token.weight") {
+        if (port.tensor == weight_of(token_table)) {
           (port.role == Role::writer ? written : read) = i;
         }
       }
@@ -151,7 +151,7 @@ class Planner {
       const bool drop_read = chosen_.at(*written).roundings() <= chosen_.at(*read).roundings();
       const size_t dropped = drop_read ? *read : *written;
       proposal_.notes.push_back(fmt::format("{} stays: the tied table allows one free basis at its two ends, not two",
-                                            chosen_.at(dropped).module()));
+                                            chosen_.at(dropped).name()));
       chosen_.erase(dropped);
     }
     for (const auto& [one, other] : {std::pair(*written, *read), std::pair(*read, *written)}) {
@@ -182,7 +182,7 @@ class Planner {
     const int64_t cost = a.vocab * token_width(a), gain = a.width * a.width;
     if (cost > gain && chosen_.size() > 1) {
       proposal_.notes.push_back(fmt::format("{} stays: the head would have to be untied ({}), for {} parameters more",
-                                            chosen_.at(stream).module(), reason, with_commas(cost)));
+                                            chosen_.at(stream).name(), reason, with_commas(cost)));
       chosen_.erase(stream);
       return;
     }
@@ -202,7 +202,7 @@ class Planner {
       RoundingWalk longer = walk;
       longer.step(removal.roundings() * (dual_ && dual_->first == removal.stream ? 2 : 1));
       if (budget_ && !budget_->allows(longer.roundings())) {
-        proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} gives a {}", removal.module(),
+        proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} gives a {}", removal.name(),
                                               removal.condition(), budget_->excess(longer.roundings())));
         proposal_.over_budget = true;
         chosen_.erase(removal.stream);
@@ -243,13 +243,10 @@ class Planner {
     }
     // Untied heads and absorbed biases are other ports, on the same streams.
     Model after = change_basis(model, find_streams(model.architecture), bases);
-    std::vector<Block> blocks = expanded_blocks(after.architecture);
     for (const auto& [stream, removal] : chosen_) {
       after.weights.erase(removal.weight());
-      Attention& t = blocks[static_cast<size_t>(removal.block)].attention;
-      projection(t, removal.target).kind = ProjectionKind::identity;
+      projection(after.architecture.blocks[static_cast<size_t>(removal.block)].attention, removal.target) = Identity{};
     }
-    after.architecture.blocks = folded_blocks(blocks);
     proposal_.after = std::move(after);
     proposal_.applies = true;
   }
@@ -265,7 +262,7 @@ class Planner {
       case Target::output:
         return t.output;
     }
-    PARE_CHECK(false, "a target without a projection");
+    PARE_UNREACHABLE("a target without a projection");
   }
 
   static Basis basis_for(const Model& model, const Removal& removal, const FactorStore& store) {
@@ -285,16 +282,14 @@ class Planner {
 
   // b_M* = b_M + b_P M: the bias of an absorbed matrix goes where the matrix goes.
   void absorb_bias(Model& model, const Stream& stream, const Removal& removal) const {
-    const std::string bias = removal.module() + ".bias";
-    const std::vector<Port>& ports = stream.ports;
-    if (std::none_of(ports.begin(), ports.end(), [&](const Port& port) { return port.tensor == bias; })) {
+    AttentionBias& bias = model.architecture.blocks[static_cast<size_t>(removal.block)].attention.bias;
+    if (!bias.output) {
       return;
     }
-    shift_readers(model, stream, model.has_weights() ? model.weights.at(bias) : Weight{});
-    std::vector<Block> blocks = expanded_blocks(model.architecture);
-    blocks[static_cast<size_t>(removal.block)].attention.bias.output = false;
-    model.architecture.blocks = folded_blocks(blocks);
-    model.weights.erase(bias);
+    const std::string name = name_of(bias_of(removal.module()));
+    shift_readers(model, stream, model.has_weights() ? model.weights.at(name) : Weight{});
+    bias.output = false;
+    model.weights.erase(name);
   }
 
   const Model& model_;

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <set>
-
 #include "pare/algebra/recipes.h"
 #include "pare/arch/tensors.h"
 #include "pare/support/error.h"
@@ -12,82 +10,72 @@ namespace pare {
 
 namespace {
 
-std::string module_of(const Port& port) {
-  PARE_CHECK(port.tensor.ends_with(".weight"), "a reader is a matrix");
-  return port.tensor.substr(0, port.tensor.size() - 7);
-}
-
 // Neuron heads keep their bias in the last column of the matrix itself.
 bool has_bias_column(const Port& port, const Shape& shape, int64_t width) {
-  return port.tensor.find(".mlp.") != std::string::npos && shape.back() == width + 1;
+  return port.tensor.module.sublayer == Sublayer::mlp && shape.back() == width + 1;
 }
 
-void create_mlp_bias(Architecture& architecture, const std::string& module) {
-  std::vector<Block> blocks = expanded_blocks(architecture);
-  const size_t block = std::stoul(module.substr(7));
-  MlpBias& bias = blocks[block].mlp->bias;
-  (module.ends_with(".up") ? bias.up : bias.gate) = true;
-  architecture.blocks = folded_blocks(blocks);
+bool is_dense_mlp_reader(const ModuleId& module) {
+  return module.sublayer == Sublayer::mlp && (module.slot == Slot::up || module.slot == Slot::gate);
 }
 
-// A slim cache rebuilds keys from values less their bias (or values from keys): a constant in that bias is taken off
-// again before the other sees it.
-bool is_taken_off(const std::vector<Block>& blocks, const std::string& module) {
-  if (!module.starts_with("blocks.")) {
+void create_mlp_bias(Architecture& architecture, const ModuleId& module) {
+  Mlp& mlp = *architecture.blocks[static_cast<size_t>(*module.block)].mlp;
+  MlpBias& bias = std::get<DenseMlp>(mlp.kind).bias;
+  (module.slot == Slot::up ? bias.up : bias.gate) = true;
+}
+
+// Keys that are computed from values take the values' bias off first (or values the keys'): a constant in that bias is
+// taken off again before the other sees it.
+bool is_taken_off(const Architecture& architecture, const ModuleId& module) {
+  if (module.sublayer != Sublayer::attention) {
     return false;
   }
-  const CacheKind cache = blocks[std::stoul(module.substr(7))].attention.cache;
-  return (cache == CacheKind::v && module.ends_with(".attention.value")) ||
-         (cache == CacheKind::k && module.ends_with(".attention.key"));
+  const Attention& t = architecture.blocks[static_cast<size_t>(*module.block)].attention;
+  return (is<FromValue>(t.key) && module.slot == Slot::value) || (is<FromKey>(t.value) && module.slot == Slot::key);
 }
 
 }  // namespace
 
 std::vector<std::string> readers_without_bias(const Architecture& architecture, const Stream& stream) {
-  std::map<std::string, Shape> stored;
-  for (const TensorSpec& spec : tensor_table(architecture)) {
-    stored[spec.name] = spec.shape;
-  }
-  const std::vector<Block> blocks = expanded_blocks(architecture);
+  const TensorTable stored = tensor_table(architecture);
   std::vector<std::string> without;
   for (const Port& port : stream.ports) {
     if (port.role != Role::reader) {
       continue;
     }
-    const Shape& shape = stored.at(port.tensor);
-    if (shape.size() != 2 || port.tensor.ends_with(".bias")) {  // collapsed scores and values read both sides
-      without.push_back(port.tensor);
-    } else if (is_taken_off(blocks, module_of(port))) {
-      without.push_back(module_of(port) + " under a slim cache");
-    } else if (!has_bias_column(port, shape, stream.width) && !stored.contains(module_of(port) + ".bias")) {
-      without.push_back(module_of(port));
+    const ModuleId& module = port.tensor.module;
+    const Shape& shape = stored.at(port.tensor).shape;
+    if (shape.size() != 2 || port.tensor.kind == TensorKind::bias) {  // collapsed scores and values read both sides
+      without.push_back(name_of(port.tensor));
+    } else if (is_taken_off(architecture, module)) {
+      without.push_back(name_of(module) + " under a slim cache");
+    } else if (!has_bias_column(port, shape, stream.width) && !stored.contains(bias_of(module))) {
+      without.push_back(name_of(module));
     }
   }
   return without;
 }
 
 void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
-  std::set<std::string> stored;
-  for (const TensorSpec& spec : tensor_table(model.architecture)) {
-    stored.insert(spec.name);
-  }
+  const TensorTable stored = tensor_table(model.architecture);
   for (const Port& port : stream.ports) {
     if (port.role != Role::reader) {
       continue;
     }
-    const std::string bias = module_of(port) + ".bias";
+    const ModuleId& module = port.tensor.module;
+    const std::string bias = name_of(bias_of(module)), reader = name_of(port.tensor);
     const int64_t width = stream.width;
-    const bool column = model.has_weights() && has_bias_column(port, model.weights.at(port.tensor).shape, width);
-    if (!column && !stored.contains(bias) && bias.find(".mlp.") != std::string::npos &&
-        (bias.ends_with(".up.bias") || bias.ends_with(".gate.bias"))) {
-      create_mlp_bias(model.architecture, module_of(port));
+    const bool column = model.has_weights() && has_bias_column(port, model.weights.at(reader).shape, width);
+    if (!stored.contains(bias_of(module)) && is_dense_mlp_reader(module)) {
+      create_mlp_bias(model.architecture, module);
     }
     if (!model.has_weights()) {
       continue;
     }
-    const Weight matrix = model.weights.at(port.tensor);
+    const Weight matrix = model.weights.at(reader);
     if (column) {
-      model.weights[port.tensor] = computed(matrix.shape, [=] {
+      model.weights[reader] = computed(matrix.shape, [=] {
         at::Tensor extended = load_double(matrix).clone();
         extended.select(1, width).add_(at::mv(extended.narrow(1, 0, width), load_double(constant)));
         return extended;

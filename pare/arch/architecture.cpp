@@ -1,46 +1,28 @@
 #include "pare/arch/architecture.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "pare/support/error.h"
 
 namespace pare {
-
-std::vector<Block> expanded_blocks(const Architecture& architecture) {
-  std::vector<Block> expanded;
-  for (const Block& kind : architecture.blocks) {
-    Block single = kind;
-    single.repeat = 1;
-    expanded.insert(expanded.end(), static_cast<size_t>(kind.repeat), single);
-  }
-  return expanded;
-}
-
-std::vector<Block> folded_blocks(const std::vector<Block>& blocks) {
-  std::vector<Block> folded;
-  for (const Block& block : blocks) {
-    if (!folded.empty()) {
-      Block same = folded.back();
-      same.repeat = block.repeat;
-      if (same == block) {
-        folded.back().repeat += block.repeat;
-        continue;
-      }
-    }
-    folded.push_back(block);
-  }
-  return folded;
-}
 
 std::vector<int64_t> layer_blocks(const Architecture& architecture) {
   if (architecture.layers) {
     return *architecture.layers;
   }
-  std::vector<int64_t> each_once;
-  for (const Block& kind : architecture.blocks) {
-    for (int64_t i = 0; i < kind.repeat; ++i) {
-      each_once.push_back(static_cast<int64_t>(each_once.size()));
-    }
-  }
+  std::vector<int64_t> each_once(architecture.blocks.size());
+  std::iota(each_once.begin(), each_once.end(), int64_t{0});
   return each_once;
+}
+
+int64_t runs_of(const Architecture& architecture, int64_t block) {
+  return architecture.layers ? std::count(architecture.layers->begin(), architecture.layers->end(), block) : 1;
+}
+
+bool is_tabled(const Architecture& architecture, int64_t block) {
+  return architecture.first_layer == FirstLayer::table &&
+         (architecture.layers ? architecture.layers->front() : 0) == block;
 }
 
 int64_t token_width(const Architecture& architecture) {

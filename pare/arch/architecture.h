@@ -8,106 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "pare/arch/kinds.h"
+#include "pare/arch/attention.h"
+#include "pare/arch/mlp.h"
 
 namespace pare {
 
-struct Norm {
-  NormKind kind = NormKind::rms;
-  NormPlace place = NormPlace::pre;  // post: after the skip is added
-  double epsilon = 1e-5;
-  bool gain = true;
-  bool bias = false;
-  double offset = 0;  // added to the stored gain: Gemma stores w and multiplies by 1 + w
-  bool operator==(const Norm&) const = default;
-};
-
-struct RopeScaling {
-  RopeScalingKind kind = RopeScalingKind::linear;
-  double factor = 1;
-  double original_context = 0;                    // dynamic, yarn, longrope, llama3
-  double attention_factor = 1;                    // yarn, longrope: multiplies cosines and sines
-  double beta_fast = 32, beta_slow = 1;           // yarn
-  bool truncate = true;                           // yarn: round the ends of the ramp to whole dimensions
-  double low_frequency = 1, high_frequency = 4;   // llama3
-  std::vector<double> short_factor, long_factor;  // longrope: one per rotated plane
-  bool operator==(const RopeScaling&) const = default;
-};
-
-struct Rope {
-  double theta = 10000;
-  int64_t width = 0;  // how many of a head's dimensions turn
-  RopeLayout layout = RopeLayout::half;
-  std::optional<RopeScaling> scaling;
-  bool operator==(const Rope&) const = default;
-};
-
-struct Alibi {
-  bool scaled = true;  // Falcon adds the bias before the scores are scaled
-  bool operator==(const Alibi&) const = default;
-};
-
-struct NonlinearQuery {
-  int64_t width = 0;
-  Activation activation = Activation::gelu;
-  bool operator==(const NonlinearQuery&) const = default;
-};
-
-struct Projection {
-  ProjectionKind kind = ProjectionKind::dense;
-  NonlinearQuery nonlinear;  // only when kind is nonlinear
-  bool operator==(const Projection&) const = default;
-};
-
-struct AttentionBias {
-  bool query = false, key = false, value = false, output = false;
-  bool operator==(const AttentionBias&) const = default;
-};
-
-struct Pairs {
-  PairForm value_output = PairForm::full, query_key = PairForm::full;
-  bool operator==(const Pairs&) const = default;
-};
-
-struct Attention {
-  int64_t heads = 0, kv_heads = 0, head_width = 0;
-  std::optional<double> scale;  // absent: 1/sqrt(head_width)
-  Projection query, key, value, output;
-  Form scores = Form::factored, values = Form::factored;
-  AttentionBias bias;
-  Mask mask = Mask::causal;
-  std::optional<int64_t> window;  // a query sees keys closer than this
-  std::optional<Alibi> alibi;
-  std::optional<Rope> rope;
-  std::optional<Norm> qk_norm;  // over each head's width, gains shared by the heads
-  std::optional<double> softcap;
-  std::optional<Gate> gate;
-  std::optional<Norm> norm, output_norm;
-  bool skip = true;
-  Pairs pairs;
-  CacheKind cache = CacheKind::kv;
-  bool operator==(const Attention&) const = default;
-};
-
-struct MlpBias {
-  bool up = false, gate = false, down = false;
-  bool operator==(const MlpBias&) const = default;
-};
-
-struct Mlp {
-  MlpKind kind = MlpKind::dense;
-  int64_t width = 0;
-  Activation activation = Activation::gelu;
-  bool gated = false;
-  bool shared_value = false;  // kind heads only: the value weights are the query weights
-  MlpBias bias;
-  std::optional<Norm> norm, output_norm;
-  bool skip = true;
-  bool operator==(const Mlp&) const = default;
-};
-
 struct Block {
-  int64_t repeat = 1;  // that many distinct blocks of this kind
   Wiring wiring = Wiring::serial;
   Attention attention;
   std::optional<Mlp> mlp;
@@ -167,7 +73,7 @@ struct Architecture {
   Task task = Task::causal_lm;
   int64_t width = 0, vocab = 0, context = 0;
   Embedding embedding;
-  std::vector<Block> blocks;                   // kinds of blocks, as written; see expanded_blocks
+  std::vector<Block> blocks;                   // each owns tensors: block N those called blocks.N.*
   std::optional<std::vector<int64_t>> layers;  // absent: each block once, in order
   FirstLayer first_layer = FirstLayer::dense;
   std::optional<Norm> final_norm;
@@ -175,12 +81,12 @@ struct Architecture {
   bool operator==(const Architecture&) const = default;
 };
 
-// The distinct blocks, `repeat` written out: block N here owns the tensors blocks.N.*
-std::vector<Block> expanded_blocks(const Architecture& architecture);
-// Which distinct block each layer runs.
+// Which block each layer runs.
 std::vector<int64_t> layer_blocks(const Architecture& architecture);
-// Equal neighbours folded into `repeat`, the form that is written.
-std::vector<Block> folded_blocks(const std::vector<Block>& blocks);
+// How many layers run a block.
+int64_t runs_of(const Architecture& architecture, int64_t block);
+// Whether the projections of this block, and the norm before them, are rows of the first-layer table.
+bool is_tabled(const Architecture& architecture, int64_t block);
 
 // The widths of a row of the token table, and of a row of the position and type tables.
 int64_t token_width(const Architecture& architecture);

@@ -1,15 +1,15 @@
 #include "pare/arch/count.h"
 
-#include <fmt/format.h>
+#include <functional>
 
 namespace pare {
 
 namespace {
 
-Counts count_names(const Architecture& architecture, const std::string& prefix) {
+Counts count_if(const Architecture& architecture, const std::function<bool(const TensorSpec&)>& counted) {
   Counts counts;
   for (const TensorSpec& spec : tensor_table(architecture)) {
-    if (spec.index || !spec.name.starts_with(prefix)) {
+    if (spec.index || !counted(spec)) {
       continue;
     }
     const int64_t elements = element_count(spec.shape);
@@ -24,10 +24,10 @@ int64_t cache_elements(const Attention& attention, int64_t width) {
     return 0;
   }
   const int64_t kv_width = attention.kv_heads * attention.head_width;
-  if (attention.cache == CacheKind::x) {
+  if (attention.remembered == Remembered::inputs) {
     return width;
   }
-  if (attention.cache == CacheKind::k || attention.cache == CacheKind::v) {
+  if (is<FromKey>(attention.value) || is<FromValue>(attention.key)) {
     return kv_width;
   }
   // Collapsed scores and values both read the input itself, which is then cached once.
@@ -40,18 +40,17 @@ int64_t cache_elements(const Attention& attention, int64_t width) {
 }  // namespace
 
 Counts count(const Architecture& architecture) {
-  return count_names(architecture, "");
+  return count_if(architecture, [](const TensorSpec&) { return true; });
 }
 
 Counts count_block(const Architecture& architecture, int64_t block) {
-  return count_names(architecture, fmt::format("blocks.{}.", block));
+  return count_if(architecture, [block](const TensorSpec& spec) { return spec.id.module.block == block; });
 }
 
 int64_t cache_elements_per_token(const Architecture& architecture) {
-  const std::vector<Block> blocks = expanded_blocks(architecture);
   int64_t elements = 0;
   for (int64_t n : layer_blocks(architecture)) {
-    elements += cache_elements(blocks[static_cast<size_t>(n)].attention, architecture.width);
+    elements += cache_elements(architecture.blocks[static_cast<size_t>(n)].attention, architecture.width);
   }
   return elements;
 }

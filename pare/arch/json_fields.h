@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "pare/support/error.h"
@@ -27,7 +28,7 @@ const char* word_of(E value) {
       return text;
     }
   }
-  PARE_CHECK(false, "an enumerator without a word");
+  PARE_UNREACHABLE("an enumerator without a word");
 }
 
 class JsonReader {
@@ -57,6 +58,13 @@ class JsonReader {
       read(*found, at(key), value.emplace());
     }
   }
+  // The field of a value that is one of several kinds, once the kind is known.
+  template <class Kind, class Variant>
+  Kind& chosen(Variant& value) {
+    return value.template emplace<Kind>();
+  }
+  // What the fields say does not fit together.
+  void problem(const std::string& key, const std::string& text) { problems_.add(at(key) + ": " + text); }
   // Names every key of the object that no field asked for.
   void finish() {
     for (const auto& [key, value] : json_.items()) {
@@ -106,6 +114,11 @@ class JsonWriter {
   void nullable(const char* key, std::optional<T>& value) {
     json[key] = value ? write(*value) : nlohmann::ordered_json(nullptr);
   }
+  template <class Kind, class Variant>
+  Kind& chosen(Variant& value) {
+    return std::get<Kind>(value);
+  }
+  void problem(const std::string&, const std::string&) { PARE_UNREACHABLE("a value that cannot be written"); }
   void finish() {}
 
   template <class T>

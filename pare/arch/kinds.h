@@ -12,11 +12,8 @@ enum class Mask { causal, full };
 enum class RopeLayout { half, interleaved };
 enum class RopeScalingKind { linear, dynamic, yarn, longrope, llama3 };
 enum class Activation { gelu, gelu_tanh, quick_gelu, relu, relu_squared, silu, sigmoid, tanh, identity };
-enum class ProjectionKind { dense, identity, key, nonlinear };  // key: the query is the key; nonlinear: x + N(x)
 enum class Form { factored, collapsed };
-enum class PairForm { full, shrunk };
-enum class CacheKind { kv, k, v, x };
-enum class MlpKind { dense, heads };
+enum class Remembered { keys_values, inputs };  // by who decodes: nothing that is stored depends on it
 enum class Gate { position };
 enum class FirstLayer { dense, table };
 enum class FactorScope { token, sum };

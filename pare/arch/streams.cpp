@@ -1,13 +1,10 @@
 #include "pare/arch/streams.h"
 
-#include <fmt/format.h>
-
 #include <map>
-#include <numeric>
-#include <set>
+#include <optional>
+#include <utility>
 
 #include "pare/arch/head.h"
-#include "pare/arch/tensors.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -17,12 +14,6 @@ namespace {
 // The points of the computation before those that share a basis are united.
 class Points {
  public:
-  explicit Points(const Architecture& architecture) {
-    for (const TensorSpec& spec : tensor_table(architecture)) {
-      stored_.insert(spec.name);
-    }
-  }
-
   size_t add(int64_t width) {
     streams_.push_back({.width = width});
     parents_.push_back(parents_.size());
@@ -30,31 +21,28 @@ class Points {
   }
   void unite(size_t a, size_t b) { parents_[root(a)] = root(b); }
 
-  // A tensor the Architecture does not have (an absent bias, a tabled projection) is no port.
-  void port(size_t point, const std::string& tensor, Role role, int64_t axis, int64_t begin = 0) {
-    if (stored_.contains(tensor)) {
-      streams_[point].ports.push_back({tensor, role, axis, begin});
+  // Where the slots find a point of the model, or of a block.
+  void call(size_t point, Point name, std::optional<int64_t> block = std::nullopt) { names_[{block, name}] = point; }
+  void take(const Slots& slots) {
+    for (const TensorSpec& spec : slots.tensors) {
+      for (const Axis& axis : spec.axes) {
+        streams_[find(spec.id.module, axis.point)].ports.push_back({spec.id, axis.role, axis.axis, axis.begin});
+      }
+    }
+    for (const PlacedTouch& touch : slots.touches) {
+      streams_[find(touch.module, touch.point)].touches.push_back({touch.kind, touch.module});
     }
   }
-  void touch(size_t point, TouchKind kind, const std::string& where) {
-    streams_[point].touches.push_back({kind, where});
-  }
-
-  void writes(size_t point, const std::string& module) {  // a dense layer [out, in] and its bias
-    port(point, module + ".weight", Role::writer, 0);
-    port(point, module + ".bias", Role::writer, 0);
-  }
-  void reads(size_t point, const std::string& module) { port(point, module + ".weight", Role::reader, 1); }
 
   // The point after a norm: the same one where there is no norm.
-  size_t after_norm(size_t point, bool present, const std::string& name) {
+  size_t after_norm(size_t point, bool present, const ModuleId& norm) {
     const size_t after = add(streams_[point].width);
     if (!present) {
       unite(point, after);
       return after;
     }
-    touch(point, TouchKind::norm_reads, name);
-    touch(after, TouchKind::norm_writes, name);
+    streams_[point].touches.push_back({TouchKind::norm_reads, norm});
+    streams_[after].touches.push_back({TouchKind::norm_writes, norm});
     return after;
   }
 
@@ -84,9 +72,15 @@ class Points {
     }
     return point;
   }
-  std::set<std::string> stored_;
+  // The points of sublayers are their block's, all others the model's.
+  size_t find(const ModuleId& module, Point point) const {
+    const auto found = names_.find({module.block, point});
+    PARE_CHECK(found != names_.end(), name_of(module) + " lies on a point that the model does not have");
+    return found->second;
+  }
   std::vector<Stream> streams_;
   std::vector<size_t> parents_;
+  std::map<std::pair<std::optional<int64_t>, Point>, size_t> names_;
 };
 
 bool is_pre(const std::optional<Norm>& norm) {
@@ -100,138 +94,63 @@ bool is_post(const std::optional<Norm>& norm) {
 // What the embeddings add up to, as the first layer gets it.
 size_t add_embedding(Points& points, const Architecture& a) {
   const Embedding& e = a.embedding;
-  const size_t start = points.add(a.width);
+  const size_t first = points.add(a.width);
+  points.call(first, Point::first);
   if (a.first_layer == FirstLayer::table) {
-    points.port(start, "embed.table.weight", Role::writer, 1);
-    return start;
+    return first;
   }
   const size_t sum = points.add(embedding_width(a));
-  size_t token = sum;
-  if (e.factor && e.factor_scope == FactorScope::token) {
-    token = points.add(*e.factor);
-    points.reads(token, "embed.projection");
-    points.writes(sum, "embed.projection");
+  points.call(sum, Point::embedded);
+  points.call(e.factor && e.factor_scope == FactorScope::token ? points.add(*e.factor) : sum, Point::token);
+  const size_t normed = points.after_norm(sum, e.norm.has_value(), {std::nullopt, Sublayer::embedding, Slot::norm});
+  points.call(normed, Point::normed);
+  if (!e.factor || e.factor_scope == FactorScope::token) {
+    points.unite(first, normed);
   }
-  points.port(token, "embed.token.weight", Role::writer, 1);
-  points.writes(sum, "embed.patch");
-  points.port(sum, "embed.class", Role::writer, 0);
-  points.port(sum, "embed.position.weight", Role::writer, 1);
-  points.port(sum, "embed.type.weight", Role::writer, 1);
-  if (e.position == Position::sinusoidal) {
-    points.touch(sum, TouchKind::sinusoidal, "embed.position");
-  }
-  const size_t normed = points.after_norm(sum, e.norm.has_value(), "embed.norm");
-  if (e.factor && e.factor_scope == FactorScope::sum) {
-    points.reads(normed, "embed.projection");
-    points.writes(start, "embed.projection");
-  } else {
-    points.unite(start, normed);
-  }
-  return start;
+  return first;
 }
 
-// The point after the layer before a head: the same one where there is no such layer.
-size_t after_transform(Points& points, size_t point, const std::optional<HeadTransform>& transform,
-                       const std::string& name, int64_t width) {
-  if (!transform) {
-    return point;
+// The point that a head's matrix reads: `last` itself where no layer stands before the head.
+void add_head_input(Points& points, size_t last, const std::optional<HeadTransform>& transform, int64_t width,
+                    Point transformed, Point input, Slot norm) {
+  size_t read = last;
+  if (transform) {
+    const size_t written = points.add(width);
+    points.call(written, transformed);
+    read = points.after_norm(written, transform->norm.has_value(), {std::nullopt, Sublayer::head, norm});
   }
-  points.reads(point, name);
-  const size_t transformed = points.add(width);
-  points.writes(transformed, name);
-  points.touch(transformed, TouchKind::activation, name);
-  return points.after_norm(transformed, transform->norm.has_value(), name + ".norm");
+  points.call(read, input);
 }
 
-size_t add_head(Points& points, const Architecture& a, size_t last) {
-  const size_t final = points.after_norm(last, a.final_norm.has_value(), "norm");
-  const size_t answer = after_transform(points, final, a.head.transform, "head.transform", head_input_width(a));
-  if (a.task == Task::encoder) {
-    points.touch(a.head.pool == Pool::none ? answer : final, TouchKind::observed, "hidden");
-  } else {
-    points.reads(answer, a.head.tied ? "embed.token" : "head");
-  }
-  if (has_pooler(a)) {
-    points.touch(answer, TouchKind::observed, "pooled");
-  }
+size_t add_head(Points& points, const Architecture& a, size_t output) {
+  const size_t last = points.after_norm(output, a.final_norm.has_value(), {std::nullopt, Sublayer::end, Slot::norm});
+  points.call(last, Point::last);
+  add_head_input(points, last, a.head.transform, head_input_width(a), Point::transformed, Point::head_input,
+                 Slot::transform_norm);
   if (a.head.sequence) {
-    const std::string name = "head.sequence";
-    points.reads(
-        after_transform(points, final, a.head.sequence->transform, name + ".transform", sequence_head_input_width(a)),
-        name);
+    add_head_input(points, last, a.head.sequence->transform, sequence_head_input_width(a), Point::sequence_transformed,
+                   Point::sequence_input, Slot::sequence_transform_norm);
   }
-  return final;
+  return last;
 }
 
-void add_reader(Points& points, size_t point, const std::string& name, const Projection& projection, PairForm pair) {
-  if (pair == PairForm::shrunk) {
-    points.touch(point, TouchKind::shrunk, name);
-  } else if (projection.kind == ProjectionKind::dense) {
-    points.reads(point, name);
-  } else if (projection.kind != ProjectionKind::key) {  // a nonlinear query is x + N(x): the identity, and more
-    points.touch(point, TouchKind::identity, name);
-    points.reads(point, name + ".up");
-  }
-}
-
-void add_attention(Points& points, const Attention& t, const std::string& name, size_t input, size_t output,
-                   bool tabled) {
-  if (!tabled) {
-    if (t.scores == Form::collapsed) {
-      points.port(input, name + "qk.weight", Role::reader, 1);
-      points.port(input, name + "qk.weight", Role::reader, 2);
-      points.port(input, name + "qk.bias", Role::reader, 1);
-    } else {
-      add_reader(points, input, name + "query", t.query, PairForm::full);
-      if (t.cache != CacheKind::v) {
-        add_reader(points, input, name + "key", t.key, t.pairs.query_key);
-      }
-    }
-    if (t.values == Form::collapsed) {
-      points.port(input, name + "vo.weight", Role::reader, 1);
-    } else if (t.cache != CacheKind::k) {
-      add_reader(points, input, name + "value", t.value, t.pairs.value_output);
-    }
-    points.reads(input, name + "gate");
-  }
-  if (t.values == Form::collapsed) {
-    points.port(output, name + "vo.weight", Role::writer, 2);
-    points.port(output, name + "output.bias", Role::writer, 0);
-    return;
-  }
-  points.writes(output, name + "output");
-  if (t.output.kind != ProjectionKind::dense) {
-    points.touch(output, TouchKind::identity, name + "output");
-  }
-}
-
-void add_mlp(Points& points, const Mlp& m, const std::string& name, size_t input, size_t output) {
-  if (m.kind == MlpKind::heads) {  // [f, width + 1]: the last column is the bias
-    points.reads(input, name + "query");
-    points.reads(input, name + "value");
-    points.writes(output, name + "output");
-    return;
-  }
-  points.reads(input, name + "up");
-  points.reads(input, name + "gate");
-  points.writes(output, name + "down");
-}
-
-BlockStreams add_block(Points& points, const Architecture& a, const Block& block, const std::string& name,
-                       bool tabled) {
+BlockStreams add_block(Points& points, const Architecture& a, int64_t n) {
+  const Block& block = a.blocks[static_cast<size_t>(n)];
   const Attention& t = block.attention;
+  const ModuleId attention_norm = in_attention(n, Slot::norm), mlp_norm = in_mlp(n, Slot::norm);
   BlockStreams at;
   at.input = points.add(a.width);
   at.attention_input =
-      tabled ? points.add(a.width) : points.after_norm(at.input, is_pre(t.norm), name + "attention.norm");
+      is_tabled(a, n) ? points.add(a.width) : points.after_norm(at.input, is_pre(t.norm), attention_norm);
   at.attention_output = points.add(a.width);
-  add_attention(points, t, name + "attention.", at.attention_input, at.attention_output, tabled);
+  points.call(at.attention_input, Point::attention_input, n);
+  points.call(at.attention_output, Point::attention_output, n);
   const size_t attended =
-      points.after_norm(at.attention_output, t.output_norm.has_value(), name + "attention.output_norm");
+      points.after_norm(at.attention_output, t.output_norm.has_value(), in_attention(n, Slot::output_norm));
   if (t.skip) {
     points.unite(at.input, attended);
   }
-  at.middle = points.after_norm(attended, is_post(t.norm), name + "attention.norm");
+  at.middle = points.after_norm(attended, is_post(t.norm), attention_norm);
   at.output = at.middle;
   if (!block.mlp) {
     return at;
@@ -239,37 +158,35 @@ BlockStreams add_block(Points& points, const Architecture& a, const Block& block
 
   const Mlp& m = *block.mlp;
   const bool parallel = block.wiring == Wiring::parallel;
-  at.mlp_input = parallel && !m.norm
-                     ? at.attention_input
-                     : points.after_norm(parallel ? at.input : at.middle, is_pre(m.norm), name + "mlp.norm");
+  at.mlp_input = parallel && !m.norm ? at.attention_input
+                                     : points.after_norm(parallel ? at.input : at.middle, is_pre(m.norm), mlp_norm);
   at.mlp_output = points.add(a.width);
-  add_mlp(points, m, name + "mlp.", at.mlp_input, at.mlp_output);
-  const size_t written = points.after_norm(at.mlp_output, m.output_norm.has_value(), name + "mlp.output_norm");
+  points.call(at.mlp_input, Point::mlp_input, n);
+  points.call(at.mlp_output, Point::mlp_output, n);
+  const size_t written = points.after_norm(at.mlp_output, m.output_norm.has_value(), in_mlp(n, Slot::output_norm));
   if (parallel || m.skip) {
     points.unite(at.middle, written);
   }
-  at.output = points.after_norm(written, is_post(m.norm), name + "mlp.norm");
+  at.output = points.after_norm(written, is_post(m.norm), mlp_norm);
   return at;
 }
 
 }  // namespace
 
 Streams find_streams(const Architecture& architecture) {
-  Points points(architecture);
+  Points points;
   Streams streams;
   size_t at = streams.embedding = add_embedding(points, architecture);
-  const std::vector<Block> blocks = expanded_blocks(architecture);
-  const std::vector<int64_t> layers = layer_blocks(architecture);
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    const bool tabled = architecture.first_layer == FirstLayer::table && static_cast<int64_t>(n) == layers[0];
-    streams.blocks.push_back(add_block(points, architecture, blocks[n], fmt::format("blocks.{}.", n), tabled));
+  for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
+    streams.blocks.push_back(add_block(points, architecture, n));
   }
-  for (int64_t n : layers) {
+  for (int64_t n : layer_blocks(architecture)) {
     const BlockStreams& block = streams.blocks[static_cast<size_t>(n)];
     points.unite(at, block.input);
     at = block.output;
   }
   streams.head = add_head(points, architecture, at);
+  points.take(slots_of(architecture));
 
   std::vector<size_t> places;
   streams.all = points.collect(places);
@@ -284,24 +201,26 @@ Streams find_streams(const Architecture& architecture) {
   return streams;
 }
 
-std::string describe(const Touch& touch) {
+std::string text_of(const Touch& touch) {
   switch (touch.kind) {
     case TouchKind::norm_reads:
-      return touch.where + " reads it";
+      return name_of(touch.module) + " reads it";
     case TouchKind::norm_writes:
-      return touch.where + " writes it";
+      return name_of(touch.module) + " writes it";
     case TouchKind::identity:
-      return touch.where + " has no matrix";
+      return name_of(touch.module) + " has no matrix";
     case TouchKind::shrunk:
-      return touch.where + " is stored without its identity block";
+      return name_of(touch.module) + " is stored without its identity block";
     case TouchKind::activation:
-      return touch.where + " has an activation";
+      return name_of(touch.module) + " has an activation";
     case TouchKind::sinusoidal:
       return "sinusoidal positions are added to it";
-    case TouchKind::observed:
-      return "it is the model's answer (" + touch.where + ")";
+    case TouchKind::hidden:
+      return "it is the model's answer (hidden)";
+    case TouchKind::pooled:
+      return "it is the model's answer (pooled)";
   }
-  PARE_CHECK(false, "a touch without words");
+  PARE_UNREACHABLE("a touch without words");
 }
 
 }  // namespace pare

@@ -7,33 +7,21 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/arch/slots.h"
 
 namespace pare {
 
-enum class Role { writer, reader };
-
 // One axis of a stored tensor that lies along a stream: entries begin .. begin + width of it.
 struct Port {
-  std::string tensor;
+  TensorId tensor;
   Role role = Role::reader;
   int64_t axis = 0;
   int64_t begin = 0;
 };
 
-// What touches a stream and is no matrix.
-enum class TouchKind {
-  norm_reads,   // a norm whose input this is
-  norm_writes,  // a norm whose output this is
-  identity,     // a projection without a matrix: one basis on both of its sides
-  shrunk,       // a matrix stored with an identity block cut out of it
-  activation,   // elementwise
-  sinusoidal,   // positions that are computed, not stored
-  observed,     // the answer of the model itself
-};
-
 struct Touch {
   TouchKind kind = TouchKind::identity;
-  std::string where;  // the norm's, projection's or table's name, without .weight
+  ModuleId module;  // the norm, projection or table
 };
 
 struct Stream {
@@ -57,7 +45,7 @@ struct Streams {
 
 Streams find_streams(const Architecture& architecture);
 
-// "a layer norm, blocks.0.attention.norm, reads it": for refusals.
-std::string describe(const Touch& touch);
+// "blocks.0.attention.norm reads it": for refusals.
+std::string text_of(const Touch& touch);
 
 }  // namespace pare

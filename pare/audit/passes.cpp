@@ -57,7 +57,7 @@ double speedup(int64_t parameters, int64_t saved) {
 }
 
 std::vector<std::string> saving_cells(const PassAudit& audit, std::string name, int64_t saved) {
-  return {std::move(name), with_commas(saved), signed_bytes(saved * dtype_bits(audit.dtype) / 8),
+  return {std::move(name), with_commas(saved), signed_bytes(bytes_of(saved, audit.dtype)),
           share(saved, audit.parameters), fmt::format("{:.2f}x", speedup(audit.parameters, saved))};
 }
 
@@ -113,10 +113,9 @@ std::string condition_text(double value) {
 
 // One row for each block, one column for each matrix: as stored -> in the best gauge of its heads; * is removed.
 std::string condition_table(const std::vector<Conditioning>& conditioning) {
-  std::map<int64_t, std::map<std::string, std::string>> cells;
+  std::map<int64_t, std::map<Slot, std::string>> cells;
   for (const Conditioning& c : conditioning) {
-    const std::string matrix = c.matrix.substr(c.matrix.rfind('.') + 1);
-    cells[std::stoll(c.matrix.substr(7))][matrix] =
+    cells[*c.matrix.block][c.matrix.slot] =
         fmt::format("{} -> {}{}", condition_text(c.stored), condition_text(c.gauged), c.chosen ? " *" : "");
   }
   Table table({Align::left, Align::right, Align::right, Align::right});
@@ -124,7 +123,7 @@ std::string condition_table(const std::vector<Conditioning>& conditioning) {
   table.rule();
   for (const auto& [block, matrices] : cells) {
     std::vector<std::string> row = {fmt::format("block {}", block)};
-    for (const char* matrix : {"query", "key", "value"}) {
+    for (Slot matrix : {Slot::query, Slot::key, Slot::value}) {
       const auto found = matrices.find(matrix);
       row.push_back(found == matrices.end() ? "-" : found->second);
     }

@@ -17,18 +17,10 @@ namespace pare {
 
 namespace {
 
-std::map<std::string, Shape> canonical_shapes(const Architecture& architecture) {
-  std::map<std::string, Shape> shapes;
-  for (TensorSpec& spec : tensor_table(architecture)) {
-    shapes[spec.name] = std::move(spec.shape);
-  }
-  return shapes;
-}
-
-Shape stored_shape(const Binding& binding, const std::map<std::string, Shape>& shapes) {
+Shape stored_shape(const Binding& binding, const TensorTable& table) {
   std::vector<at::Tensor> without_data;
   for (const std::string& name : binding.canonical) {
-    without_data.push_back(at::empty(shapes.at(name), at::TensorOptions().device(at::kMeta)));
+    without_data.push_back(at::empty(table.at(name).shape, at::TensorOptions().device(at::kMeta)));
   }
   return binding.layout.join(without_data).sizes().vec();
 }
@@ -122,6 +114,21 @@ std::set<std::string> expected_names(const std::vector<Binding>& bindings) {
   return expected;
 }
 
+// Of several sets of names the one that a file has; the first where it has none.
+std::vector<Binding> bindings_found(const Family& family, const Architecture& architecture, const Weights& stored) {
+  if (!family.other_bindings) {
+    return family.bindings(architecture);
+  }
+  std::vector<std::vector<Binding>> sets = family.other_bindings(architecture);
+  Problems ignored;
+  const auto missing = [&](const std::vector<Binding>& bindings) {
+    const std::set<std::string> expected = expected_names(bindings);
+    return expected.size() - match_names(family, expected, stored, ignored).found.size();
+  };
+  return *std::min_element(sets.begin(), sets.end(),
+                           [&](const auto& a, const auto& b) { return missing(a) < missing(b); });
+}
+
 // Kinds of tensors that no family of ours has, by their names.
 constexpr std::pair<std::string_view, std::string_view> foreign_tensors[] = {
     {"*.qweight", "quantised weights are not supported"},
@@ -164,17 +171,16 @@ std::string without_head(const Family& family) {
 }
 
 // A family file that forgets a tensor, or binds it twice, is a bug of ours.
-void check_complete(const Family& family, const std::vector<Binding>& bindings,
-                    const std::map<std::string, Shape>& shapes) {
+void check_complete(const Family& family, const std::vector<Binding>& bindings, const TensorTable& table) {
   std::set<std::string> bound;
   for (const Binding& binding : bindings) {
     for (const std::string& name : binding.canonical) {
-      PARE_CHECK(shapes.contains(name), fmt::format("{} binds {}", family.model_type, name));
+      PARE_CHECK(table.contains(name), fmt::format("{} binds {}", family.model_type, name));
       PARE_CHECK(bound.insert(name).second, fmt::format("{} binds {} twice", family.model_type, name));
     }
   }
-  for (const auto& [name, shape] : shapes) {
-    PARE_CHECK(bound.contains(name), fmt::format("{} does not bind {}", family.model_type, name));
+  for (const TensorSpec& spec : table) {
+    PARE_CHECK(bound.contains(spec.name), fmt::format("{} does not bind {}", family.model_type, spec.name));
   }
 }
 
@@ -182,9 +188,9 @@ void check_complete(const Family& family, const std::vector<Binding>& bindings,
 
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
                           const std::string& subject) {
-  const std::map<std::string, Shape> shapes = canonical_shapes(architecture);
-  const std::vector<Binding> bindings = family.bindings(architecture);
-  check_complete(family, bindings, shapes);
+  const TensorTable table = tensor_table(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
+  check_complete(family, bindings, table);
   Problems problems;
   Matching matching = match_names(family, expected_names(bindings), stored, problems);
 
@@ -215,7 +221,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
     if (dtype_word(weight.dtype).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
       uncomputable[weight.dtype].push_back(name);
     }
-    const Shape wanted = stored_shape(binding, shapes);
+    const Shape wanted = stored_shape(binding, table);
     if (weight.shape != wanted) {
       problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape, ", "),
                                fmt::join(wanted, ", ")));
@@ -229,7 +235,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
     }
     for (size_t piece = 0; piece < binding.canonical.size(); ++piece) {
       const std::string& ours = binding.canonical[piece];
-      Weight& bound = canonical[ours] = {weight.dtype, shapes.at(ours), nullptr};
+      Weight& bound = canonical[ours] = {weight.dtype, table.at(ours).shape, nullptr};
       if (binding.canonical.size() == 1) {
         bound.load = [=, layout = binding.layout] { return layout.split(weight.load()).at(0).contiguous(); };
         if (binding.layout.by_rows) {
@@ -298,9 +304,9 @@ bool untie_if_different(const Family& family, const Architecture& architecture, 
 }
 
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical) {
-  const std::map<std::string, Shape> shapes = canonical_shapes(architecture);
+  const TensorTable table = tensor_table(architecture);
   const std::vector<Binding> bindings = family.bindings(architecture);
-  check_complete(family, bindings, shapes);
+  check_complete(family, bindings, table);
   Weights stored;
   for (const Binding& binding : bindings) {
     std::vector<Weight> pieces;
@@ -316,7 +322,7 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
     if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
       name.erase(0, family.base_prefix.size());
     }
-    Weight& fused = stored[name] = {pieces.front().dtype, stored_shape(binding, shapes), nullptr};
+    Weight& fused = stored[name] = {pieces.front().dtype, stored_shape(binding, table), nullptr};
     fused.load = [pieces, layout = binding.layout] {
       std::vector<at::Tensor> loaded;
       for (const Weight& piece : pieces) {

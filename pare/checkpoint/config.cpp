@@ -288,7 +288,7 @@ const char* hugging_face_activation(Activation activation) {
     case Activation::identity:
       return "linear";
   }
-  PARE_CHECK(false, "an activation without a name");
+  PARE_UNREACHABLE("an activation without a name");
 }
 
 int64_t Config::label_count() {

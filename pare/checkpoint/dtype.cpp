@@ -96,4 +96,23 @@ std::string_view dtype_word(Dtype dtype) {
   return row(dtype).word;
 }
 
+int64_t bytes_of(int64_t elements, Dtype dtype) {
+  return elements * dtype_bits(dtype) / 8;
+}
+
+double unit_roundoff(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+      return 0x1p-53;
+    case Dtype::f32:
+      return 0x1p-24;
+    case Dtype::f16:
+      return 0x1p-11;
+    case Dtype::bf16:
+      return 0x1p-8;
+    default:
+      PARE_UNREACHABLE("weights are floats");
+  }
+}
+
 }  // namespace pare

@@ -20,6 +20,8 @@ std::optional<Dtype> dtype_from_name(std::string_view name);  // "F32", "BF16", 
 std::string_view dtype_name(Dtype dtype);
 int64_t dtype_bits(Dtype dtype);  // sub-byte types exist, so bits
 const std::vector<std::string>& dtype_names();
+int64_t bytes_of(int64_t elements, Dtype dtype);
+double unit_roundoff(Dtype dtype);  // of a type of floats: half the distance from 1 to the next number
 
 // The names of the command line and of config.json: float32, bfloat16, float16, float64. Empty for other types.
 // Read, short ones mean the same: fp32, bf16, half, double, ...

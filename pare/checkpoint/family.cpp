@@ -11,11 +11,7 @@
 
 namespace pare {
 
-Binder::Binder(const Architecture& architecture) {
-  for (TensorSpec& spec : tensor_table(architecture)) {
-    known_.insert(std::move(spec.name));
-  }
-}
+Binder::Binder(const Architecture& architecture) : known_(tensor_table(architecture)) {}
 
 void Binder::module(const std::string& stored, const std::vector<std::string>& canonical, const Layout& layout) {
   for (const std::string suffix : {".weight", ".bias"}) {
@@ -132,14 +128,15 @@ nlohmann::ordered_json family_config(const Family& family, const Architecture& a
   // What the family cannot say is found by reading back what it did say.
   Architecture expressed = read_architecture(family, nlohmann::json(config), subject, std::move(tensors));
   expressed.name = architecture.name;
-  // The same blocks, however many entries they are written in.
-  Architecture wanted = architecture;
-  wanted.blocks = folded_blocks(wanted.blocks);
-  expressed.blocks = folded_blocks(expressed.blocks);
   Problems problems;
-  compare(wanted, expressed, problems);
+  compare(architecture, expressed, problems);
   problems.throw_if_any(subject);
   return config;
+}
+
+DenseMlp dense_mlp(const Block& block) {
+  const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
+  return dense ? *dense : DenseMlp{};
 }
 
 Norm layer_norm(double epsilon, NormPlace place) {

@@ -55,7 +55,7 @@ class Binder {
   std::vector<Binding> take() { return std::move(bindings_); }
 
  private:
-  std::set<std::string> known_;
+  TensorTable known_;
   std::vector<Binding> bindings_;
 };
 
@@ -70,6 +70,8 @@ struct Family {
   nlohmann::ordered_json (*write_config)(const Architecture& architecture);
   // Where the family keeps every tensor of ours.
   std::vector<Binding> (*bindings)(const Architecture& architecture);
+  // Where files of one Architecture can have several sets of names: all of them.
+  std::vector<std::vector<Binding>> (*other_bindings)(const Architecture& architecture) = nullptr;
   // Globs of stored tensors that the computation does not read (masks, frequencies): they may be there or not.
   std::vector<std::string_view> ignored = {};
   // Endings of names in older files, and what they are called now.
@@ -91,6 +93,9 @@ Architecture read_architecture(const Family& family, const nlohmann::json& json,
                                std::optional<std::set<std::string>> tensors = std::nullopt);
 // The config.json of an Architecture. InputError listing all that the family cannot express.
 nlohmann::ordered_json family_config(const Family& family, const Architecture& architecture);
+
+// The MLP of a block, to families that know only dense ones: that another is none is found by reading back.
+DenseMlp dense_mlp(const Block& block);
 
 Norm layer_norm(double epsilon, NormPlace place = NormPlace::pre);
 Norm rms_norm(double epsilon);

@@ -27,10 +27,6 @@ int64_t amount(const Counts& counts, Part part) {
   return found == counts.parts.end() ? 0 : found->second;
 }
 
-int64_t bytes_of(int64_t elements, Dtype dtype) {
-  return elements * dtype_bits(dtype) / 8;
-}
-
 struct PartRow {
   Part part;
   std::optional<int64_t> per_layer;  // absent where the blocks differ
@@ -70,15 +66,16 @@ std::vector<PartRow> part_rows(const Counts& counts, const std::vector<Counts>& 
 
 bool is_bare(const Block& block) {
   const Attention& t = block.attention;
-  const bool bare_attention = !t.skip && !t.norm && !t.output_norm && !t.qk_norm &&
-                              t.query.kind == ProjectionKind::dense && t.output.kind == ProjectionKind::dense;
+  const bool bare_attention =
+      !t.skip && !t.norm && !t.output_norm && !t.qk_norm && is<Dense>(t.query) && is<Dense>(t.output);
   return bare_attention && block.mlp && !block.mlp->skip && !block.mlp->norm && !block.mlp->output_norm;
 }
 
 // Only where every layer is a block of its own, without skip and norm, and all have the same numbers.
 std::optional<Skipless> skipless_counts(const Architecture& architecture, const Audit& audit) {
-  const std::vector<Block> blocks = expanded_blocks(architecture);
-  const bool alike = architecture.blocks.size() == 1 && !architecture.layers && !architecture.final_norm;
+  const std::vector<Block>& blocks = architecture.blocks;
+  const bool alike = std::all_of(blocks.begin(), blocks.end(), [&](const Block& b) { return b == blocks.front(); }) &&
+                     !architecture.layers && !architecture.final_norm;
   if (!alike || !is_bare(blocks.front()) || amount(audit.counts, Part::query) == 0) {
     return std::nullopt;
   }
@@ -94,16 +91,18 @@ std::optional<Skipless> skipless_counts(const Architecture& architecture, const 
   return result;
 }
 
-// The first and the last block of each kind: a first-layer table makes the first differ from the rest of its kind.
+// The first and the last of each run of equal blocks: a first-layer table makes the first differ from the rest.
 std::vector<Counts> count_kinds(const Architecture& architecture) {
-  std::vector<Counts> blocks;
-  int64_t next = 0;
-  for (const Block& kind : architecture.blocks) {
-    blocks.push_back(count_block(architecture, next));
-    next += kind.repeat;
-    blocks.push_back(count_block(architecture, next - 1));
+  const std::vector<Block>& blocks = architecture.blocks;
+  std::vector<Counts> kinds;
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    const bool first = n == 0 || blocks[n] != blocks[n - 1],
+               last = n + 1 == blocks.size() || blocks[n] != blocks[n + 1];
+    if (first || last) {
+      kinds.push_back(count_block(architecture, static_cast<int64_t>(n)));
+    }
   }
-  return blocks;
+  return kinds;
 }
 
 Audit audit_architecture(const Architecture& architecture) {
@@ -112,7 +111,7 @@ Audit audit_architecture(const Architecture& architecture) {
   audit.layers = static_cast<int64_t>(layer_blocks(architecture).size());
   audit.cache_elements = cache_elements_per_token(architecture);
   audit.blocks = count_kinds(architecture);
-  audit.distinct_blocks = static_cast<int64_t>(expanded_blocks(architecture).size());
+  audit.distinct_blocks = std::ssize(architecture.blocks);
   audit.rows = part_rows(audit.counts, audit.blocks);
   audit.skipless = skipless_counts(architecture, audit);
   return audit;
@@ -159,7 +158,7 @@ std::string part_table(const Audit& audit) {
   for (const PartRow& row : audit.rows) {
     const std::string per_layer = !row.in_blocks ? "-" : row.per_layer ? with_commas(*row.per_layer) : "varies";
     table.row(
-        {part_name(row.part), per_layer, with_commas(row.total),
+        {word(row.part), per_layer, with_commas(row.total),
          fmt::format("{:.2f} %", 100.0 * static_cast<double>(row.total) / static_cast<double>(audit.counts.total))});
   }
   table.rule();
@@ -218,9 +217,9 @@ nlohmann::ordered_json to_json(const Subject& subject, const Audit& audit) {
   json["layers"] = audit.layers;
   json["parameters"] = audit.counts.total;
   for (const PartRow& row : audit.rows) {
-    json["parts"][part_name(row.part)] = row.total;
+    json["parts"][word(row.part)] = row.total;
     if (row.in_blocks && row.per_layer) {
-      json["parts_per_layer"][part_name(row.part)] = *row.per_layer;
+      json["parts_per_layer"][word(row.part)] = *row.per_layer;
     }
   }
   for (Dtype dtype : shown_dtypes) {

@@ -45,7 +45,7 @@ void init_command(const InitOptions& options, const Settings& settings) {
   const Architecture architecture = find_architecture(options.what);
   const Dtype dtype = float_dtype_from_word(options.dtype).value();
   const int64_t parameters = count(architecture).total;
-  const uint64_t bytes = static_cast<uint64_t>(parameters) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
+  const uint64_t bytes = static_cast<uint64_t>(bytes_of(parameters, dtype));
   check_size(options, parameters, dtype, bytes);
   check_input_stays(options.what, options.out);
   check_output(options.out, OutputKind::folder, options.force ? check_replaceable_model : ReplaceCheck(), bytes);

@@ -237,7 +237,7 @@ nlohmann::ordered_json passes_json(const Pipeline& pipeline, const Plan& plan, D
   for (size_t n = 0; n < pipeline.steps.size(); ++n) {
     nlohmann::ordered_json json = to_json(pipeline.steps[n], dtype);
     json["saved_parameters"] = plan.changes[n].saved;
-    json["saved_bytes"] = plan.changes[n].saved * dtype_bits(dtype) / 8;
+    json["saved_bytes"] = bytes_of(plan.changes[n].saved, dtype);
     json["neutral_parameters"] = plan.changes[n].neutral;
     passes.push_back(std::move(json));
   }
@@ -356,7 +356,7 @@ void print_result(const ModelFolder& source, const Pipeline& pipeline, const Pla
 uint64_t bytes_of(const Plan& plan) {
   uint64_t bytes = plan.companions.bytes;
   for (const auto& [name, weight] : plan.prepared.weights) {
-    bytes += static_cast<uint64_t>(element_count(weight.shape) * dtype_bits(weight.dtype) / 8);
+    bytes += static_cast<uint64_t>(bytes_of(element_count(weight.shape), weight.dtype));
   }
   return bytes;
 }

@@ -45,7 +45,7 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
     case Activation::identity:
       return x;
   }
-  PARE_CHECK(false, "an activation nobody computes");
+  PARE_UNREACHABLE("an activation nobody computes");
 }
 
 }  // namespace pare

@@ -40,15 +40,13 @@ at::Tensor unshrunk(Loader& loader, const std::string& name, int64_t width) {
   return at::cat(dense, 0);
 }
 
-Linear load_paired(Loader& loader, const std::string& name, PairForm form, bool bias, int64_t width) {
-  const at::Tensor weight = form == PairForm::shrunk ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
+Linear load_paired(Loader& loader, const std::string& name, const Projection& projection, bool bias, int64_t width) {
+  const at::Tensor weight = is<Shrunk>(projection) ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
   return {weight, loader.tensor_if(bias, name + ".bias")};
 }
 
-bool stackable(const Attention& t) {
-  return t.scores == Form::factored && t.values == Form::factored && t.pairs == Pairs{} && t.cache == CacheKind::kv &&
-         t.query.kind == ProjectionKind::dense && t.key.kind == ProjectionKind::dense &&
-         t.value.kind == ProjectionKind::dense;
+bool stackable(const Attention& t) {  // inputs that are remembered become keys and values one by one
+  return has_dense_projections(t) && t.remembered == Remembered::keys_values;
 }
 
 void load_scores(Loader& loader, AttentionLayer& layer, const std::string& name) {
@@ -63,17 +61,17 @@ void load_scores(Loader& loader, AttentionLayer& layer, const std::string& name)
     return;
   }
   layer.query.bias = loader.tensor_if(t.bias.query, name + "query.bias");
-  if (t.query.kind == ProjectionKind::dense) {
+  if (is<Dense>(t.query)) {
     layer.query.weight = loader.tensor(name + "query.weight");
-  } else if (t.query.kind == ProjectionKind::nonlinear) {
+  } else if (is<Nonlinear>(t.query)) {
     layer.query_up = loader.linear(name + "query.up", false);
     layer.query_down = loader.linear(name + "query.down", false);
   }
-  if (t.cache == CacheKind::v) {
+  if (is<FromValue>(t.key)) {
     layer.key_from_value = {loader.tensor(name + "key_from_value.weight"),
                             loader.tensor_if(t.bias.key, name + "key.bias")};
-  } else if (t.key.kind == ProjectionKind::dense) {
-    layer.key = load_paired(loader, name + "key", t.pairs.query_key, t.bias.key, layer.width);
+  } else if (!is<Identity>(t.key)) {
+    layer.key = load_paired(loader, name + "key", t.key, t.bias.key, layer.width);
   } else {
     layer.key.bias = loader.tensor_if(t.bias.key, name + "key.bias");
   }
@@ -87,11 +85,11 @@ void load_values(Loader& loader, AttentionLayer& layer, const std::string& name)
     layer.output.weight = vo.reshape({t.heads * layer.width, layer.width}).t();
     return;
   }
-  if (t.cache == CacheKind::k) {
+  if (is<FromKey>(t.value)) {
     layer.value_from_key = {loader.tensor(name + "value_from_key.weight"),
                             loader.tensor_if(t.bias.value, name + "value.bias")};
-  } else if (t.value.kind == ProjectionKind::dense) {
-    layer.value = load_paired(loader, name + "value", t.pairs.value_output, t.bias.value, layer.width);
+  } else if (!is<Identity>(t.value)) {
+    layer.value = load_paired(loader, name + "value", t.value, t.bias.value, layer.width);
   } else {
     layer.value.bias = loader.tensor_if(t.bias.value, name + "value.bias");
   }
@@ -102,16 +100,13 @@ at::Tensor without_bias(const at::Tensor& x, const at::Tensor& bias) {
 }
 
 at::Tensor query_of(const AttentionLayer& layer, const at::Tensor& x, const at::Tensor& key) {
-  switch (layer.spec.query.kind) {
-    case ProjectionKind::key:
-      return key;
-    case ProjectionKind::nonlinear:
-      return layer.query(x + layer.query_down(activate(layer.spec.query.nonlinear.activation, layer.query_up(x))));
-    case ProjectionKind::dense:
-    case ProjectionKind::identity:
-      return layer.query(x);
+  if (is<SameAsKey>(layer.spec.query)) {
+    return key;
   }
-  PARE_CHECK(false, "a query nobody computes");
+  if (const Nonlinear* nonlinear = std::get_if<Nonlinear>(&layer.spec.query)) {
+    return layer.query(x + layer.query_down(activate(nonlinear->activation, layer.query_up(x))));
+  }
+  return layer.query(x);
 }
 
 // The tokens at hand, before anything is remembered.
@@ -123,12 +118,12 @@ Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
             all.narrow(1, t.heads + t.kv_heads, t.kv_heads)};
   }
   Heads heads;
-  if (t.cache == CacheKind::v) {
+  if (is<FromValue>(t.key)) {
     heads.value = layer.value(x);
     heads.key = layer.key_from_value(without_bias(heads.value, layer.value.bias));
   } else {
     heads.key = t.scores == Form::collapsed ? x : layer.key(x);
-    if (t.cache == CacheKind::k) {
+    if (is<FromKey>(t.value)) {
       heads.value = layer.value_from_key(without_bias(heads.key, layer.key.bias));
     } else {
       heads.value = t.values == Form::collapsed ? x : layer.value(x);
@@ -152,33 +147,29 @@ void recall(const AttentionLayer& layer, const at::Tensor& x, Heads& heads, Step
   const auto extend = [&](at::Tensor& stored, const at::Tensor& fresh) {
     return append(stored, fresh, past, capacity);
   };
-  switch (t.cache) {
-    case CacheKind::kv:
-      heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
-      // Collapsed scores and values both read the input: remembered once.
-      heads.value =
-          t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.second, heads.value);
-      return;
-    case CacheKind::k: {
-      const at::Tensor raw = extend(cache.first, heads.key);
-      const at::Tensor values = layer.value_from_key(without_bias(merge_heads(raw), layer.key.bias));
-      heads.value = split_heads(values, t.kv_heads);
-      heads.key = keys_ready(layer, raw, step, true);
-      return;
-    }
-    case CacheKind::v: {
-      heads.value = extend(cache.first, heads.value);
-      const at::Tensor keys = layer.key_from_value(without_bias(merge_heads(heads.value), layer.value.bias));
-      heads.key = keys_ready(layer, split_heads(keys, t.kv_heads), step, true);
-      return;
-    }
-    case CacheKind::x: {
-      const at::Tensor inputs = extend(cache.first, x.unsqueeze(1)).squeeze(1);
-      heads.key = keys_ready(layer, split_heads(layer.key(inputs), t.kv_heads), step, true);
-      heads.value = split_heads(layer.value(inputs), t.kv_heads);
-      return;
-    }
+  if (is<FromKey>(t.value)) {
+    const at::Tensor raw = extend(cache.first, heads.key);
+    const at::Tensor values = layer.value_from_key(without_bias(merge_heads(raw), layer.key.bias));
+    heads.value = split_heads(values, t.kv_heads);
+    heads.key = keys_ready(layer, raw, step, true);
+    return;
   }
+  if (is<FromValue>(t.key)) {
+    heads.value = extend(cache.first, heads.value);
+    const at::Tensor keys = layer.key_from_value(without_bias(merge_heads(heads.value), layer.value.bias));
+    heads.key = keys_ready(layer, split_heads(keys, t.kv_heads), step, true);
+    return;
+  }
+  if (t.remembered == Remembered::inputs) {
+    const at::Tensor inputs = extend(cache.first, x.unsqueeze(1)).squeeze(1);
+    heads.key = keys_ready(layer, split_heads(layer.key(inputs), t.kv_heads), step, true);
+    heads.value = split_heads(layer.value(inputs), t.kv_heads);
+    return;
+  }
+  heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
+  // Collapsed scores and values both read the input: remembered once.
+  heads.value =
+      t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.second, heads.value);
 }
 
 at::Tensor alibi_slopes(int64_t heads, const at::TensorOptions& options) {
@@ -262,7 +253,7 @@ AttentionLayer load_attention(Loader& loader, const Attention& spec, int64_t wid
       load_values(loader, layer, name);
     }
   }
-  if (spec.values == Form::factored && spec.output.kind == ProjectionKind::dense) {
+  if (spec.values == Form::factored && is<Dense>(spec.output)) {
     layer.output.weight = loader.tensor(name + "output.weight");
   }
   layer.output.bias = loader.tensor_if(spec.bias.output, name + "output.bias");

@@ -41,7 +41,7 @@ at::Tensor mlp_output(const BlockLayer& block, const at::Tensor& input, Step& st
 
 BlockLayer load_block(Loader& loader, const Architecture& architecture, const Block& spec, int64_t n) {
   const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
-  const bool tabled = architecture.first_layer == FirstLayer::table && layer_blocks(architecture)[0] == n;
+  const bool tabled = is_tabled(architecture, n);
   BlockLayer block;
   block.spec = spec;
   block.attention = load_attention(loader, spec.attention, architecture.width, attention, tabled);

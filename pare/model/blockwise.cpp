@@ -28,7 +28,7 @@ at::Tensor chosen_rows(const Weight& table, const at::Tensor& ids) {
     return table.load().index_select(0, ids);
   }
   const int64_t rows = table.shape[0];
-  const int64_t row_bytes = std::max<int64_t>(1, element_count(table.shape) / rows * dtype_bits(table.dtype) / 8);
+  const int64_t row_bytes = std::max<int64_t>(1, bytes_of(element_count(table.shape) / rows, table.dtype));
   const int64_t step = std::max<int64_t>(1, piece_bytes / row_bytes);
   std::vector<at::Tensor> chosen;
   for (int64_t begin = 0; begin < rows; begin += step) {
@@ -103,7 +103,7 @@ BlockwiseRun::BlockwiseRun(const Model& model, const Arithmetic& arithmetic, std
                                            .arithmetic = arithmetic,
                                            .inputs = {inputs.begin(), inputs.end()},
                                            .taps = taps,
-                                           .blocks = expanded_blocks(model.architecture),
+                                           .blocks = model.architecture.blocks,
                                            .order = layer_blocks(model.architecture)})) {
   PARE_CHECK(!taps || inputs.size() == 1, "taps of several inputs would overwrite each other");
   State& s = *state_;

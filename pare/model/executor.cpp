@@ -63,7 +63,7 @@ Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, 
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
   Loader loader(model.weights, dtype, device, use == Use::training);
   s.embedding = load_embedding(loader, architecture);
-  const std::vector<Block> blocks = expanded_blocks(architecture);
+  const std::vector<Block>& blocks = architecture.blocks;
   for (size_t n = 0; n < blocks.size(); ++n) {
     s.blocks.push_back(load_block(loader, architecture, blocks[n], static_cast<int64_t>(n)));
   }

@@ -28,17 +28,16 @@ struct Maker {
   int64_t width = 0;
   Draw draw = Draw::plain;
 
-  bool ends(const char* suffix) const { return spec.name.ends_with(suffix); }
-
   Spread spread() const {
     const bool generic = draw == Draw::generic;
+    const Slot slot = spec.id.module.slot;
     const double fan_in = static_cast<double>(element_count(spec.shape) / std::max<int64_t>(spec.shape[0], 1));
     switch (spec.part) {
       case Part::norm:
       case Part::bias:
-        return {spec.rest, generic ? 0.2 : 0};
+        return {spec.initial, generic ? 0.2 : 0};
       case Part::embedding:
-        if (ends("projection.weight") || ends("patch.weight")) {
+        if (slot == Slot::projection || slot == Slot::patch) {
           return {0, 1 / std::sqrt(fan_in)};
         }
         return {0, generic ? 1 : 1 / std::sqrt(static_cast<double>(width))};

@@ -8,29 +8,8 @@ namespace pare {
 
 namespace {
 
-// Head i scores x̂ q_i on the token itself and 0 on the extra token, whose value is zero: softmax over the two.
-at::Tensor neuron_heads(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
-  const at::Tensor extended = at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1);  // x̂ = [x, 1]
-  const at::Tensor self = layer.up(extended);
-  const at::Tensor value = layer.spec.shared_value ? self : layer.gate(extended);
-  at::Tensor probabilities = at::softmax(at::stack({self, at::zeros_like(self)}, -1), -1);
-  probabilities = step.tap(prefix, "probabilities", probabilities);  // [batch, tokens, heads, 2]
-  return step.tap(prefix, "hidden", probabilities.select(-1, 0) * value);
-}
-
-}  // namespace
-
-MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name) {
-  MlpLayer layer;
-  layer.spec = spec;
-  if (spec.kind == MlpKind::heads) {
-    layer.up = loader.linear(name + "query", false);
-    if (!spec.shared_value) {
-      layer.gate = loader.linear(name + "value", false);
-    }
-    layer.down = loader.linear(name + "output", spec.bias.down);
-    return layer;
-  }
+DenseMlpLayer load(Loader& loader, const DenseMlp& spec, const std::string& name) {
+  DenseMlpLayer layer{.spec = spec};
   if (spec.gated && !loader.training()) {
     layer.gate_up = loader.stacked({name + "gate", name + "up"}, {spec.bias.gate, spec.bias.up});
   } else {
@@ -43,10 +22,7 @@ MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name) {
   return layer;
 }
 
-at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
-  if (layer.spec.kind == MlpKind::heads) {
-    return layer.down(neuron_heads(layer, x, step, prefix));
-  }
+at::Tensor run(const DenseMlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
   at::Tensor up, gate;
   if (layer.gate_up.weight.defined()) {
     const at::Tensor both = layer.gate_up(x);
@@ -62,6 +38,33 @@ at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const
   }
   gate = step.tap(prefix, "gate", gate);
   return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, gate) * up));
+}
+
+NeuronHeadsLayer load(Loader& loader, const NeuronHeads& spec, const std::string& name) {
+  return {.spec = spec,
+          .query = loader.linear(name + "query", false),
+          .value = spec.shared_value ? Linear{} : loader.linear(name + "value", false),
+          .output = loader.linear(name + "output", spec.output_bias)};
+}
+
+// Head i scores x̂ q_i on the token itself and 0 on the extra token, whose value is zero: softmax over the two.
+at::Tensor run(const NeuronHeadsLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
+  const at::Tensor extended = at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1);  // x̂ = [x, 1]
+  const at::Tensor self = layer.query(extended);
+  const at::Tensor value = layer.spec.shared_value ? self : layer.value(extended);
+  at::Tensor probabilities = at::softmax(at::stack({self, at::zeros_like(self)}, -1), -1);
+  probabilities = step.tap(prefix, "probabilities", probabilities);  // [batch, tokens, heads, 2]
+  return layer.output(step.tap(prefix, "hidden", probabilities.select(-1, 0) * value));
+}
+
+}  // namespace
+
+MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name) {
+  return std::visit([&](const auto& kind) -> MlpLayer { return load(loader, kind, name); }, spec.kind);
+}
+
+at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
+  return std::visit([&](const auto& kind) { return run(kind, x, step, prefix); }, layer);
 }
 
 }  // namespace pare

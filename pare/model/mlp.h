@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <variant>
 
 #include "pare/arch/architecture.h"
 #include "pare/model/loader.h"
@@ -11,11 +12,18 @@
 
 namespace pare {
 
-struct MlpLayer {
-  Mlp spec;
-  Linear gate_up;         // gate and up in one product
-  Linear up, gate, down;  // of neuron heads: up is the query, gate the value, down the output
+struct DenseMlpLayer {
+  DenseMlp spec;
+  Linear gate_up;  // gate and up in one product, where nobody trains them
+  Linear up, gate, down;
 };
+
+struct NeuronHeadsLayer {
+  NeuronHeads spec;
+  Linear query, value, output;
+};
+
+using MlpLayer = std::variant<DenseMlpLayer, NeuronHeadsLayer>;
 
 MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name);  // name: "blocks.N.mlp."
 at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix);

@@ -18,9 +18,10 @@ namespace pare {
 
 namespace {
 
-std::optional<Precondition> obstacle(const Attention& t, const std::string& where) {
+std::optional<Precondition> obstacle(const Attention& t, int64_t block, const std::string& where) {
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
-    return Precondition{.where = where, .expected = expected, .found = std::move(found), .remedy = remedy};
+    return Precondition{
+        .where = where, .block = block, .expected = expected, .found = std::move(found), .remedy = remedy};
   };
   if (t.rope) {
     return fails("no RoPE", fmt::format("{} of {} dimensions turn", t.rope->width, t.head_width),
@@ -32,7 +33,7 @@ std::optional<Precondition> obstacle(const Attention& t, const std::string& wher
   if (t.softcap) {
     return fails("no score softcap", fmt::format("softcap {}", *t.softcap), "none: a cap is not shift invariant");
   }
-  if (t.query.kind == ProjectionKind::key) {
+  if (is<SameAsKey>(t.query)) {
     return fails("a query of its own", "the query is the key", "none: the query needs the bias");
   }
   return std::nullopt;
@@ -40,29 +41,28 @@ std::optional<Precondition> obstacle(const Attention& t, const std::string& wher
 
 Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
-  std::vector<Block> blocks = expanded_blocks(model.architecture);
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    Attention& t = blocks[n].attention;
-    const std::string where = fmt::format("blocks.{}.attention.key.bias", n);
-    const bool tabled = model.architecture.first_layer == FirstLayer::table &&
-                        layer_blocks(model.architecture)[0] == static_cast<int64_t>(n);
+  std::vector<Block>& blocks = proposal.after.architecture.blocks;
+  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
+    Attention& t = blocks[static_cast<size_t>(n)].attention;
+    const std::string where = name_of(bias_of(in_attention(n, Slot::key)));
+    const bool tabled = is_tabled(model.architecture, n);
     if (!t.bias.key || tabled) {
       proposal.preconditions.push_back({.where = where,
+                                        .block = n,
                                         .expected = "a key bias",
                                         .found = tabled ? "it is inside the first-layer table" : "there is none"});
       continue;
     }
-    if (std::optional<Precondition> failed = obstacle(t, where)) {
+    if (std::optional<Precondition> failed = obstacle(t, n, where)) {
       proposal.preconditions.push_back(*std::move(failed));
       continue;
     }
     proposal.preconditions.push_back(
-        {.where = where, .expected = "scores that only softmax reads", .found = "they are", .holds = true});
+        {.where = where, .block = n, .expected = "scores that only softmax reads", .found = "they are", .holds = true});
     t.bias.key = false;
     proposal.after.weights.erase(where);
     proposal.applies = true;
   }
-  proposal.after.architecture.blocks = folded_blocks(blocks);
   return proposal;
 }
 

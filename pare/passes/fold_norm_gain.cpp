@@ -19,6 +19,7 @@
 #include "pare/algebra/prediction.h"
 #include "pare/algebra/recipes.h"
 #include "pare/algebra/shift.h"
+#include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"
 
@@ -26,43 +27,10 @@ namespace pare {
 
 namespace {
 
-struct NamedNorm {
-  std::string name;  // "blocks.3.attention.norm"
-  Norm* norm = nullptr;
-};
-
-// The norms of an architecture, those that may be folded and those that may not.
-std::vector<NamedNorm> sites_of(Architecture& a, std::vector<Block>& blocks) {
-  std::vector<NamedNorm> sites;
-  const auto add = [&](std::string name, std::optional<Norm>& norm) {
-    if (norm) {
-      sites.push_back({std::move(name), &*norm});
-    }
-  };
-  add("embed.norm", a.embedding.norm);
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    const std::string name = fmt::format("blocks.{}.", n);
-    add(name + "attention.norm", blocks[n].attention.norm);
-    add(name + "attention.output_norm", blocks[n].attention.output_norm);
-    if (blocks[n].mlp) {
-      add(name + "mlp.norm", blocks[n].mlp->norm);
-      add(name + "mlp.output_norm", blocks[n].mlp->output_norm);
-    }
-  }
-  add("norm", a.final_norm);
-  if (a.head.transform) {
-    add("head.transform.norm", a.head.transform->norm);
-  }
-  if (a.head.sequence && a.head.sequence->transform) {
-    add("head.sequence.transform.norm", a.head.sequence->transform->norm);
-  }
-  return sites;
-}
-
-const Stream* written_by(const Streams& streams, const std::string& norm) {
+const Stream* written_by(const Streams& streams, const ModuleId& norm) {
   for (const Stream& stream : streams.all) {
     for (const Touch& touch : stream.touches) {
-      if (touch.kind == TouchKind::norm_writes && touch.where == norm) {
+      if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
         return &stream;
       }
     }
@@ -71,9 +39,13 @@ const Stream* written_by(const Streams& streams, const std::string& norm) {
 }
 
 // Why this norm has to keep its gain; empty where it need not.
-std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const NamedNorm& site) {
+std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const PlacedNorm& site) {
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
-    return Precondition{.where = site.name, .expected = expected, .found = std::move(found), .remedy = remedy};
+    return Precondition{.where = name_of(site.module),
+                        .block = site.module.block,
+                        .expected = expected,
+                        .found = std::move(found),
+                        .remedy = remedy};
   };
   if (!site.norm->gain && !site.norm->bias) {
     return fails("a gain or a bias", "there is none", "");
@@ -82,16 +54,16 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
     return fails("a norm that runs", "it is inside the first-layer table", "");
   }
   for (const Touch& touch : stream->touches) {
-    if (touch.kind != TouchKind::norm_writes || touch.where != site.name) {
-      return fails("readers that are matrices", describe(touch), "none: only a matrix can take a gain");
+    if (touch.kind != TouchKind::norm_writes || touch.module != site.module) {
+      return fails("readers that are matrices", text_of(touch), "none: only a matrix can take a gain");
     }
   }
   for (const Port& port : stream->ports) {
     if (port.role == Role::writer) {
-      return fails("a norm before its readers", port.tensor + " writes the same stream",
+      return fails("a norm before its readers", name_of(port.tensor) + " writes the same stream",
                    "none: the norm's output is the stream itself");
     }
-    if (a.head.tied && port.tensor == "embed.token.weight") {
+    if (a.head.tied && port.tensor == weight_of(token_table)) {
       return fails("a head of its own", "the head is tied to the embedding", "untie the head, which costs more");
     }
   }
@@ -108,47 +80,47 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
   return std::nullopt;
 }
 
-void fold(Model& model, const Stream& stream, const NamedNorm& site) {
+void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
   if (!model.has_weights()) {
     return;
   }
   if (site.norm->bias) {
-    shift_readers(model, stream, model.weights.at(site.name + ".bias"));
-    model.weights.erase(site.name + ".bias");
+    shift_readers(model, stream, model.weights.at(name_of(bias_of(site.module))));
+    model.weights.erase(name_of(bias_of(site.module)));
   }
   if (!site.norm->gain) {
     return;
   }
-  const Weight gain = model.weights.at(site.name + ".weight");
+  const Weight gain = model.weights.at(name_of(weight_of(site.module)));
   const double offset = site.norm->offset;
   for (const Port& port : stream.ports) {
-    Weight& reader = model.weights.at(port.tensor);
+    Weight& reader = model.weights.at(name_of(port.tensor));
     reader = mapped_along(reader, port.axis, port.begin, stream.width,
                           [=](const at::Tensor& rows) { return rows * (load_double(gain) + offset); });
   }
-  model.weights.erase(site.name + ".weight");
+  model.weights.erase(name_of(weight_of(site.module)));
 }
 
 Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
-  Architecture after = model.architecture;
-  std::vector<Block> blocks = expanded_blocks(after);
   const Streams streams = find_streams(model.architecture);
   RoundingWalk walk;
-  for (const NamedNorm& site : sites_of(after, blocks)) {
-    const Stream* stream = written_by(streams, site.name);
+  Architecture after = model.architecture;
+  for (const PlacedNorm& site : norms_of(after)) {
+    const Stream* stream = written_by(streams, site.module);
     if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
       proposal.preconditions.push_back(*std::move(failed));
       continue;
     }
-    proposal.preconditions.push_back({.where = site.name,
+    proposal.preconditions.push_back({.where = name_of(site.module),
+                                      .block = site.module.block,
                                       .expected = "readers that are matrices",
                                       .found = fmt::format("{} of them", stream->ports.size()),
                                       .holds = true});
     fold(proposal.after, *stream, site);
     site.norm->gain = site.norm->bias = false;
     site.norm->offset = 0;
-    walk.step(1, runs_of(model.architecture, site.name));
+    walk.step(1, site.module.block ? runs_of(model.architecture, *site.module.block) : 1);
     proposal.applies = true;
   }
   if (proposal.preconditions.empty()) {
@@ -156,8 +128,7 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
         {.where = "model", .expected = "a norm with a gain or a bias", .found = "it has no norms"});
   }
   proposal.roundings = walk.roundings();
-  after.blocks = folded_blocks(blocks);
-  proposal.after.architecture = after;
+  proposal.after.architecture = std::move(after);
   return proposal;
 }
 

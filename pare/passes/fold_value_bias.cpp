@@ -50,40 +50,41 @@ void fold(Model& model, const std::string& name, const Attention& t, int64_t wid
 Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
   const Architecture& a = model.architecture;
-  std::vector<Block> blocks = expanded_blocks(a);
+  std::vector<Block>& blocks = proposal.after.architecture.blocks;
   int64_t created = 0;
   RoundingWalk walk;
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    Attention& t = blocks[n].attention;
+  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
+    Attention& t = blocks[static_cast<size_t>(n)].attention;
     const std::string name = fmt::format("blocks.{}.attention.", n), where = name + "value.bias";
-    const bool tabled = a.first_layer == FirstLayer::table && layer_blocks(a)[0] == static_cast<int64_t>(n);
+    const bool tabled = is_tabled(a, n);
     if (!t.bias.value || tabled) {
       proposal.preconditions.push_back({.where = where,
+                                        .block = n,
                                         .expected = "a value bias",
                                         .found = tabled ? "it is inside the first-layer table" : "there is none"});
       continue;
     }
     if (t.gate) {
       proposal.preconditions.push_back({.where = where,
+                                        .block = n,
                                         .expected = "no gate",
                                         .found = "a gate scales each head after attention",
                                         .remedy = "none: gated rows do not sum to one"});
       continue;
     }
     proposal.preconditions.push_back(
-        {.where = where, .expected = "attention rows that sum to one", .found = "they do", .holds = true});
+        {.where = where, .block = n, .expected = "attention rows that sum to one", .found = "they do", .holds = true});
     created += t.bias.output ? 0 : a.width;
     fold(proposal.after, name, t, a.width);
     t.bias.value = false;
     t.bias.output = true;
-    walk.step(1, runs_of(a, static_cast<int64_t>(n)));
+    walk.step(1, runs_of(a, n));
     proposal.applies = true;
   }
   proposal.roundings = walk.roundings();
   if (created > 0) {
     proposal.notes.push_back(fmt::format("output biases have to be created: {} parameters more", with_commas(created)));
   }
-  proposal.after.architecture.blocks = folded_blocks(blocks);
   return proposal;
 }
 

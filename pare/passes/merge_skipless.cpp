@@ -34,12 +34,13 @@ std::vector<Precondition> skips_of(const Architecture& architecture) {
   std::vector<Precondition> failed;
   const bool eliminable =
       remove_matrices({architecture}, {.targets = {Target::query, Target::key, Target::value}}, std::nullopt).applies;
-  const std::vector<Block> blocks = expanded_blocks(architecture);
+  const std::vector<Block>& blocks = architecture.blocks;
   for (size_t n = 0; n < blocks.size(); ++n) {
     const bool attention = blocks[n].attention.skip;
     const bool mlp = blocks[n].mlp && blocks[n].wiring == Wiring::serial && blocks[n].mlp->skip;
     if (attention || mlp) {
       failed.push_back({.where = fmt::format("blocks.{}", n),
+                        .block = static_cast<int64_t>(n),
                         .expected = "no skip",
                         .found = attention && mlp ? "skips around attention and MLP"
                                  : attention      ? "a skip around the attention"

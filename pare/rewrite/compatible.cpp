@@ -7,6 +7,7 @@
 
 #include "pare/algebra/recipes.h"
 #include "pare/arch/count.h"
+#include "pare/arch/norms.h"
 #include "pare/arch/tensors.h"
 #include "pare/support/error.h"
 
@@ -15,27 +16,17 @@ namespace pare {
 namespace {
 
 void restore(Projection& now, const Projection& source) {
-  if (now.kind == ProjectionKind::identity) {
+  if (is<Identity>(now)) {
     now = source;
   }
 }
 
-void restore(std::optional<Norm>& now, const std::optional<Norm>& source) {
-  if (now && source) {
-    now->gain = source->gain;
-    now->bias = source->bias;
-    now->offset = source->offset;
-  }
-}
-
 // What the source had and the result does without is put back, as something that does nothing.
-Architecture restored(Architecture now, const Architecture& source) {
-  std::vector<Block> blocks = expanded_blocks(now);
-  const std::vector<Block> before = expanded_blocks(source);
-  PARE_CHECK(blocks.size() == before.size(), "passes keep the blocks");
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    Attention& t = blocks[n].attention;
-    const Attention& s = before[n].attention;
+Architecture restored(Architecture now, Architecture source) {
+  PARE_CHECK(now.blocks.size() == source.blocks.size(), "passes keep the blocks");
+  for (size_t n = 0; n < now.blocks.size(); ++n) {
+    Attention& t = now.blocks[n].attention;
+    const Attention& s = source.blocks[n].attention;
     restore(t.query, s.query);
     restore(t.key, s.key);
     restore(t.value, s.value);
@@ -44,23 +35,13 @@ Architecture restored(Architecture now, const Architecture& source) {
     t.bias.key |= s.bias.key;
     t.bias.value |= s.bias.value;
     t.bias.output |= s.bias.output;
-    restore(t.norm, s.norm);
-    restore(t.output_norm, s.output_norm);
-    if (blocks[n].mlp) {
-      restore(blocks[n].mlp->norm, before[n].mlp->norm);
-      restore(blocks[n].mlp->output_norm, before[n].mlp->output_norm);
-    }
   }
-  // A family may read more from how the source lists its blocks than how many there are (ALBERT's groups).
-  const bool alike = folded_blocks(blocks) == folded_blocks(before);
-  now.blocks = alike ? source.blocks : folded_blocks(blocks);
-  restore(now.embedding.norm, source.embedding.norm);
-  restore(now.final_norm, source.final_norm);
-  if (now.head.transform) {
-    restore(now.head.transform->norm, source.head.transform->norm);
-  }
-  if (now.head.sequence && now.head.sequence->transform) {
-    restore(now.head.sequence->transform->norm, source.head.sequence->transform->norm);
+  const std::vector<PlacedNorm> norms = norms_of(now), before = norms_of(source);
+  PARE_CHECK(norms.size() == before.size(), "passes keep the norms");
+  for (size_t i = 0; i < norms.size(); ++i) {
+    norms[i].norm->gain = before[i].norm->gain;
+    norms[i].norm->bias = before[i].norm->bias;
+    norms[i].norm->offset = before[i].norm->offset;
   }
   return now;
 }
@@ -70,7 +51,7 @@ bool is_vector(const TensorSpec& spec) {
 }
 
 at::Tensor neutral_value(const TensorSpec& spec) {
-  return is_vector(spec) ? at::full(spec.shape, spec.rest, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
+  return is_vector(spec) ? at::full(spec.shape, spec.initial, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
 }
 
 bool is_neutral(const Weight& weight, const TensorSpec& spec) {
@@ -107,13 +88,10 @@ std::vector<StoredChange> compatible_changes(const Model& source, const Pipeline
   for (const PassStep& step : pipeline.steps) {
     const Architecture& now = step.proposal.after.architecture;
     const Architecture written = restored(now, source.architecture);
-    std::set<std::string> present;
-    for (const TensorSpec& spec : tensor_table(now)) {
-      present.insert(spec.name);
-    }
+    const TensorTable present = tensor_table(now);
     StoredChange change{.saved = stored - count(written).total};
     for (const TensorSpec& spec : tensor_table(written)) {
-      if (!present.contains(spec.name) && neutral_already.insert(spec.name).second &&
+      if (!present.contains(spec.id) && neutral_already.insert(spec.name).second &&
           !is_neutral(source.weights.at(spec.name), spec)) {
         change.neutral += element_count(spec.shape);
       }

@@ -13,13 +13,6 @@ namespace pare {
 
 namespace {
 
-std::optional<int64_t> block_of(const std::string& where) {
-  if (!where.starts_with("blocks.")) {
-    return std::nullopt;
-  }
-  return std::stoll(where.substr(7));
-}
-
 std::string with_blocks(std::string text, int64_t block, const std::string& instead) {
   const std::string name = fmt::format("blocks.{}", block);
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
@@ -73,7 +66,7 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
     if (p.holds) {
       continue;
     }
-    const std::optional<int64_t> block = block_of(p.where);
+    const std::optional<int64_t>& block = p.block;
     const auto neutral = [&](const std::string& text) { return block ? with_blocks(text, *block, "blocks.*") : text; };
     const Key key{neutral(p.where), p.expected, neutral(p.found), p.remedy};
     if (!blocks.contains(key)) {
@@ -114,7 +107,7 @@ nlohmann::ordered_json to_json(const PassStep& step, Dtype dtype) {
         {{"where", reason.where}, {"expected", reason.expected}, {"found", reason.found}, {"remedy", reason.remedy}});
   }
   json["saved_parameters"] = step.saved_parameters;
-  json["saved_bytes"] = step.saved_parameters * dtype_bits(dtype) / 8;
+  json["saved_bytes"] = bytes_of(step.saved_parameters, dtype);
   json["predicted_error"] = number(predicted_error(proposal.roundings, dtype));
   json["notes"] = proposal.notes;
   json["preconditions"] = nlohmann::ordered_json::array();
@@ -123,8 +116,10 @@ nlohmann::ordered_json to_json(const PassStep& step, Dtype dtype) {
   }
   json["condition_numbers"] = nlohmann::ordered_json::array();
   for (const Conditioning& c : proposal.conditioning) {
-    json["condition_numbers"].push_back(
-        {{"matrix", c.matrix}, {"stored", number(c.stored)}, {"gauged", number(c.gauged)}, {"chosen", c.chosen}});
+    json["condition_numbers"].push_back({{"matrix", name_of(c.matrix)},
+                                         {"stored", number(c.stored)},
+                                         {"gauged", number(c.gauged)},
+                                         {"chosen", c.chosen}});
   }
   return json;
 }

@@ -73,7 +73,10 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   const std::string path = (source.path / "config.json").string();
   nlohmann::ordered_json config = parse_json(read_text_file(path, 16'000'000), path);
   for (const auto& [key, value] : written.items()) {
-    if (!said.contains(key) || said.at(key) != value) {
+    // Sizes are as they are now, however the source said them: ALBERT's groups can be said in several ways.
+    const bool other_size = value.is_number_integer() && config.contains(key) && config.at(key).is_number_integer() &&
+                            config.at(key) != value;
+    if (!said.contains(key) || said.at(key) != value || other_size) {
       config[key] = value;
     }
   }

@@ -74,3 +74,6 @@ class Problems {
       ::pare::fail_check(__FILE__, __LINE__, #condition, (message)); \
     }                                                                \
   } while (false)
+
+// The end of a switch over all that there is.
+#define PARE_UNREACHABLE(message) ::pare::fail_check(__FILE__, __LINE__, "unreachable", (message))

@@ -56,7 +56,7 @@ Features run_last_layer(Loader& loader, const ComparedModel& runner, const Place
   Step step(positions_for(a, place.inputs, integers, nullptr), place.inputs.mask, runner.arithmetic.dtype, nullptr,
             nullptr);
   const int64_t layer = std::ssize(layer_blocks(a)) - 1, number = layer_blocks(a).back();
-  const BlockLayer block = load_block(loader, a, expanded_blocks(a)[static_cast<size_t>(number)], number);
+  const BlockLayer block = load_block(loader, a, a.blocks[static_cast<size_t>(number)], number);
   const at::Tensor x = run_block(block, place.x, place.table, step, layer);
   return features(load_head_front(loader, a), a, x, place.inputs, step);
 }

@@ -35,7 +35,7 @@ std::vector<std::string> ports(const Stream& stream, Role role) {
   std::vector<std::string> names;
   for (const Port& port : stream.ports) {
     if (port.role == role) {
-      names.push_back(port.tensor);
+      names.push_back(name_of(port.tensor));
     }
   }
   std::sort(names.begin(), names.end());
@@ -53,7 +53,7 @@ std::vector<std::string> readers(const Stream& stream) {
 std::vector<std::string> touches(const Stream& stream) {
   std::vector<std::string> words;
   for (const Touch& touch : stream.touches) {
-    words.push_back(describe(touch));
+    words.push_back(text_of(touch));
   }
   return words;
 }
@@ -72,7 +72,7 @@ TEST_CASE("skips around both sublayers: everything is one stream") {
   // A tied table writes with its columns and, as the head, reads with the same.
   Names found;
   for (const Port& port : s.all[0].ports) {
-    if (port.tensor == "embed.token.weight") {
+    if (port.tensor == weight_of(token_table)) {
       found.push_back(port.role == Role::writer ? "writer" : "reader");
       CHECK(port.axis == 1);
       CHECK(port.begin == 0);
@@ -96,7 +96,7 @@ TEST_CASE("a skip around attention alone: one stream before each layer and one b
   CHECK(readers(s.all[s.head]) == Names{"head.weight"});
   for (const Stream& stream : s.all) {
     for (const Port& port : stream.ports) {  // stored [out, in]: matrices read with axis 1 and write with axis 0
-      const bool table = port.tensor.starts_with("embed.");
+      const bool table = port.tensor.module.sublayer == Sublayer::embedding;
       CHECK(port.axis == (port.role == Role::reader || table ? 1 : 0));
     }
   }
@@ -241,7 +241,7 @@ TEST_CASE("a factorised table writes a narrow stream, tied by a head's transform
   int64_t written = -1, read = -1;
   for (size_t i = 0; i < tied.all.size(); ++i) {
     for (const Port& port : tied.all[i].ports) {
-      if (port.tensor == "embed.token.weight") {
+      if (port.tensor == weight_of(token_table)) {
         (port.role == Role::writer ? written : read) = static_cast<int64_t>(i);
       }
     }

@@ -181,9 +181,9 @@ std::vector<FamilySample> samples() {
        without(one_albert + "albert.pooler.bias 16\nalbert.pooler.weight 16,16", "albert.")},
       {"albert, two groups", shared(5, 2, 1), without(albert_tensors(2, 1), "albert.")},
       {"albert, two groups of three", shared(5, 2, 3), without(albert_tensors(2, 3), "albert.")},
-      {"albert, two groups of three, nothing shared", shared(2, 2, 3), without(albert_tensors(2, 3), "albert.")},
-      {"albert, three groups of two, nothing shared", shared(3, 3, 2), without(albert_tensors(3, 2), "albert.")},
-      {"albert, one group of six, once", shared(1, 1, 6), without(albert_tensors(1, 6), "albert.")},
+      {"albert, two groups of three, nothing shared", shared(2, 2, 3), without(albert_tensors(2, 3), "albert."), false},
+      {"albert, three groups of two, nothing shared", shared(3, 3, 2), without(albert_tensors(3, 2), "albert."), false},
+      {"albert, one group of six, once", shared(1, 1, 6), without(albert_tensors(1, 6), "albert."), false},
       {"opt, projections", opt("OPTForCausalLM", {{"word_embed_proj_dim", 6}}), with(opt_tensors, opt_projections)},
       {"opt, projections, untied", opt("OPTForCausalLM", {{"word_embed_proj_dim", 6}, {"tie_word_embeddings", false}}),
        with(opt_tensors, opt_projections) + "lm_head.weight 11,6"},
@@ -222,11 +222,9 @@ TEST_CASE("albert: a layer runs the blocks of one group in turn, neighbours run 
   CHECK(architecture_of(shared(3, 3, 2)).layers == std::nullopt);
 }
 
-TEST_CASE("albert: blocks that were folded since are written all the same, an order without groups is refused") {
+TEST_CASE("albert: the order of the blocks tells the groups, and one without groups is refused") {
   const Family& family = find_family("albert", "config.json");
   Architecture a = architecture_of(shared(3, 2, 2));
-  a.blocks = folded_blocks(a.blocks);
-  REQUIRE(a.blocks.size() == 1);
   const json written = json::parse(family_config(family, a).dump());
   CHECK(written["num_hidden_layers"] == 3);
   CHECK(written["num_hidden_groups"] == 2);

@@ -85,7 +85,7 @@ std::vector<FamilySample> samples() {
 // The window of every layer, 0 for none.
 std::vector<int64_t> windows(const json& config) {
   std::vector<int64_t> all;
-  for (const Block& block : expanded_blocks(architecture_of(config))) {
+  for (const Block& block : architecture_of(config).blocks) {
     all.push_back(block.attention.window.value_or(0));
   }
   return all;
@@ -250,7 +250,7 @@ TEST_CASE("windows are said in several ways, and written so that all readers agr
 
 TEST_CASE("gemma says gelu and means its tanh form, and can still say the exact one") {
   const auto activation = [](const char* word) {
-    return architecture_of(small("gemma", {{"hidden_act", word}})).blocks.at(0).mlp->activation;
+    return dense_mlp(architecture_of(small("gemma", {{"hidden_act", word}})).blocks.at(0)).activation;
   };
   CHECK(activation("gelu") == Activation::gelu_tanh);
   CHECK(activation("gelu_python") == Activation::gelu);

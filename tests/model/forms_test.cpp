@@ -179,7 +179,7 @@ TEST_CASE("shared blocks are copies that are stored once") {
   const std::string mlp = R"({"width": 20, "activation": "gelu"})";
   const Architecture shared = parse(causal("", mlp, R"(, "layers": [0, 1, 1, 0])"));
   Architecture copied = parse(causal("", mlp));
-  copied.blocks[0].repeat = 4;
+  copied.blocks.resize(4, copied.blocks.front());
   Tensors once = generic_tensors(shared), four = once;
   for (const auto& [name, tensor] : once) {
     if (name.starts_with("blocks.1.")) {

@@ -123,9 +123,7 @@ TEST_CASE("drop_key_bias: every refusal names its reason, and doing it anyway wo
 
 TEST_CASE("drop_key_bias: block by block, and nothing where there is no bias") {
   Architecture mixed = biased();
-  std::vector<Block> blocks = expanded_blocks(mixed);
-  blocks[0].attention.softcap = 1.5;
-  mixed.blocks = folded_blocks(blocks);
+  mixed.blocks[0].attention.softcap = 1.5;
   const Model before{mixed, as_weights(generic_tensors(mixed))};
   const PassStep step = step_of(before);
   CHECK(step.proposal.applies);

@@ -307,7 +307,7 @@ TEST_CASE("eliminate_projection: the gauge of the heads takes bad scales out of 
   tensors["blocks.0.attention.query.weight"] *= sizes;  // stored [out, in]
   const PassStep step = step_of(recipe(a, tensors), {{"target", "q"}});
   const Conditioning& query = chosen(step);
-  CHECK(query.matrix == "blocks.0.attention.query");
+  CHECK(query.matrix == in_attention(0, Slot::query));
   CHECK(query.stored == doctest::Approx(condition_number(tensors["blocks.0.attention.query.weight"])));
   CHECK(query.stored > 1e5);
   CHECK(query.gauged < query.stored / 50);

@@ -180,9 +180,7 @@ TEST_CASE("merge_skipless: what it refuses, and how it says so") {
   }
   // One skip in one block is enough, and only that block is named.
   Architecture mixed = skipless();
-  std::vector<Block> blocks = expanded_blocks(mixed);
-  blocks[1].mlp->skip = true;
-  mixed.blocks = folded_blocks(blocks);
+  mixed.blocks[1].mlp->skip = true;
   const PassStep step = step_of(recipe(mixed));
   CHECK_FALSE(step.proposal.applies);
   REQUIRE(step.proposal.preconditions.size() == 1);

@@ -48,7 +48,7 @@ double check_same(const Original& original, const Model& after, double roundings
 }
 
 void check_tensors(const Model& after) {
-  const std::vector<TensorSpec> table = tensor_table(after.architecture);
+  const TensorTable table = tensor_table(after.architecture);
   CHECK(after.weights.size() == table.size());
   for (const TensorSpec& spec : table) {
     const auto found = after.weights.find(spec.name);

@@ -51,9 +51,10 @@ Architecture ArchitectureDraw::attempt() {
   skips_ = pick({0, 0, 1, 1, 1, 2, 3});
   const int64_t kinds = between(1, 2);
   for (int64_t i = 0; i < kinds; ++i) {
-    a.blocks.push_back(block(a));
+    const int64_t repeat = between(1, 2);
+    a.blocks.insert(a.blocks.end(), static_cast<size_t>(repeat), block(a));
   }
-  const int64_t distinct = static_cast<int64_t>(expanded_blocks(a).size());
+  const int64_t distinct = std::ssize(a.blocks);
   if (chance(0.3)) {
     std::vector<int64_t> layers;
     for (int64_t i = 0; i < distinct + 1; ++i) {
@@ -81,7 +82,6 @@ Architecture ArchitectureDraw::attempt() {
   if (chance(0.05)) {
     a.first_layer = FirstLayer::table;
   }
-  a.blocks = folded_blocks(expanded_blocks(a));
   return a;
 }
 
@@ -130,7 +130,6 @@ Norm ArchitectureDraw::norm(bool may_be_post) {
 
 Block ArchitectureDraw::block(const Architecture& a) {
   Block b;
-  b.repeat = between(1, 2);
   b.wiring = chance(0.25) ? Wiring::parallel : Wiring::serial;
   Attention& t = b.attention;
   t.head_width = chance(0.8) ? 4 : between(2, 6);
@@ -139,17 +138,15 @@ Block ArchitectureDraw::block(const Architecture& a) {
   if (chance(0.15)) {
     t.scale = 0.4;
   }
-  const auto dense_or_identity = [&] {
-    return Projection{.kind = chance(0.07) ? ProjectionKind::identity : ProjectionKind::dense};
-  };
+  const auto dense_or_identity = [&] { return chance(0.07) ? Projection(Identity{}) : Projection(Dense{}); };
   t.query = dense_or_identity();
   t.key = dense_or_identity();
   t.value = dense_or_identity();
   t.output = dense_or_identity();
   if (chance(0.08)) {
-    t.query.kind = ProjectionKind::key;
+    t.query = SameAsKey{};
   } else if (chance(0.05)) {
-    t.query = {.kind = ProjectionKind::nonlinear, .nonlinear = {.width = 5, .activation = Activation::gelu}};
+    t.query = Nonlinear{.width = 5, .activation = Activation::gelu};
   }
   t.scores = chance(0.06) ? Form::collapsed : Form::factored;
   t.values = chance(0.06) ? Form::collapsed : Form::factored;
@@ -183,22 +180,35 @@ Block ArchitectureDraw::block(const Architecture& a) {
   }
   t.skip = skips_ == 1 || skips_ == 2 || (skips_ == 3 && chance(0.5));
   if (chance(0.05)) {
-    t.pairs.value_output = PairForm::shrunk;
+    t.value = Shrunk{};
   }
   if (chance(0.05)) {
-    t.pairs.query_key = PairForm::shrunk;
+    t.key = Shrunk{};
   }
   if (chance(0.08)) {
-    t.cache = pick({CacheKind::k, CacheKind::v, CacheKind::x});
+    switch (between(0, 2)) {
+      case 0:
+        t.value = FromKey{};
+        break;
+      case 1:
+        t.key = FromValue{};
+        break;
+      default:
+        t.remembered = Remembered::inputs;
+    }
   }
   if (chance(0.85)) {
     Mlp m;
-    m.width = between(5, 14);
-    m.kind = chance(0.1) ? MlpKind::heads : MlpKind::dense;
-    m.shared_value = m.kind == MlpKind::heads && chance(0.5);
-    m.activation = pick({Activation::gelu, Activation::silu, Activation::relu, Activation::tanh});
-    m.gated = m.kind == MlpKind::dense && chance(0.4);
-    m.bias = {.up = m.kind == MlpKind::dense && chance(0.5), .gate = m.gated && chance(0.5), .down = chance(0.5)};
+    const int64_t width = between(5, 14);
+    if (chance(0.1)) {
+      m.kind = NeuronHeads{.width = width, .shared_value = chance(0.5), .output_bias = chance(0.5)};
+    } else {
+      DenseMlp dense{.width = width};
+      dense.activation = pick({Activation::gelu, Activation::silu, Activation::relu, Activation::tanh});
+      dense.gated = chance(0.4);
+      dense.bias = {.up = chance(0.5), .gate = dense.gated && chance(0.5), .down = chance(0.5)};
+      m.kind = dense;
+    }
     if (chance(bare_ ? 0.05 : 0.7)) {
       m.norm = norm(b.wiring == Wiring::serial);
     }

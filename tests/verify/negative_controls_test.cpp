@@ -29,7 +29,6 @@ const std::vector<Mistake> mistakes = {
      [](Architecture& a, Tensors& t) {
        a.blocks[0].attention.bias.output = false;
        t.erase("blocks.0.attention.output.bias");
-       t.erase("blocks.1.attention.output.bias");
      }},
     {"a bias of zeros in the last block", "logits",
      [](Architecture&, Tensors& t) { t.at("blocks.1.attention.output.bias") = at::zeros({12}, at::kDouble); }},

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "pare/checkpoint/families/shared/bert_like.h"
 
@@ -41,22 +40,22 @@ struct Sharing {
   }
 };
 
-// read_config() makes one entry of `blocks` per group. Where they were folded since, the order tells the groups, unless
-// nothing is shared; then one group of all is as good as any. What no groups can give, family_config() refuses.
-Sharing sharing_of(const Architecture& a) {
+// Every way in which groups could give this order: the fewest blocks in a group first. Only where nothing is shared are
+// there several, and then they differ in nothing but names.
+std::vector<Sharing> sharings_of(const Architecture& a) {
   const std::vector<int64_t> order = layer_blocks(a);
-  const int64_t distinct = static_cast<int64_t>(expanded_blocks(a).size());
-  const int64_t runs = static_cast<int64_t>(order.size());
-  std::vector<int64_t> inner_counts(static_cast<size_t>(distinct) + 1);
-  std::iota(inner_counts.begin(), inner_counts.end(), 0);
-  inner_counts[0] = a.blocks.front().repeat;
-  for (int64_t inner : inner_counts) {
+  const int64_t distinct = std::ssize(a.blocks), runs = std::ssize(order);
+  std::vector<Sharing> fitting;
+  for (int64_t inner = 1; inner <= distinct; ++inner) {
     const Sharing sharing = {.groups = distinct / inner, .inner = inner, .layers = runs / inner};
     if (distinct % inner == 0 && runs % inner == 0 && sharing.order() == order) {
-      return sharing;
+      fitting.push_back(sharing);
     }
   }
-  return {.groups = distinct, .inner = 1, .layers = runs};
+  if (fitting.empty()) {  // family_config() refuses what no groups can give
+    fitting.push_back({.groups = distinct, .inner = 1, .layers = runs});
+  }
+  return fitting;
 }
 
 Architecture read_config(Config& config) {
@@ -65,12 +64,11 @@ Architecture read_config(Config& config) {
   a.embedding.factor_scope = FactorScope::sum;
   a.embedding.factor_bias = true;
 
-  Block block = a.blocks.front();
-  Sharing sharing = {.layers = block.repeat};
+  Sharing sharing = {.layers = std::ssize(a.blocks)};
   sharing.groups = config.integer({"num_hidden_groups"}, 1, 1, sharing.layers);
   sharing.inner = config.integer({"inner_group_num"}, 1, 1, most::layers / sharing.layers);
-  block.repeat = sharing.inner;
-  a.blocks.assign(static_cast<size_t>(sharing.groups), block);
+  const Block block = a.blocks.front();
+  a.blocks.assign(static_cast<size_t>(sharing.groups * sharing.inner), block);
   if (sharing.layers != sharing.groups) {
     a.layers = sharing.order();
   }
@@ -80,7 +78,7 @@ Architecture read_config(Config& config) {
 }
 
 nlohmann::ordered_json write_config(const Architecture& a) {
-  const Sharing sharing = sharing_of(a);
+  const Sharing sharing = sharings_of(a).front();
   nlohmann::ordered_json config = write_bert_like(a, albert);
   config["embedding_size"] = token_width(a);
   config["num_hidden_layers"] = sharing.layers;
@@ -89,11 +87,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
+std::vector<Binding> bindings_in(const Architecture& a, const Sharing& sharing) {
   Binder binder(a);
   bind_bert_embeddings(binder, albert);
   binder.module("albert.encoder.embedding_hidden_mapping_in", {"embed.projection"});
-  const Sharing sharing = sharing_of(a);
   for (int64_t n = 0; n < sharing.groups * sharing.inner; ++n) {
     const std::string theirs =
         fmt::format("albert.encoder.albert_layer_groups.{}.albert_layers.{}.", n / sharing.inner, n % sharing.inner);
@@ -111,6 +108,18 @@ std::vector<Binding> bindings(const Architecture& a) {
   return binder.take();
 }
 
+std::vector<Binding> bindings(const Architecture& a) {
+  return bindings_in(a, sharings_of(a).front());
+}
+
+std::vector<std::vector<Binding>> other_bindings(const Architecture& a) {
+  std::vector<std::vector<Binding>> others;
+  for (const Sharing& sharing : sharings_of(a)) {
+    others.push_back(bindings_in(a, sharing));
+  }
+  return others;
+}
+
 }  // namespace
 
 const Family& family_albert() {
@@ -121,6 +130,7 @@ const Family& family_albert() {
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,
+      .other_bindings = other_bindings,
       // Pre-training left a pooler and a sentence-order head in many masked-LM files. An untied decoder brings its own
       // bias, and nothing reads the other one.
       .ignored = {"albert.embeddings.position_ids", "albert.embeddings.token_type_ids", "albert.pooler.*",

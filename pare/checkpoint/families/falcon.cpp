@@ -61,8 +61,8 @@ Architecture read_config(Config& config) {
   const Norm norm = layer_norm(config.epsilon("layer_norm_epsilon", 1e-5));
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 32, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 32, 1, most::layers);
+  Block block;
   const bool newer = config.flag("new_decoder_architecture", false);
   Attention& attention = block.attention;
   attention.heads = config.integer({"num_attention_heads"}, 71, 1, most::heads);
@@ -78,11 +78,12 @@ Architecture read_config(Config& config) {
   } else {
     attention.rope = read_rope(config, {.head_width = attention.head_width, .context = a.context});
   }
-  Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"ffn_hidden_size"}, 4 * a.width, 1, 4 * most::width);
-  mlp.activation = config.activation("activation", "gelu");
-  mlp.bias = {.up = biased, .down = biased};
+  DenseMlp& dense = block.mlp.emplace().kind.emplace<DenseMlp>();
+  dense.width = config.integer({"ffn_hidden_size"}, 4 * a.width, 1, 4 * most::width);
+  dense.activation = config.activation("activation", "gelu");
+  dense.bias = {.up = biased, .down = biased};
   read_wiring(config, block, norm, newer);
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("head_dim", attention.head_width, "the heads of Falcon divide its width");
   config.only("is_causal", true, "Falcon looks back only");
@@ -96,22 +97,23 @@ Architecture read_config(Config& config) {
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Block& block = a.blocks.front();
   const Attention& attention = block.attention;
-  const Mlp mlp = block.mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(block);
   const bool parallel = block.wiring == Wiring::parallel;
   const bool grouped = attention.kv_heads != 1 && attention.kv_heads != attention.heads;
-  const bool newer = parallel && (mlp.norm || grouped);
+  const bool two_norms = parallel && block.mlp && block.mlp->norm;
+  const bool newer = two_norms || (parallel && grouped);
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_falcon);
   config.update(nlohmann::ordered_json{{"model_type", "falcon"},
                                        {"vocab_size", a.vocab},
                                        {"hidden_size", a.width},
                                        {"ffn_hidden_size", mlp.width},
-                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_hidden_layers", a.blocks.size()},
                                        {"num_attention_heads", attention.heads},
                                        {"num_kv_heads", attention.kv_heads},
                                        {"multi_query", attention.kv_heads == 1},
                                        {"new_decoder_architecture", newer},
                                        {"parallel_attn", parallel},
-                                       {"num_ln_in_parallel_attn", parallel && mlp.norm ? 2 : 1},
+                                       {"num_ln_in_parallel_attn", two_norms ? 2 : 1},
                                        {"activation", hugging_face_activation(mlp.activation)},
                                        {"alibi", attention.alibi.has_value()},
                                        {"bias", attention.bias.query},

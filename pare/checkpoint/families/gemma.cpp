@@ -27,12 +27,13 @@ constexpr LlamaLike gemma = {
 
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, gemma);
-  Activation& activation = a.blocks.front().mlp->activation;
   // The first files said gelu and meant the other one; Hugging Face corrects them so.
   if (config.text("hidden_act", gemma.activation) == "gelu") {
-    activation = Activation::gelu_tanh;
+    for (Block& block : a.blocks) {
+      std::get<DenseMlp>(block.mlp->kind).activation = Activation::gelu_tanh;
+    }
   }
-  check_activation(config, "hidden_activation", activation);
+  check_activation(config, "hidden_activation", dense_mlp(a.blocks.front()).activation);
   config.only("use_bidirectional_attention", false, "Hugging Face's own kernels do not agree about it");
   return a;
 }

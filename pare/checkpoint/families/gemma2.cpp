@@ -48,7 +48,7 @@ int64_t score_divisor(const Attention& attention) {
 
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, gemma2);
-  Block& block = a.blocks.front();
+  Block block = a.blocks.front();
   if (a.width % block.attention.heads != 0) {
     config.problem(fmt::format("num_attention_heads {} does not divide hidden_size {}, as Hugging Face asks of Gemma 2",
                                block.attention.heads, a.width));
@@ -59,7 +59,8 @@ Architecture read_config(Config& config) {
   if (divisor != block.attention.head_width) {
     block.attention.scale = 1 / std::sqrt(static_cast<double>(divisor));
   }
-  check_activation(config, "hidden_act", block.mlp->activation);
+  a.blocks.assign(a.blocks.size(), block);
+  check_activation(config, "hidden_act", dense_mlp(block).activation);
   const std::optional<double> final_softcap = read_softcap(config, "final_logit_softcapping", 30);
   a.head.softcap = a.task == Task::causal_lm ? final_softcap : std::nullopt;
   config.only("use_bidirectional_attention", false, "Hugging Face's own kernels do not agree about it");

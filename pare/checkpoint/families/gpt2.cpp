@@ -37,9 +37,10 @@ Architecture read_config(Config& config) {
   block.attention.bias = {true, true, true, true};
   block.attention.norm = norm;
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"n_inner"}, 4 * a.width, 1, 4 * most::width);
-  mlp.activation = config.activation("activation_function", "gelu_new");
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"n_inner"}, 4 * a.width, 1, 4 * most::width);
+  dense.activation = config.activation("activation_function", "gelu_new");
+  dense.bias = {.up = true, .down = true};
   mlp.norm = norm;
 
   const bool scaled = config.flag("scale_attn_weights", true);
@@ -51,7 +52,6 @@ Architecture read_config(Config& config) {
     }
     a.blocks.push_back(block);
   }
-  a.blocks = folded_blocks(a.blocks);
 
   config.only("is_causal", true, "GPT-2 looks back only");
   // reorder_and_upcast_attn only chooses the precision of the scores.
@@ -61,9 +61,9 @@ Architecture read_config(Config& config) {
 }
 
 nlohmann::ordered_json write_config(const Architecture& a) {
-  const std::vector<Block> blocks = expanded_blocks(a);
+  const std::vector<Block>& blocks = a.blocks;
   const Attention& first = blocks.front().attention;
-  const Mlp mlp = blocks.front().mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(blocks.front());
   const bool scaled = first.scale != 1.0;
   const bool by_layer = scaled ? first.scale.has_value() : blocks.back().attention.scale != first.scale;
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_gpt2);
@@ -85,7 +85,7 @@ std::vector<Binding> bindings(const Architecture& a) {
   Binder binder(a);
   binder.module("transformer.wte", {"embed.token"});
   binder.module("transformer.wpe", {"embed.position"});
-  const std::vector<Block> blocks = expanded_blocks(a);
+  const std::vector<Block>& blocks = a.blocks;
   for (size_t n = 0; n < blocks.size(); ++n) {
     const std::string theirs = fmt::format("transformer.h.{}.", n);
     const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);

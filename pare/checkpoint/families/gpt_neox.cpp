@@ -23,8 +23,8 @@ Architecture read_config(Config& config) {
   const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-5));
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 44, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 44, 1, most::layers);
+  Block block;
   block.wiring = config.flag("use_parallel_residual", true) ? Wiring::parallel : Wiring::serial;
   Attention& attention = block.attention;
   attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, 64, 1, most::heads);
@@ -38,10 +38,12 @@ Architecture read_config(Config& config) {
                                       .partial_key = "rotary_pct"});
   attention.norm = norm;
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"intermediate_size"}, 24576, 1, 4 * most::width);
-  mlp.activation = config.activation("hidden_act", "gelu");
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"intermediate_size"}, 24576, 1, 4 * most::width);
+  dense.activation = config.activation("hidden_act", "gelu");
+  dense.bias = {.up = true, .down = true};
   mlp.norm = norm;
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("head_dim", attention.head_width, "the heads of GPT-NeoX divide its width");
   config.only("is_causal", true, "GPT-NeoX looks back only");
@@ -52,13 +54,13 @@ Architecture read_config(Config& config) {
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Block block = a.blocks.front();
   const Attention& attention = block.attention;
-  const Mlp mlp = block.mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(block);
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_neox);
   config.update(nlohmann::ordered_json{{"model_type", "gpt_neox"},
                                        {"vocab_size", a.vocab},
                                        {"hidden_size", a.width},
                                        {"intermediate_size", mlp.width},
-                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_hidden_layers", a.blocks.size()},
                                        {"num_attention_heads", attention.heads},
                                        {"hidden_act", hugging_face_activation(mlp.activation)},
                                        {"max_position_embeddings", a.context},

@@ -23,8 +23,8 @@ Architecture read_config(Config& config) {
   const Norm norm = layer_norm(config.epsilon("layer_norm_epsilon", 1e-5));
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"n_layer", "num_hidden_layers"}, 28, 1, most::layers);
+  const int64_t layers = config.integer({"n_layer", "num_hidden_layers"}, 28, 1, most::layers);
+  Block block;
   block.wiring = Wiring::parallel;
   Attention& attention = block.attention;
   attention.heads = attention.kv_heads = config.integer({"n_head", "num_attention_heads"}, 16, 1, most::heads);
@@ -35,10 +35,11 @@ Architecture read_config(Config& config) {
   attention.rope =
       Rope{.width = config.integer({"rotary_dim"}, 64, 2, attention.head_width), .layout = RopeLayout::interleaved};
   attention.norm = norm;
-  Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"n_inner"}, 4 * a.width, 1, 4 * most::width);
-  mlp.activation = config.activation("activation_function", "gelu_new");
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = block.mlp.emplace().kind.emplace<DenseMlp>();
+  dense.width = config.integer({"n_inner"}, 4 * a.width, 1, 4 * most::width);
+  dense.activation = config.activation("activation_function", "gelu_new");
+  dense.bias = {.up = true, .down = true};
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "GPT-J looks back only");
   config.only("rotary", true, "GPT-J has no other positions");
@@ -50,14 +51,14 @@ Architecture read_config(Config& config) {
 
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Attention& attention = a.blocks.front().attention;
-  const Mlp mlp = a.blocks.front().mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(a.blocks.front());
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_gptj);
   config.update(
       nlohmann::ordered_json{{"model_type", "gptj"},
                              {"vocab_size", a.vocab},
                              {"n_positions", a.context},
                              {"n_embd", a.width},
-                             {"n_layer", expanded_blocks(a).size()},
+                             {"n_layer", a.blocks.size()},
                              {"n_head", attention.heads},
                              {"n_inner", mlp.width},
                              {"rotary_dim", attention.rope.value_or(Rope{.width = attention.head_width}).width},

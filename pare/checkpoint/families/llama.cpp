@@ -22,7 +22,9 @@ constexpr LlamaLike llama = {
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, llama);
   const bool biased = config.flag("mlp_bias", false);
-  a.blocks.front().mlp->bias = {biased, biased, biased};
+  for (Block& block : a.blocks) {
+    std::get<DenseMlp>(block.mlp->kind).bias = {biased, biased, biased};
+  }
   // It only slices the same products.
   config.neutral({"pretraining_tp"});
   return a;
@@ -30,7 +32,7 @@ Architecture read_config(Config& config) {
 
 nlohmann::ordered_json write_config(const Architecture& a) {
   nlohmann::ordered_json config = write_llama_like(a, llama);
-  config["mlp_bias"] = a.blocks.front().mlp.value_or(Mlp{}).bias.up;
+  config["mlp_bias"] = dense_mlp(a.blocks.front()).bias.up;
   return config;
 }
 

@@ -20,7 +20,10 @@ constexpr LlamaLike mistral = {
 
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, mistral);
-  a.blocks.front().attention.window = read_window(config);
+  const std::optional<int64_t> window = read_window(config);
+  for (Block& block : a.blocks) {
+    block.attention.window = window;
+  }
   return a;
 }
 

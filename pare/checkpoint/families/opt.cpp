@@ -42,8 +42,8 @@ Architecture read_config(Config& config) {
     }
   }
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  Block block;
   const bool biased = config.flag("enable_bias", true);
   Attention& attention = block.attention;
   attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, 12, 1, most::heads);
@@ -51,10 +51,12 @@ Architecture read_config(Config& config) {
   attention.bias = {biased, biased, biased, biased};
   attention.norm = norm;
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"ffn_dim"}, 3072, 1, 4 * most::width);
-  mlp.activation = config.activation("activation_function", "relu");
-  mlp.bias = {.up = biased, .down = biased};
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"ffn_dim"}, 3072, 1, 4 * most::width);
+  dense.activation = config.activation("activation_function", "relu");
+  dense.bias = {.up = biased, .down = biased};
   mlp.norm = norm;
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "OPT looks back only");
   config.neutral({"init_std", "is_decoder", "layerdrop"});
@@ -64,13 +66,13 @@ Architecture read_config(Config& config) {
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Block block = a.blocks.front();
   const Norm norm = block.attention.norm.value_or(Norm{});
-  const Mlp mlp = block.mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(block);
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_opt);
   config.update(nlohmann::ordered_json{{"model_type", "opt"},
                                        {"vocab_size", a.vocab},
                                        {"hidden_size", a.width},
                                        {"word_embed_proj_dim", token_width(a)},
-                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_hidden_layers", a.blocks.size()},
                                        {"num_attention_heads", block.attention.heads},
                                        {"ffn_dim", mlp.width},
                                        {"activation_function", hugging_face_activation(mlp.activation)},

@@ -24,8 +24,8 @@ Architecture read_config(Config& config) {
   const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-5));
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 24, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 24, 1, most::layers);
+  Block block;
   block.wiring = Wiring::parallel;
   Attention& attention = block.attention;
   attention.heads = config.integer({"num_attention_heads"}, 32, 1, most::heads);
@@ -43,10 +43,11 @@ Architecture read_config(Config& config) {
     }
   }
   attention.norm = norm;
-  Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"intermediate_size"}, 8192, 1, 4 * most::width);
-  mlp.activation = config.activation("hidden_act", "gelu_new");
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = block.mlp.emplace().kind.emplace<DenseMlp>();
+  dense.width = config.integer({"intermediate_size"}, 8192, 1, 4 * most::width);
+  dense.activation = config.activation("hidden_act", "gelu_new");
+  dense.bias = {.up = true, .down = true};
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "Phi looks back only");
   config.neutral({"is_decoder"});
@@ -56,13 +57,13 @@ Architecture read_config(Config& config) {
 
 nlohmann::ordered_json write_config(const Architecture& a) {
   const Attention& attention = a.blocks.front().attention;
-  const Mlp mlp = a.blocks.front().mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(a.blocks.front());
   nlohmann::ordered_json config = write_decoder_head(a, heads_of_phi);
   config.update(nlohmann::ordered_json{{"model_type", "phi"},
                                        {"vocab_size", a.vocab},
                                        {"hidden_size", a.width},
                                        {"intermediate_size", mlp.width},
-                                       {"num_hidden_layers", expanded_blocks(a).size()},
+                                       {"num_hidden_layers", a.blocks.size()},
                                        {"num_attention_heads", attention.heads},
                                        {"num_key_value_heads", attention.kv_heads},
                                        {"hidden_act", hugging_face_activation(mlp.activation)},

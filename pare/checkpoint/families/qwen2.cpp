@@ -21,7 +21,9 @@ constexpr LlamaLike qwen2 = {
 
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, qwen2);
-  a.blocks.front().attention.bias = {.query = true, .key = true, .value = true};
+  for (Block& block : a.blocks) {
+    block.attention.bias = {.query = true, .key = true, .value = true};
+  }
   config.only("use_mrope", false, "positions of images are not supported");
   read_late_windows(config, a);
   return a;

@@ -23,7 +23,9 @@ constexpr LlamaLike qwen3 = {
 
 Architecture read_config(Config& config) {
   Architecture a = read_llama_like(config, qwen3);
-  a.blocks.front().attention.qk_norm = a.final_norm;
+  for (Block& block : a.blocks) {
+    block.attention.qk_norm = a.final_norm;
+  }
   read_late_windows(config, a);
   return a;
 }

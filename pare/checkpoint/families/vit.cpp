@@ -41,8 +41,8 @@ Architecture read_config(Config& config) {
   const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-12));
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  Block block;
   Attention& attention = block.attention;
   attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, 12, 1, most::heads);
   if (!config.has("head_dim") && a.width % attention.heads != 0) {
@@ -54,10 +54,12 @@ Architecture read_config(Config& config) {
   attention.mask = Mask::full;
   attention.norm = norm;
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"intermediate_size"}, 3072, 1, 4 * most::width);
-  mlp.activation = config.activation("hidden_act", "gelu");
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"intermediate_size"}, 3072, 1, 4 * most::width);
+  dense.activation = config.activation("hidden_act", "gelu");
+  dense.bias = {.up = true, .down = true};
   mlp.norm = norm;
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   if (a.task == Task::classifier) {
     a.head.classes = config.label_count();
@@ -72,9 +74,9 @@ Architecture read_config(Config& config) {
 }
 
 nlohmann::ordered_json write_config(const Architecture& a) {
-  const std::vector<Block> blocks = expanded_blocks(a);
+  const std::vector<Block>& blocks = a.blocks;
   const Attention& attention = blocks.front().attention;
-  const Mlp mlp = blocks.front().mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(blocks.front());
   const Patch patch = a.embedding.patch.value_or(Patch{});
   nlohmann::ordered_json config = {
       {"architectures", {a.task == Task::encoder ? "ViTModel" : "ViTForImageClassification"}},
@@ -105,7 +107,7 @@ std::vector<Binding> bindings(const Architecture& a) {
   binder.tensor("vit.embeddings.cls_token", "embed.class", leading_ones(2));
   binder.tensor("vit.embeddings.position_embeddings", "embed.position.weight", leading_ones(1));
   binder.module("vit.embeddings.patch_embeddings.projection", {"embed.patch"});
-  const size_t blocks = expanded_blocks(a).size();
+  const size_t blocks = a.blocks.size();
   for (size_t n = 0; n < blocks; ++n) {
     const std::string theirs = fmt::format("vit.encoder.layer.{}.", n);
     const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);

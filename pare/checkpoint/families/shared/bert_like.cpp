@@ -76,8 +76,8 @@ Architecture read_bert_like(Config& config, const BertLike& family) {
   a.embedding.types = config.integer({"type_vocab_size"}, 2, 1, most::rows);
   a.embedding.norm = layer_norm(epsilon);
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
+  Block block;
   Attention& attention = block.attention;
   attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, family.heads, 1, most::heads);
   attention.head_width = equal_head_width(config, a.width, attention.heads);
@@ -85,12 +85,14 @@ Architecture read_bert_like(Config& config, const BertLike& family) {
   attention.mask = Mask::full;
   attention.norm = layer_norm(epsilon, NormPlace::post);
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"intermediate_size"}, family.mlp_width, 1, 4 * most::width);
-  mlp.activation = config.activation("hidden_act", family.activation);
-  mlp.bias = {.up = true, .down = true};
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"intermediate_size"}, family.mlp_width, 1, 4 * most::width);
+  dense.activation = config.activation("hidden_act", family.activation);
+  dense.bias = {.up = true, .down = true};
   mlp.norm = layer_norm(epsilon, NormPlace::post);
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
-  read_head(config, a, family, {.activation = mlp.activation, .norm = layer_norm(epsilon)});
+  read_head(config, a, family, {.activation = dense.activation, .norm = layer_norm(epsilon)});
   config.only("position_embedding_type", "absolute", "relative positions are not supported");
   config.only("is_decoder", false, "an encoder used as a decoder is not supported");
   config.neutral({"is_causal"});
@@ -99,7 +101,7 @@ Architecture read_bert_like(Config& config, const BertLike& family) {
 
 nlohmann::ordered_json write_bert_like(const Architecture& a, const BertLike& family) {
   const Block block = a.blocks.front();
-  const Mlp mlp = block.mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(block);
   nlohmann::ordered_json config;
   for (const ModelClass& one : classes_of(family)) {
     if (one.task == a.task && one.name.ends_with(pre_training) == a.head.sequence.has_value()) {

@@ -30,7 +30,7 @@ void accept_own_classes(Config& config, std::string_view class_prefix) {
 
 void bind_blocks(Binder& binder, const Architecture& architecture, std::string_view prefix,
                  const std::vector<BlockModule>& modules) {
-  const std::vector<Block> blocks = expanded_blocks(architecture);
+  const std::vector<Block>& blocks = architecture.blocks;
   for (size_t n = 0; n < blocks.size(); ++n) {
     const Attention& t = blocks[n].attention;
     for (const BlockModule& module : modules) {

@@ -59,15 +59,17 @@ Architecture read_llama_like(Config& config, const LlamaLike& like) {
   norm.offset = like.gain_offset;
   a.final_norm = norm;
 
-  Block& block = a.blocks.emplace_back();
-  block.repeat = config.integer({"num_hidden_layers"}, like.layers, 1, most::layers);
+  const int64_t layers = config.integer({"num_hidden_layers"}, like.layers, 1, most::layers);
+  Block block;
   block.attention = read_attention(config, like, a.width, a.context);
   block.attention.norm = norm;
   Mlp& mlp = block.mlp.emplace();
-  mlp.width = config.integer({"intermediate_size"}, like.mlp_width, 1, 4 * most::width);
-  mlp.activation = config.activation(like.activation_key, like.activation);
-  mlp.gated = true;
+  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
+  dense.width = config.integer({"intermediate_size"}, like.mlp_width, 1, 4 * most::width);
+  dense.activation = config.activation(like.activation_key, like.activation);
+  dense.gated = true;
   mlp.norm = norm;
+  a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "the family looks back only");
   config.neutral({"cache_implementation", "is_decoder"});
@@ -75,9 +77,9 @@ Architecture read_llama_like(Config& config, const LlamaLike& like) {
 }
 
 nlohmann::ordered_json write_llama_like(const Architecture& a, const LlamaLike& like) {
-  const std::vector<Block> blocks = expanded_blocks(a);
+  const std::vector<Block>& blocks = a.blocks;
   const Attention& attention = blocks.front().attention;
-  const Mlp mlp = blocks.front().mlp.value_or(Mlp{});
+  const DenseMlp mlp = dense_mlp(blocks.front());
   nlohmann::ordered_json config = write_decoder_head(a, heads_of(like));
   config.update(nlohmann::ordered_json{{"model_type", like.model_type},
                                        {"vocab_size", a.vocab},
@@ -132,13 +134,11 @@ std::optional<int64_t> read_window(Config& config) {
 void read_layer_types(Config& config, Architecture& a, std::optional<int64_t> window,
                       const std::function<bool(int64_t layer)>& slides) {
   const nlohmann::json types = config.raw("layer_types");
-  Block block = a.blocks.front();
-  const int64_t layers = std::exchange(block.repeat, 1);
+  const int64_t layers = std::ssize(a.blocks);
   if (!types.is_null() && (!types.is_array() || static_cast<int64_t>(types.size()) != layers)) {
     config.wrong("layer_types", types, fmt::format("a list of {} names, one for each layer", layers));
     return;
   }
-  a.blocks.clear();
   for (int64_t layer = 0; layer < layers; ++layer) {
     bool sliding = types.is_null() && slides(layer);
     if (!types.is_null()) {
@@ -151,16 +151,14 @@ void read_layer_types(Config& config, Architecture& a, std::optional<int64_t> wi
     if (sliding && !window) {
       config.problem(fmt::format("layer {} is of the type sliding_attention, but there is no sliding_window", layer));
     }
-    block.attention.window = sliding ? window : std::nullopt;
-    a.blocks.push_back(block);
+    a.blocks[static_cast<size_t>(layer)].attention.window = sliding ? window : std::nullopt;
   }
-  a.blocks = folded_blocks(a.blocks);
 }
 
 void write_layer_types(nlohmann::ordered_json& config, const Architecture& a) {
   config["sliding_window"] = nullptr;
   config["layer_types"] = nlohmann::ordered_json::array();
-  for (const Block& block : expanded_blocks(a)) {
+  for (const Block& block : a.blocks) {
     const std::optional<int64_t>& window = block.attention.window;
     config["layer_types"].push_back(window ? "sliding_attention" : "full_attention");
     if (window) {
@@ -178,7 +176,7 @@ void read_late_windows(Config& config, Architecture& a) {
 
 void write_late_windows(nlohmann::ordered_json& config, const Architecture& a) {
   write_layer_types(config, a);
-  const std::vector<Block> blocks = expanded_blocks(a);
+  const std::vector<Block>& blocks = a.blocks;
   const auto first =
       std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return b.attention.window.has_value(); });
   config["use_sliding_window"] = first != blocks.end();

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/support/memory.h"
+
 namespace pare {
 
 namespace {
@@ -55,6 +57,24 @@ BlockLayer load_block(Loader& loader, const Architecture& architecture, const Bl
     block.mlp_output_norm = load_norm(loader, spec.mlp->output_norm, mlp + "output_norm");
   }
   return block;
+}
+
+OneBlock::OneBlock(Loader& loader, const Architecture& architecture)
+    : loader_(&loader), architecture_(&architecture), specs_(expanded_blocks(architecture)) {}
+
+const BlockLayer& OneBlock::operator()(int64_t n) {
+  if (number_ != n) {
+    release();
+    const PromptlyFreed promptly;
+    held_ = load_block(*loader_, *architecture_, specs_[static_cast<size_t>(n)], n);
+    number_ = n;
+  }
+  return *held_;
+}
+
+void OneBlock::release() {
+  held_.reset();
+  number_ = -1;
 }
 
 at::Tensor run_block(const BlockLayer& block, at::Tensor x, const at::Tensor& table, Step& step, int64_t layer) {

@@ -27,10 +27,10 @@ at::Tensor merge_heads(const at::Tensor& x) {
 // A shrunk pair's matrix with its identity block put back: [kv_heads * head_width, width].
 Parameter unshrunk(Loader& loader, const std::string& name, int64_t width) {
   const at::Tensor pivots = loader.indices(name + ".pivot");
-  std::vector<at::Tensor> others;
+  std::vector<at::Tensor> others;  // ascending
   for (int64_t g = 0; g < pivots.size(0); ++g) {
-    const at::Tensor is_pivot = at::zeros({width}, pivots.options().dtype(at::kBool)).index_fill_(0, pivots[g], true);
-    others.push_back(at::nonzero(is_pivot.logical_not()).squeeze(1));
+    const at::Tensor is_pivot = at::zeros({width}, pivots.options()).index_fill_(0, pivots[g], 1);
+    others.push_back(at::argsort(is_pivot, /*stable=*/true).narrow(0, 0, width - pivots.size(1)));
   }
   return loader.made_from(name + ".weight", [=](const at::Tensor& rest) {
     const int64_t rows = rest.size(1);

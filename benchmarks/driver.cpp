@@ -60,11 +60,11 @@ class Clock {
 std::string decode(const Executor& model, const Inputs& inputs, int64_t count, at::Device device) {
   Cache cache(inputs.ids.size(1) + count);
   Inputs next;
-  next.ids = model.forward(inputs, &cache).logits.select(1, -1).argmax(-1, true);
+  next.ids = model.forward(inputs, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
   std::string ids = fmt::format("{}", next.ids.item<int64_t>());
   Clock clock(device);
   for (int64_t i = 1; i < count; ++i) {
-    next.ids = model.forward(next, &cache).logits.select(1, -1).argmax(-1, true);
+    next.ids = model.forward(next, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
     ids += fmt::format(" {}", next.ids.item<int64_t>());
   }
   return fmt::format("{} {}", clock.seconds(), ids);
@@ -132,7 +132,7 @@ std::string profile(const Executor& model, const Inputs& inputs, int64_t count) 
   static Profile* current = nullptr;  // callbacks are plain functions
   Cache cache(inputs.ids.size(1) + count);
   Inputs next;
-  next.ids = model.forward(inputs, &cache).logits.select(1, -1).argmax(-1, true);
+  next.ids = model.forward(inputs, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
   const auto kept = std::make_shared<Profile>();
   current = kept.get();
   const c10::DebugInfoGuard allocations(c10::DebugInfoKind::PROFILER_STATE, kept);
@@ -145,7 +145,7 @@ std::string profile(const Executor& model, const Inputs& inputs, int64_t count) 
                                      [](const at::RecordFunction&, at::ObserverContext*) { current->leave(); })
                                      .scopes({at::RecordScope::FUNCTION}));
   for (int64_t i = 1; i < count; ++i) {
-    next.ids = model.forward(next, &cache).logits.select(1, -1).argmax(-1, true);
+    next.ids = model.forward(next, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
   }
   at::removeCallback(handle);
   return kept->table(count - 1);

@@ -25,23 +25,27 @@ at::Tensor merge_heads(const at::Tensor& x) {
 }
 
 // A shrunk pair's matrix with its identity block put back: [kv_heads * head_width, width].
-at::Tensor unshrunk(Loader& loader, const std::string& name, int64_t width) {
-  const at::Tensor rest = loader.tensor(name + ".weight");
+Parameter unshrunk(Loader& loader, const std::string& name, int64_t width) {
   const at::Tensor pivots = loader.indices(name + ".pivot");
-  const int64_t groups = rest.size(0), rows = rest.size(1);
-  std::vector<at::Tensor> dense;
-  for (int64_t g = 0; g < groups; ++g) {
-    const at::Tensor is_pivot = at::zeros({width}, pivots.options().dtype(at::kBool)).index_fill_(0, pivots[g], true);
-    const at::Tensor others = at::nonzero(is_pivot.logical_not()).squeeze(1);
-    dense.push_back(at::zeros({rows, width}, rest.options())
-                        .index_copy(1, others, rest[g])
-                        .index_copy(1, pivots[g], at::eye(rows, rest.options())));
+  std::vector<at::Tensor> others;  // ascending
+  for (int64_t g = 0; g < pivots.size(0); ++g) {
+    const at::Tensor is_pivot = at::zeros({width}, pivots.options()).index_fill_(0, pivots[g], 1);
+    others.push_back(at::argsort(is_pivot, /*stable=*/true).narrow(0, 0, width - pivots.size(1)));
   }
-  return at::cat(dense, 0);
+  return loader.made_from(name + ".weight", [=](const at::Tensor& rest) {
+    const int64_t rows = rest.size(1);
+    std::vector<at::Tensor> dense;
+    for (int64_t g = 0; g < rest.size(0); ++g) {
+      dense.push_back(at::zeros({rows, width}, rest.options())
+                          .index_copy(1, others[static_cast<size_t>(g)], rest[g])
+                          .index_copy(1, pivots[g], at::eye(rows, rest.options())));
+    }
+    return at::cat(dense, 0);
+  });
 }
 
 Linear load_paired(Loader& loader, const std::string& name, const Projection& projection, bool bias, int64_t width) {
-  const at::Tensor weight = is<Shrunk>(projection) ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
+  const Parameter weight = is<Shrunk>(projection) ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
   return {weight, loader.tensor_if(bias, name + ".bias")};
 }
 
@@ -53,10 +57,10 @@ void load_scores(Loader& loader, AttentionLayer& layer, const std::string& name)
   const Attention& t = layer.spec;
   if (t.scores == Form::collapsed) {
     // x qk[h] y' + y b[h] = (x qk[h] + b[h]) y': a query of full width against the input itself.
-    const at::Tensor qk = loader.tensor(name + "qk.weight");
-    layer.query.weight = qk.transpose(1, 2).reshape({t.heads * layer.width, layer.width});
+    layer.query.weight =
+        loader.made_from(name + "qk.weight", [](const at::Tensor& qk) { return qk.transpose(1, 2).flatten(0, 1); });
     if (t.bias.query) {
-      layer.query.bias = loader.tensor(name + "qk.bias").flatten();
+      layer.query.bias = loader.made_from(name + "qk.bias", [](const at::Tensor& bias) { return bias.flatten(); });
     }
     return;
   }
@@ -81,8 +85,8 @@ void load_values(Loader& loader, AttentionLayer& layer, const std::string& name)
   const Attention& t = layer.spec;
   if (t.values == Form::collapsed) {
     // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
-    const at::Tensor vo = loader.tensor(name + "vo.weight");
-    layer.output.weight = vo.reshape({t.heads * layer.width, layer.width}).t();
+    layer.output.weight =
+        loader.made_from(name + "vo.weight", [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
     return;
   }
   if (is<FromKey>(t.value)) {
@@ -95,8 +99,8 @@ void load_values(Loader& loader, AttentionLayer& layer, const std::string& name)
   }
 }
 
-at::Tensor without_bias(const at::Tensor& x, const at::Tensor& bias) {
-  return bias.defined() ? x - bias : x;
+at::Tensor without_bias(const at::Tensor& x, const Parameter& bias) {
+  return bias.defined() ? x - bias.tensor() : x;
 }
 
 at::Tensor query_of(const AttentionLayer& layer, const at::Tensor& x, const at::Tensor& key) {
@@ -148,41 +152,28 @@ void recall(const AttentionLayer& layer, const at::Tensor& x, Heads& heads, Step
     return append(stored, fresh, past, capacity);
   };
   if (is<FromKey>(t.value)) {
-    const at::Tensor raw = extend(cache.first, heads.key);
+    const at::Tensor raw = extend(cache.keys, heads.key);
     const at::Tensor values = layer.value_from_key(without_bias(merge_heads(raw), layer.key.bias));
     heads.value = split_heads(values, t.kv_heads);
     heads.key = keys_ready(layer, raw, step, true);
     return;
   }
   if (is<FromValue>(t.key)) {
-    heads.value = extend(cache.first, heads.value);
+    heads.value = extend(cache.values, heads.value);
     const at::Tensor keys = layer.key_from_value(without_bias(merge_heads(heads.value), layer.value.bias));
     heads.key = keys_ready(layer, split_heads(keys, t.kv_heads), step, true);
     return;
   }
   if (t.remembered == Remembered::inputs) {
-    const at::Tensor inputs = extend(cache.first, x.unsqueeze(1)).squeeze(1);
+    const at::Tensor inputs = extend(cache.inputs, x.unsqueeze(1)).squeeze(1);
     heads.key = keys_ready(layer, split_heads(layer.key(inputs), t.kv_heads), step, true);
     heads.value = split_heads(layer.value(inputs), t.kv_heads);
     return;
   }
-  heads.key = extend(cache.first, keys_ready(layer, heads.key, step, false));
+  heads.key = extend(cache.keys, keys_ready(layer, heads.key, step, false));
   // Collapsed scores and values both read the input: remembered once.
   heads.value =
-      t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.second, heads.value);
-}
-
-at::Tensor alibi_slopes(int64_t heads, const at::TensorOptions& options) {
-  // Press et al.: a geometric series over the next lower power of two, and every second one of the next for the rest.
-  const int64_t power = int64_t{1} << static_cast<int64_t>(std::floor(std::log2(static_cast<double>(heads))));
-  const double base = std::exp2(-8.0 / static_cast<double>(power));
-  const double finer = std::exp2(-4.0 / static_cast<double>(power));
-  std::vector<double> slopes;
-  for (int64_t h = 0; h < heads; ++h) {
-    slopes.push_back(h < power ? std::pow(base, static_cast<double>(h + 1))
-                               : std::pow(finer, static_cast<double>(2 * (h - power) + 1)));
-  }
-  return at::tensor(slopes, at::kDouble).to(options);
+      t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.values, heads.value);
 }
 
 at::Tensor for_every_head(const at::Tensor& x, int64_t heads) {
@@ -198,10 +189,8 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   if (t.alibi) {
     // By distance, not by the key's position: softmax cannot tell them apart (no family caps scores that have a bias),
     // but far into a text slope * position swallows the scores' last digits. No type narrower than float32 counts far.
-    const at::TensorOptions wide = scores.options().dtype(narrow ? at::kFloat : scores.scalar_type());
-    const at::Tensor slopes = alibi_slopes(t.heads, wide).view({1, t.heads, 1, 1});
-    const at::Tensor distance = (step.all_positions().unsqueeze(1) - step.positions().unsqueeze(2)).unsqueeze(1);
-    scores = at::addcmul(scores, slopes, distance.to(wide), t.alibi->scaled ? scale : 1).to(scores.scalar_type());
+    const at::Tensor slopes = step.tables().alibi_slopes(t.heads), distances = step.distances(slopes.scalar_type());
+    scores = at::addcmul(scores, slopes, distances, t.alibi->scaled ? scale : 1).to(scores.scalar_type());
   }
   if (t.softcap) {
     scores = *t.softcap * at::tanh(scores / *t.softcap);
@@ -209,7 +198,7 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   const Visibility& visible = step.visibility(t.mask, t.window);
   at::Tensor allowed = visible.allowed;
   if (visible.causal_only) {
-    allowed = at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).tril();
+    allowed = step.tables().triangle(scores.size(2));
   }
   if (allowed.defined()) {
     scores = scores.masked_fill(allowed.logical_not(), -std::numeric_limits<double>::infinity());

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/support/memory.h"
+
 namespace pare {
 
 namespace {
@@ -39,7 +41,8 @@ at::Tensor mlp_output(const BlockLayer& block, const at::Tensor& input, Step& st
 
 }  // namespace
 
-BlockLayer load_block(Loader& loader, const Architecture& architecture, const Block& spec, int64_t n) {
+BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t n) {
+  const Block& spec = architecture.blocks[static_cast<size_t>(n)];
   const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
   const bool tabled = is_tabled(architecture, n);
   BlockLayer block;
@@ -55,6 +58,24 @@ BlockLayer load_block(Loader& loader, const Architecture& architecture, const Bl
     block.mlp_output_norm = load_norm(loader, spec.mlp->output_norm, mlp + "output_norm");
   }
   return block;
+}
+
+OneBlock::OneBlock(Loader& loader, const Architecture& architecture)
+    : loader_(&loader), architecture_(&architecture) {}
+
+const BlockLayer& OneBlock::operator()(int64_t n) {
+  if (number_ != n) {
+    release();
+    const PromptlyFreed promptly;
+    held_ = load_block(*loader_, *architecture_, n);
+    number_ = n;
+  }
+  return *held_;
+}
+
+void OneBlock::release() {
+  held_.reset();
+  number_ = -1;
 }
 
 at::Tensor run_block(const BlockLayer& block, at::Tensor x, const at::Tensor& table, Step& step, int64_t layer) {

@@ -1,16 +1,10 @@
 #include "pare/model/blockwise.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
-#include "pare/model/block.h"
-#include "pare/model/ends.h"
-#include "pare/model/positions.h"
-#include "pare/support/error.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/memory.h"
 
 namespace pare {
 
@@ -41,130 +35,81 @@ at::Tensor chosen_rows(const Weight& table, const at::Tensor& ids) {
   return at::cat(chosen);
 }
 
-// The same inputs and weights, with the tables cut to the tokens that occur and the tokens renumbered.
-struct FewTokens {
-  Weights weights;
-  std::vector<Inputs> inputs;
-};
-
-FewTokens few_tokens(const Architecture& a, const Weights& weights, std::span<const Inputs> inputs) {
-  FewTokens few{weights, {inputs.begin(), inputs.end()}};
-  if (a.embedding.patch) {
-    return few;
-  }
+// Every token that occurs, once, ascending.
+at::Tensor tokens_in(std::span<const Inputs> inputs) {
   std::vector<at::Tensor> all;
   for (const Inputs& input : inputs) {
     all.push_back(input.ids.flatten().to(at::kCPU));
   }
-  const at::Tensor ids = std::get<0>(at::unique_dim(at::cat(all), 0));
-  for (Inputs& input : few.inputs) {
-    input.ids = at::searchsorted(ids.to(input.ids.device()), input.ids);
-  }
-  for (const char* name : {"embed.token.weight", "embed.table.weight"}) {
-    if (const auto found = few.weights.find(name); found != few.weights.end()) {
-      found->second.load = [table = weights.at(name), ids] { return chosen_rows(table, ids); };
-      found->second.load_rows = nullptr;
+  return std::get<0>(at::unique_dim(at::cat(all), 0));
+}
+
+EmbeddingLayer load_embedding_of(const Model& model, const Arithmetic& arithmetic, std::span<const Inputs> inputs) {
+  Weights few = model.weights;
+  at::Tensor kept;
+  if (!model.architecture.embedding.patch) {
+    kept = tokens_in(inputs);
+    for (const char* name : {"embed.token.weight", "embed.table.weight"}) {
+      if (const auto found = few.find(name); found != few.end()) {
+        found->second.load = [table = model.weights.at(name), kept] { return chosen_rows(table, kept); };
+        found->second.load_rows = nullptr;
+      }
     }
   }
-  return few;
+  Loader loader(few, arithmetic.dtype, arithmetic.device, false);
+  EmbeddingLayer layer = load_embedding(loader, model.architecture);
+  layer.kept = kept.defined() ? kept.to(arithmetic.device) : kept;
+  return layer;
 }
 
 }  // namespace
 
 struct BlockwiseRun::State {
   Model model;
-  Arithmetic arithmetic;
-  std::vector<Inputs> inputs;
-  Taps* taps;
-  std::vector<Block> blocks;
-  std::vector<int64_t> order;
-  std::vector<Step> steps;
-  LayerInputs streams;
-  int64_t layer = 0;
-  std::optional<BlockLayer> held;
-  int64_t held_number = -1;
+  Tables tables;
+  Loader loader;
+  OneBlock blocks;
+  Forward run;
 
-  Loader loader() const { return Loader(model.weights, arithmetic.dtype, arithmetic.device, false); }
-
-  const BlockLayer& block(int64_t number) {
-    if (held_number != number) {
-      held.reset();  // before the next is read: never two at once
-      const PromptlyFreed promptly;
-      Loader from = loader();
-      held = load_block(from, model.architecture, blocks[static_cast<size_t>(number)], number);
-      held_number = number;
-    }
-    return *held;
-  }
+  State(const Model& of, const Arithmetic& arithmetic, std::span<const Inputs> inputs, Taps* taps)
+      : model(of),
+        tables(arithmetic),
+        loader(model.weights, arithmetic.dtype, arithmetic.device, false),
+        blocks(loader, model.architecture),
+        run(model.architecture, tables, inputs, nullptr, taps) {}
 };
 
-BlockwiseRun::BlockwiseRun(const Model& model, const Arithmetic& arithmetic, std::span<const Inputs> inputs, Taps* taps)
-    : state_(std::make_unique<State>(State{.model = model,
-                                           .arithmetic = arithmetic,
-                                           .inputs = {inputs.begin(), inputs.end()},
-                                           .taps = taps,
-                                           .blocks = model.architecture.blocks,
-                                           .order = layer_blocks(model.architecture)})) {
-  PARE_CHECK(!taps || inputs.size() == 1, "taps of several inputs would overwrite each other");
-  State& s = *state_;
-  const Architecture& architecture = model.architecture;
+BlockwiseRun::BlockwiseRun(const Model& model, const Arithmetic& arithmetic, std::span<const Inputs> inputs,
+                           Taps* taps) {
   const at::NoGradGuard no_grad;
-  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(arithmetic.device);
-  const FewTokens few = few_tokens(architecture, model.weights, inputs);
-  Loader loader(few.weights, arithmetic.dtype, arithmetic.device, false);
-  const EmbeddingLayer embedding = load_embedding(loader, architecture);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    PARE_CHECK(inputs[i].ids.defined() != inputs[i].pixels.defined(), "a batch is tokens or pixels");
-    const at::Tensor positions = positions_for(architecture, inputs[i], integers, nullptr);
-    s.steps.emplace_back(positions, inputs[i].mask, arithmetic.dtype, nullptr, taps);
-    const Embedded stream = embed(embedding, architecture, few.inputs[i], s.steps.back(), arithmetic.dtype);
-    s.streams.x.push_back(stream.x);
-    s.streams.table.push_back(stream.table);
-  }
+  state_ = std::make_unique<State>(model, arithmetic, inputs, taps);
+  state_->run.embed(load_embedding_of(model, arithmetic, inputs));
 }
 
 BlockwiseRun::~BlockwiseRun() = default;
 
 int64_t BlockwiseRun::layers() const {
-  return std::ssize(state_->order);
+  return state_->run.layers();
 }
 
 int64_t BlockwiseRun::done() const {
-  return state_->layer;
+  return state_->run.done();
 }
 
 const LayerInputs& BlockwiseRun::streams() const {
-  return state_->streams;
+  return state_->run.streams();
 }
 
 void BlockwiseRun::run_layer() {
   check_interrupt();
-  State& s = *state_;
-  PARE_CHECK(s.layer < layers(), "no layer is left");
   const at::NoGradGuard no_grad;
-  const BlockLayer& block = s.block(s.order[static_cast<size_t>(s.layer)]);
-  for (size_t i = 0; i < s.inputs.size(); ++i) {
-    s.streams.x[i] = run_block(block, s.streams.x[i], s.streams.table[i], s.steps[i], s.layer);
-    s.streams.table[i] = at::Tensor();
-  }
-  ++s.layer;
+  state_->run.run_layer(std::ref(state_->blocks));
 }
 
 std::vector<Features> BlockwiseRun::finish() {
-  State& s = *state_;
-  PARE_CHECK(s.layer == layers(), "layers are left");
   const at::NoGradGuard no_grad;
-  s.held.reset();
-  s.held_number = -1;
-  Loader loader = s.loader();
-  const HeadLayer head = load_head_front(loader, s.model.architecture);
-  std::vector<Features> result;
-  for (size_t i = 0; i < s.inputs.size(); ++i) {
-    const at::Tensor x =
-        s.steps[i].tapped() ? s.steps[i].tap(fmt::format("residual.{}", layers()), "", s.streams.x[i]) : s.streams.x[i];
-    result.push_back(features(head, s.model.architecture, x, s.inputs[i], s.steps[i]));
-  }
-  return result;
+  state_->blocks.release();
+  return state_->run.finish(load_head_front(state_->loader, state_->model.architecture));
 }
 
 Linear head_rows(const Model& model, const Arithmetic& arithmetic, int64_t begin, int64_t count) {

@@ -1,5 +1,5 @@
 #pragma once
-// The forward pass of Executor, holding one block at a time: all inputs go through a block before the next is read.
+// A forward pass holding one block at a time: all inputs go through a block before the next is read.
 // Of the token table only the rows that are asked for are kept, and the head's matrix comes in slices.
 
 #include <ATen/core/Tensor.h>
@@ -8,40 +8,21 @@
 #include <span>
 #include <vector>
 
-#include "pare/arch/architecture.h"
-#include "pare/checkpoint/weights.h"
-#include "pare/model/executor.h"
-#include "pare/model/taps.h"
+#include "pare/checkpoint/model.h"
+#include "pare/model/forward.h"
 
 namespace pare {
 
-struct Features;  // ends.h
-struct Linear;    // loader.h
-
-// Where and in which arithmetic a model runs.
-struct Arithmetic {
-  at::ScalarType dtype = at::kDouble;
-  at::Device device = at::kCPU;
-};
-
-// What every input has become before some layer.
-struct LayerInputs {
-  std::vector<at::Tensor> x;
-  std::vector<at::Tensor> table;  // the first layer's looked-up projections; undefined later, and elsewhere
-};
-
 class BlockwiseRun {
  public:
-  // Embeds the inputs. Taps hold one value for each name, so they are
-  // for a single input.
+  // Embeds the inputs. Taps are for a single one.
   BlockwiseRun(const Model& model, const Arithmetic& arithmetic, std::span<const Inputs> inputs, Taps* taps = nullptr);
   ~BlockwiseRun();
 
   int64_t layers() const;
-  int64_t done() const;  // layers behind us
+  int64_t done() const;
   const LayerInputs& streams() const;
   void run_layer();
-  // After the last layer: for each input, everything but the product with the head's matrix.
   std::vector<Features> finish();
 
  private:

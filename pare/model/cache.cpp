@@ -2,7 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace pare {
+
+at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
+  if (!before.defined()) {
+    return now;
+  }
+  const int64_t batch = std::max(before.size(0), now.size(0));
+  return at::cat({before.expand({batch, -1}), now.expand({batch, -1})}, 1);
+}
 
 at::Tensor append(at::Tensor& stored, const at::Tensor& fresh, int64_t length, int64_t capacity) {
   const int64_t total = length + fresh.size(2);

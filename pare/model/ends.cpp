@@ -4,7 +4,6 @@
 
 #include "pare/arch/head.h"
 #include "pare/model/activation.h"
-#include "pare/model/rope.h"
 
 namespace pare {
 
@@ -62,8 +61,9 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
     return layer;
   }
   if (e.patch) {
-    layer.patch = loader.linear("embed.patch", e.patch->bias);
-    layer.patch.weight = layer.patch.weight.flatten(1);
+    layer.patch = {
+        loader.made_from("embed.patch.weight", [](const at::Tensor& convolution) { return convolution.flatten(1); }),
+        loader.tensor_if(e.patch->bias, "embed.patch.bias")};
   } else {
     layer.token = loader.tensor("embed.token.weight");
   }
@@ -97,14 +97,15 @@ HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer&
   return layer;
 }
 
-Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step,
-               at::ScalarType dtype) {
+Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step) {
+  const at::Tensor rows = layer.kept.defined() ? at::searchsorted(layer.kept, inputs.ids) : inputs.ids;
   if (layer.table.defined()) {
-    const at::Tensor rows = at::embedding(layer.table, inputs.ids);
-    return {rows.narrow(-1, 0, a.width), rows.narrow(-1, a.width, rows.size(-1) - a.width)};
+    const at::Tensor both = at::embedding(layer.table, rows);
+    return {both.narrow(-1, 0, a.width), both.narrow(-1, a.width, both.size(-1) - a.width)};
   }
   const Embedding& e = a.embedding;
-  at::Tensor x = e.patch ? patches_of(layer, a, inputs.pixels.to(dtype)) : at::embedding(layer.token, inputs.ids);
+  at::Tensor x = e.patch ? patches_of(layer, a, inputs.pixels.to(step.tables().arithmetic().dtype))
+                         : at::embedding(layer.token, rows);
   if (e.scale != 1) {
     x = x * e.scale;
   }
@@ -115,24 +116,32 @@ Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs&
     x = x + (inputs.types.defined() ? at::embedding(layer.type, inputs.types) : layer.type.select(0, 0));
   }
   if (layer.position.defined()) {
-    const at::Tensor& counted = step.positions();
+    const at::Tensor& counted = step.positions().at;
     x = x + at::embedding(layer.position, e.position_offset == 0 ? counted : counted + e.position_offset);
   } else if (e.position == Position::sinusoidal) {
-    x = x + sinusoidal_positions(step.positions(), embedding_width(a), dtype);
+    x = x + step.tables().sinusoidal(step.positions(), embedding_width(a));
   }
   x = normalised(layer.norm, x);
   return {e.factor && e.factor_scope == FactorScope::sum ? layer.projection(x) : x, {}};
 }
 
 Features features(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
-                  Step& step) {
+                  Logits wanted, Step& step) {
   Features result;
   result.hidden = step.tap("", "final", normalised(layer.final_norm, stream));
+  const bool encoder = a.task == Task::encoder;
+  if (!encoder && wanted == Logits::none) {
+    return result;
+  }
   const bool of_sequence = answers_sequences(a) || has_pooler(a);
   const at::Tensor pooled =
       of_sequence || a.head.sequence ? pooled_token(result.hidden, inputs.mask, a.head.pool) : at::Tensor();
-  const at::Tensor x = transformed(layer.transform, of_sequence ? pooled : result.hidden);
-  if (a.task != Task::encoder) {
+  at::Tensor read = of_sequence ? pooled : result.hidden;
+  if (!encoder && !of_sequence && wanted == Logits::last) {
+    read = pooled_token(result.hidden, inputs.mask, Pool::last).unsqueeze(1);
+  }
+  const at::Tensor x = transformed(layer.transform, read);
+  if (!encoder) {
     result.x = x;
   } else if (has_pooler(a)) {
     result.pooled = step.tap("", "pooled", x);
@@ -148,17 +157,6 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
 
 at::Tensor logits(const Linear& head, const Architecture& a, const at::Tensor& x) {
   return softcapped(head(x), a.head.softcap);
-}
-
-Outputs answer(const HeadLayer& layer, const Architecture& a, const at::Tensor& stream, const Inputs& inputs,
-               Step& step) {
-  const Features found = features(layer, a, stream, inputs, step);
-  if (a.task == Task::encoder) {
-    return {.hidden = found.hidden, .pooled = found.pooled};
-  }
-  return {.hidden = found.hidden,
-          .logits = step.tap("", "logits", logits(layer.head, a, found.x)),
-          .sequence_logits = found.sequence_logits};
 }
 
 }  // namespace pare

@@ -15,6 +15,7 @@ namespace pare {
 
 struct EmbeddingLayer {
   at::Tensor token, position, type, class_token;
+  at::Tensor kept;  // where the token tables are cut to some rows: which tokens these are, ascending
   Linear patch, projection;
   std::optional<NormLayer> norm;
   at::Tensor table;  // of a first layer that is looked up
@@ -39,7 +40,7 @@ struct Embedded {
 
 struct Features {
   at::Tensor hidden, pooled, sequence_logits;  // as in Outputs
-  at::Tensor x;                                // what the head's matrix reads; undefined for an encoder
+  at::Tensor x;  // what the head's matrix reads; undefined for an encoder, and for Logits::none
 };
 
 EmbeddingLayer load_embedding(Loader& loader, const Architecture& architecture);
@@ -47,13 +48,10 @@ HeadLayer load_head(Loader& loader, const Architecture& architecture, const Embe
 // Without the head's own matrix and bias, for who multiplies with it piece by piece.
 HeadLayer load_head_front(Loader& loader, const Architecture& architecture);
 
-Embedded embed(const EmbeddingLayer& layer, const Architecture& architecture, const Inputs& inputs, const Step& step,
-               at::ScalarType dtype);
+Embedded embed(const EmbeddingLayer& layer, const Architecture& architecture, const Inputs& inputs, const Step& step);
 // The answer in two steps: all but the head's matrix, and the product with it, or with some of its rows.
 Features features(const HeadLayer& layer, const Architecture& architecture, const at::Tensor& stream,
-                  const Inputs& inputs, Step& step);
+                  const Inputs& inputs, Logits wanted, Step& step);
 at::Tensor logits(const Linear& head, const Architecture& architecture, const at::Tensor& x);
-Outputs answer(const HeadLayer& layer, const Architecture& architecture, const at::Tensor& stream, const Inputs& inputs,
-               Step& step);
 
 }  // namespace pare

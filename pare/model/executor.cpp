@@ -1,37 +1,26 @@
 #include "pare/model/executor.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "pare/arch/head.h"
-#include "pare/model/block.h"
-#include "pare/model/cache.h"
-#include "pare/model/ends.h"
-#include "pare/model/positions.h"
-#include "pare/support/error.h"
+#include "pare/model/forward.h"
 #include "pare/support/memory.h"
 
 namespace pare {
 
 struct Executor::State {
   Architecture architecture;
-  at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;
+  Tables tables;
   Use use = Use::inference;
   EmbeddingLayer embedding;
   std::vector<BlockLayer> blocks;
-  std::vector<int64_t> layers;
   HeadLayer head;
   std::map<std::string, at::Tensor> parameters;
 };
 
 namespace {
-
-at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
-  return before.defined() ? at::cat({before, now}, 1) : now;
-}
 
 bool depends_on_length(const Architecture& a) {
   return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
@@ -40,10 +29,9 @@ bool depends_on_length(const Architecture& a) {
 }
 
 // Whether the tokens at hand make the sequence so much longer that those remembered turn by other angles.
-bool angles_change(const Architecture& a, const Inputs& inputs, const Cache& cache) {
-  const at::Tensor positions = positions_for(a, inputs, inputs.ids.options(), &cache);
-  const int64_t before = cache.positions.max().item<int64_t>() + 1;
-  const int64_t now = std::max(before, positions.max().item<int64_t>() + 1);
+bool angles_change(const Architecture& a, const Inputs& inputs, const Tables& tables, const Cache& cache) {
+  const int64_t before = cache.positions.defined() ? end_of({cache.positions, {}}) : cache.length;
+  const int64_t now = std::max(before, end_of(positions_for(a, inputs, tables, &cache)));
   return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& block) {
     const std::optional<Rope>& rope = block.attention.rope;
     return rope && rope_frequencies(*rope, before) != rope_frequencies(*rope, now);
@@ -53,21 +41,15 @@ bool angles_change(const Architecture& a, const Inputs& inputs, const Cache& cac
 }  // namespace
 
 Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use)
-    : state_(std::make_unique<State>()) {
+    : state_(new State{.architecture = model.architecture, .tables = Tables({dtype, device}), .use = use}) {
   State& s = *state_;
-  const Architecture& architecture = s.architecture = model.architecture;
-  s.dtype = dtype;
-  s.device = device;
-  s.use = use;
-  s.layers = layer_blocks(architecture);
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
   Loader loader(model.weights, dtype, device, use == Use::training);
-  s.embedding = load_embedding(loader, architecture);
-  const std::vector<Block>& blocks = architecture.blocks;
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    s.blocks.push_back(load_block(loader, architecture, blocks[n], static_cast<int64_t>(n)));
+  s.embedding = load_embedding(loader, s.architecture);
+  for (int64_t n = 0; n < std::ssize(s.architecture.blocks); ++n) {
+    s.blocks.push_back(load_block(loader, s.architecture, n));
   }
-  s.head = load_head(loader, architecture, s.embedding);
+  s.head = load_head(loader, s.architecture, s.embedding);
   s.parameters = loader.parameters();
 }
 
@@ -82,16 +64,16 @@ const std::map<std::string, at::Tensor>& Executor::parameters() const {
   return state_->parameters;
 }
 
-Outputs Executor::forward(const Inputs& inputs, Cache* cache, Taps* taps) const {
+Outputs Executor::forward(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const {
   if (!cache || !depends_on_length(state_->architecture)) {
-    return forward_once(inputs, cache, taps);
+    return forward_once(inputs, cache, taps, logits);
   }
-  const bool stale = cache->length > 0 && angles_change(state_->architecture, inputs, *cache);
+  const bool stale = cache->length > 0 && angles_change(state_->architecture, inputs, state_->tables, *cache);
   const Cache before = *cache;
   cache->ids = joined(before.ids, inputs.ids);
   cache->types = inputs.types.defined() ? joined(before.types, inputs.types) : at::Tensor();
   if (!stale) {
-    return forward_once(inputs, cache, taps);
+    return forward_once(inputs, cache, taps, logits);
   }
   // What was remembered belongs to other angles: everything is computed anew, so that cached decoding and one prefill
   // are the same function, whatever that costs.
@@ -102,38 +84,37 @@ Outputs Executor::forward(const Inputs& inputs, Cache* cache, Taps* taps) const 
     const at::Tensor now = inputs.mask.defined() ? inputs.mask : at::ones_like(inputs.ids, at::kBool);
     all.mask = joined(before.mask.defined() ? before.mask : at::ones_like(before.ids, at::kBool), now);
   }
-  all.positions = inputs.positions.defined() ? joined(before.positions, inputs.positions) : at::Tensor();
+  if (inputs.positions.defined()) {
+    all.positions = joined(before.positions.defined() ? before.positions : state_->tables.counted(0, before.length).at,
+                           inputs.positions);
+  }
   cache->length = 0;
-  Outputs outputs = forward_once(all, cache, taps);
+  Outputs outputs = forward_once(all, cache, taps, logits);
   const int64_t tokens = inputs.ids.size(1), past = all.ids.size(1) - tokens;
   outputs.hidden = outputs.hidden.narrow(1, past, tokens);
-  if (outputs.logits.defined() && !answers_sequences(state_->architecture)) {
+  if (outputs.logits.defined() && logits == Logits::all && !answers_sequences(state_->architecture)) {
     outputs.logits = outputs.logits.narrow(1, past, tokens);
   }
   return outputs;
 }
 
-Outputs Executor::forward_once(const Inputs& inputs, Cache* cache, Taps* taps) const {
+Outputs Executor::forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {
   const State& s = *state_;
   const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
-  PARE_CHECK(inputs.ids.defined() != inputs.pixels.defined(), "a batch is tokens or pixels");
-  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(s.device);
-  const at::Tensor positions = positions_for(s.architecture, inputs, integers, cache);
-  if (cache) {
-    cache->layers.resize(s.layers.size());
+  Forward run(s.architecture, s.tables, {&inputs, 1}, cache, taps);
+  run.embed(s.embedding);
+  const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[static_cast<size_t>(n)]; };
+  while (run.done() < run.layers()) {
+    run.run_layer(blocks);
   }
-
-  Step step(positions, inputs.mask, s.dtype, cache, taps);
-  Embedded stream = embed(s.embedding, s.architecture, inputs, step, s.dtype);
-  for (size_t layer = 0; layer < s.layers.size(); ++layer) {
-    const BlockLayer& block = s.blocks[static_cast<size_t>(s.layers[layer])];
-    stream.x = run_block(block, stream.x, layer == 0 ? stream.table : at::Tensor(), step, static_cast<int64_t>(layer));
+  const Features found = run.finish(s.head, wanted).front();
+  Outputs outputs{.hidden = found.hidden, .pooled = found.pooled, .sequence_logits = found.sequence_logits};
+  if (found.x.defined()) {
+    outputs.logits = logits(s.head.head, s.architecture, found.x);
+    if (taps) {
+      outputs.logits = taps->touch("logits", outputs.logits);
+    }
   }
-  if (taps) {
-    stream.x = step.tap(fmt::format("residual.{}", s.layers.size()), "", stream.x);
-  }
-  Outputs outputs = answer(s.head, s.architecture, stream.x, inputs, step);
-  step.remember();
   return outputs;
 }
 

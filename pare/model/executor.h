@@ -27,6 +27,10 @@ struct Outputs {
 
 struct Cache;  // cache.h
 
+// Of which tokens there shall be logits, where a model gives them for each. `last`: each sequence's last real token,
+// as [batch, 1, vocab or classes]. `none`: hidden states alone. An encoder's answer is the same for all.
+enum class Logits { none, last, all };
+
 enum class Use { inference, training };
 
 class Executor {
@@ -39,13 +43,15 @@ class Executor {
   const Architecture& architecture() const;
   // With a cache, the tokens given continue those seen before. Gradients are recorded only for Use::training, and
   // there only in grad mode.
-  Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr) const;
+  // Several threads may do this at once, each with its own cache.
+  Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr,
+                  Logits logits = Logits::all) const;
 
   // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
   const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
-  Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps) const;
+  Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
 
   struct State;
   std::unique_ptr<State> state_;

@@ -8,9 +8,9 @@ namespace pare {
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
   if (!weight.defined()) {
-    return bias.defined() ? x + bias : x;
+    return bias.defined() ? x + bias.tensor() : x;
   }
-  return at::linear(x, weight, bias);
+  return at::linear(x, weight.tensor(), bias.tensor());
 }
 
 const Weight& Loader::find(const std::string& name) const {
@@ -29,6 +29,11 @@ at::Tensor Loader::tensor(const std::string& name) {
   return loaded;
 }
 
+Parameter Loader::made_from(const std::string& name, Parameter::Make make) {
+  const at::Tensor stored = tensor(name);
+  return training_ ? Parameter(stored, std::move(make)) : Parameter(make(stored));
+}
+
 at::Tensor Loader::indices(const std::string& name) {
   return find(name).load().to(device_, at::kLong);
 }
@@ -44,17 +49,18 @@ Linear Loader::stacked(const std::vector<std::string>& names, const std::vector<
     any_bias = any_bias || biases[i];
   }
   const at::TensorOptions options = at::TensorOptions(dtype_).device(device_);
-  Linear stack{at::empty({rows, width}, options), any_bias ? at::zeros({rows}, options) : at::Tensor()};
+  const at::Tensor weights = at::empty({rows, width}, options);
+  const at::Tensor bias = any_bias ? at::zeros({rows}, options) : at::Tensor();
   int64_t row = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     const Weight& weight = find(names[i] + ".weight");
-    stack.weight.narrow(0, row, weight.shape[0]).copy_(weight.load());
+    weights.narrow(0, row, weight.shape[0]).copy_(weight.load());
     if (biases[i]) {
-      stack.bias.narrow(0, row, weight.shape[0]).copy_(find(names[i] + ".bias").load());
+      bias.narrow(0, row, weight.shape[0]).copy_(find(names[i] + ".bias").load());
     }
     row += weight.shape[0];
   }
-  return stack;
+  return {weights, bias};
 }
 
 }  // namespace pare

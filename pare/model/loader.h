@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,9 +12,26 @@
 
 namespace pare {
 
+// A tensor of a layer as the computation wants it: as it is stored, or made from what is stored. Made once, when it is
+// loaded; but when training in every forward pass, since the optimiser moves what is stored.
+class Parameter {
+ public:
+  using Make = std::function<at::Tensor(const at::Tensor& stored)>;
+  Parameter() = default;
+  Parameter(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  Parameter(at::Tensor stored, Make make) : tensor_(std::move(stored)), make_(std::move(make)) {}
+
+  bool defined() const { return tensor_.defined(); }
+  at::Tensor tensor() const { return make_ ? make_(tensor_) : tensor_; }
+
+ private:
+  at::Tensor tensor_;
+  Make make_;
+};
+
 // y = x W' + b; an undefined weight is the identity, an undefined bias is none.
 struct Linear {
-  at::Tensor weight, bias;
+  Parameter weight, bias;
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
@@ -25,6 +43,7 @@ class Loader {
 
   at::Tensor tensor(const std::string& name);
   at::Tensor tensor_if(bool present, const std::string& name) { return present ? tensor(name) : at::Tensor(); }
+  Parameter made_from(const std::string& name, Parameter::Make make);
   at::Tensor indices(const std::string& name);  // integers, not converted
   Linear linear(const std::string& name, bool bias) {
     return {tensor(name + ".weight"), tensor_if(bias, name + ".bias")};

@@ -6,9 +6,9 @@ namespace pare {
 
 namespace {
 
-at::Tensor scaled_and_shifted(at::Tensor y, const at::Tensor& gain, const at::Tensor& bias) {
+at::Tensor scaled_and_shifted(at::Tensor y, const Parameter& gain, const at::Tensor& bias) {
   if (gain.defined()) {
-    y = y * gain;
+    y = y * gain.tensor();
   }
   return bias.defined() ? y + bias : y;
 }
@@ -18,7 +18,7 @@ at::Tensor scaled_and_shifted(at::Tensor y, const at::Tensor& gain, const at::Te
 at::Tensor NormLayer::operator()(const at::Tensor& x) const {
   switch (spec.kind) {
     case NormKind::layer:
-      return at::layer_norm(x, {x.size(-1)}, gain, bias, spec.epsilon);
+      return at::layer_norm(x, {x.size(-1)}, gain.tensor(), bias, spec.epsilon);
     case NormKind::rms: {
       // The mean of squares overflows float16 and is coarse in bfloat16.
       const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
@@ -36,12 +36,13 @@ std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& sp
   if (!spec) {
     return std::nullopt;
   }
-  NormLayer layer{*spec, loader.tensor_if(spec->gain, name + ".weight"), loader.tensor_if(spec->bias, name + ".bias"),
-                  loader.tensor_if(spec->kind == NormKind::dyt, name + ".alpha")};
-  if (spec->offset != 0) {
-    layer.gain = layer.gain + spec->offset;
+  Parameter gain = loader.tensor_if(spec->gain && spec->offset == 0, name + ".weight");
+  if (spec->offset != 0) {  // which needs a gain
+    gain = loader.made_from(name + ".weight",
+                            [offset = spec->offset](const at::Tensor& stored) { return stored + offset; });
   }
-  return layer;
+  return NormLayer{*spec, gain, loader.tensor_if(spec->bias, name + ".bias"),
+                   loader.tensor_if(spec->kind == NormKind::dyt, name + ".alpha")};
 }
 
 at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x) {

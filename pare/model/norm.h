@@ -13,7 +13,8 @@ namespace pare {
 
 struct NormLayer {
   Norm spec;
-  at::Tensor gain, bias, alpha;  // the gain with its offset added
+  Parameter gain;  // with its offset added
+  at::Tensor bias, alpha;
   at::Tensor operator()(const at::Tensor& x) const;
 };
 

@@ -98,8 +98,7 @@ bool depends_on_length(const Rope& rope) {
          (rope.scaling->kind == RopeScalingKind::dynamic || rope.scaling->kind == RopeScalingKind::longrope);
 }
 
-Turn turn_for(const Rope& rope, const at::Tensor& positions, int64_t length, at::ScalarType dtype) {
-  const at::Tensor frequencies = at::tensor(rope_frequencies(rope, length), at::kDouble).to(positions.device());
+Turn turn_at(const Rope& rope, const at::Tensor& frequencies, const at::Tensor& positions, at::ScalarType dtype) {
   const at::Tensor angles = positions.to(at::kDouble).unsqueeze(-1) * frequencies;
   const double factor = rope.scaling ? rope.scaling->attention_factor : 1;
   return {(angles.cos() * factor).to(dtype).unsqueeze(1), (angles.sin() * factor).to(dtype).unsqueeze(1)};
@@ -118,9 +117,17 @@ at::Tensor turned(const Rope& rope, const Turn& turn, const at::Tensor& x) {
 }
 
 at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype) {
-  const std::vector<double> frequencies = plain_frequencies(10000, width);
-  const at::Tensor angles =
-      positions.to(at::kDouble).unsqueeze(-1) * at::tensor(frequencies, at::kDouble).to(positions.device());
+  const at::Tensor frequencies = at::tensor(sinusoidal_frequencies(width), at::kDouble).to(positions.device());
+  return sinusoidal_at(frequencies, positions, width, dtype);
+}
+
+std::vector<double> sinusoidal_frequencies(int64_t width) {
+  return plain_frequencies(10000, width);
+}
+
+at::Tensor sinusoidal_at(const at::Tensor& frequencies, const at::Tensor& positions, int64_t width,
+                         at::ScalarType dtype) {
+  const at::Tensor angles = positions.to(at::kDouble).unsqueeze(-1) * frequencies;
   return at::stack({angles.sin(), angles.cos()}, -1).flatten(-2).narrow(-1, 0, width).to(dtype);
 }
 

@@ -9,7 +9,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/model/cache.h"
-#include "pare/model/rope.h"
+#include "pare/model/tables.h"
 #include "pare/model/taps.h"
 
 namespace pare {
@@ -21,18 +21,20 @@ struct Visibility {
 
 class Step {
  public:
-  // `positions` int64 [batch or 1, tokens]; `mask` bool [batch, tokens] or undefined.
-  Step(at::Tensor positions, at::Tensor mask, at::ScalarType dtype, Cache* cache, Taps* taps);
+  // `mask` bool [batch, tokens] or undefined. The tables outlive the step.
+  Step(Positions positions, at::Tensor mask, const Tables& tables, Cache* cache, Taps* taps);
 
-  const at::Tensor& positions() const { return positions_; }          // of the tokens at hand
-  const at::Tensor& all_positions() const { return all_positions_; }  // of the remembered ones too
+  const Positions& positions() const { return positions_; }  // of the tokens at hand
   int64_t past() const { return past_; }
   Cache* cache() const { return cache_; }
+  const Tables& tables() const { return *tables_; }
 
   const Visibility& visibility(Mask mask, const std::optional<int64_t>& window);
   // Angles of the tokens at hand, or of all where keys are remembered unturned.
   const Turn& turn(const Rope& rope, bool all);
   const at::Tensor& gate_positions(int64_t width);  // sinusoidal, for PG-OP
+  // How far each key stands after each query, for ALiBi: [batch or 1, 1, queries, keys].
+  const at::Tensor& distances(at::ScalarType dtype);
 
   bool wants(const std::string& prefix, const char* name) const { return taps_ && taps_->wants(prefix + name); }
   at::Tensor tap(const std::string& prefix, const char* name, at::Tensor value) {
@@ -49,14 +51,15 @@ class Step {
     bool all;
     Turn turn;
   };
-  at::Tensor positions_, all_positions_, all_mask_;
-  at::ScalarType dtype_;
+  Positions positions_, all_positions_;  // all: of the remembered tokens too
+  at::Tensor all_mask_;
+  const Tables* tables_;
   Cache* cache_;
   Taps* taps_;
   int64_t past_ = 0, longest_ = 0;
   std::map<std::pair<Mask, int64_t>, Visibility> visibilities_;
   std::vector<Turned> turns_;
-  at::Tensor gate_positions_;
+  at::Tensor gate_positions_, distances_;
 };
 
 }  // namespace pare

@@ -8,8 +8,6 @@
 #include <random>
 
 #include "pare/arch/head.h"
-#include "pare/model/block.h"
-#include "pare/model/positions.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 
@@ -52,13 +50,12 @@ Place place_of(const Asked& asked, const Answer& answer) {
 
 Features run_last_layer(Loader& loader, const ComparedModel& runner, const Place& place) {
   const Architecture& a = runner.model.architecture;
-  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(runner.arithmetic.device);
-  Step step(positions_for(a, place.inputs, integers, nullptr), place.inputs.mask, runner.arithmetic.dtype, nullptr,
-            nullptr);
-  const int64_t layer = std::ssize(layer_blocks(a)) - 1, number = layer_blocks(a).back();
-  const BlockLayer block = load_block(loader, a, a.blocks[static_cast<size_t>(number)], number);
-  const at::Tensor x = run_block(block, place.x, place.table, step, layer);
-  return features(load_head_front(loader, a), a, x, place.inputs, step);
+  const Tables tables(runner.arithmetic);
+  OneBlock blocks(loader, a);
+  Forward run(a, tables, {&place.inputs, 1});
+  run.begin_at(run.layers() - 1, {.x = {place.x}, .table = {place.table}});
+  run.run_layer(std::ref(blocks));
+  return run.finish(load_head_front(loader, a)).front();
 }
 
 // The matrices that matter, a random one first and then those with most effect; those of the head only where no other

@@ -143,4 +143,24 @@ inline const std::vector<std::pair<std::string, std::string>>& ending_architectu
   return list;
 }
 
+inline const std::vector<std::pair<std::string, std::string>>& image_architectures() {
+  static const std::vector<std::pair<std::string, std::string>> list = {
+      {"images",
+       R"({"task": "classifier", "width": 6, "context": 5, "embedding": {"class_token": true, "patch": {"size": 2, "image": 4, "channels": 2}},
+           "blocks": [{"attention": {"heads": 2, "head_width": 3, "mask": "full"}}], "head": {"classes": 3, "bias": true}})"},
+      {"images, learned positions, no class token",
+       R"({"task": "encoder", "width": 6, "context": 4, "embedding": {"position": "learned", "patch": {"size": 2, "image": 4, "channels": 1, "bias": false}},
+           "blocks": [{"attention": {"heads": 2, "head_width": 3, "mask": "full", "norm": {"kind": "layer", "bias": true}},
+                       "mlp": {"width": 9, "activation": "gelu"}}]})"},
+  };
+  return list;
+}
+
+inline std::vector<std::pair<std::string, std::string>> every_architecture() {
+  std::vector<std::pair<std::string, std::string>> all = causal_architectures();
+  all.insert(all.end(), ending_architectures().begin(), ending_architectures().end());
+  all.insert(all.end(), image_architectures().begin(), image_architectures().end());
+  return all;
+}
+
 }  // namespace pare::test

@@ -59,13 +59,7 @@ void check_equal(const Architecture& a, at::ScalarType dtype) {
 }  // namespace
 
 TEST_CASE("block by block is the same as whole, bit for bit") {
-  std::vector<std::pair<std::string, std::string>> all = causal_architectures();
-  all.insert(all.end(), ending_architectures().begin(), ending_architectures().end());
-  all.emplace_back(
-      "images",
-      R"({"task": "classifier", "width": 6, "context": 5, "embedding": {"class_token": true, "patch": {"size": 2, "image": 4, "channels": 2}},
-          "blocks": [{"attention": {"heads": 2, "head_width": 3, "mask": "full"}}], "head": {"classes": 3, "bias": true}})");
-  for (const auto& [what, text] : all) {
+  for (const auto& [what, text] : every_architecture()) {
     CAPTURE(what);
     check_equal(parse(text), at::kDouble);
   }

@@ -356,7 +356,7 @@ void print_result(const ModelFolder& source, const Pipeline& pipeline, const Pla
 uint64_t bytes_of(const Plan& plan) {
   uint64_t bytes = plan.companions.bytes;
   for (const auto& [name, weight] : plan.prepared.weights) {
-    bytes += static_cast<uint64_t>(element_count(weight.shape) * dtype_bits(weight.dtype) / 8);
+    bytes += static_cast<uint64_t>(element_count(weight.shape()) * dtype_bits(weight.dtype()) / 8);
   }
   return bytes;
 }

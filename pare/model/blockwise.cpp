@@ -19,16 +19,16 @@ namespace {
 constexpr int64_t piece_bytes = 16 << 20;
 
 at::Tensor rows_between(const Weight& weight, int64_t begin, int64_t count) {
-  return weight.load_rows ? weight.load_rows(begin, count) : weight.load().narrow(0, begin, count).clone();
+  return weight.can_load_rows() ? weight.load_rows(begin, count) : weight.load().narrow(0, begin, count).clone();
 }
 
 // Rows `ids` (ascending) of a table, without holding the table where it can be had in pieces.
 at::Tensor chosen_rows(const Weight& table, const at::Tensor& ids) {
-  if (!table.load_rows) {
+  if (!table.can_load_rows()) {
     return table.load().index_select(0, ids);
   }
-  const int64_t rows = table.shape[0];
-  const int64_t row_bytes = std::max<int64_t>(1, element_count(table.shape) / rows * dtype_bits(table.dtype) / 8);
+  const int64_t rows = table.shape()[0];
+  const int64_t row_bytes = std::max<int64_t>(1, element_count(table.shape()) / rows * dtype_bits(table.dtype()) / 8);
   const int64_t step = std::max<int64_t>(1, piece_bytes / row_bytes);
   std::vector<at::Tensor> chosen;
   for (int64_t begin = 0; begin < rows; begin += step) {
@@ -62,8 +62,11 @@ FewTokens few_tokens(const Architecture& a, const Weights& weights, std::span<co
   }
   for (const char* name : {"embed.token.weight", "embed.table.weight"}) {
     if (const auto found = few.weights.find(name); found != few.weights.end()) {
-      found->second.load = [table = weights.at(name), ids] { return chosen_rows(table, ids); };
-      found->second.load_rows = nullptr;
+      const Weight table = found->second;
+      Shape shape = table.shape();
+      shape[0] = ids.numel();
+      found->second =
+          Weight::leaf(table.formula(), table.dtype(), shape, [table, ids] { return chosen_rows(table, ids); });
     }
   }
   return few;

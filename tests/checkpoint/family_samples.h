@@ -37,7 +37,7 @@ inline std::string without(std::string text, const std::string& prefix) {
 }
 
 inline Weight weight_of(const at::Tensor& tensor) {
-  return {dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; }};
+  return Weight::leaf("w", dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; });
 }
 
 inline Weights random_weights(const std::string& lines) {
@@ -94,7 +94,7 @@ inline void check_round_trip(const FamilySample& sample) {
   for (const auto& [name, weight] : stored) {
     CAPTURE(name);
     REQUIRE(written.contains(name));
-    CHECK(written.at(name).shape == weight.shape);
+    CHECK(written.at(name).shape() == weight.shape());
     CHECK(at::equal(written.at(name).load(), weight.load()));
   }
   const json config_again = json::parse(family_config(*model.family, model.architecture).dump());

@@ -94,13 +94,15 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   const bool compat = options.form == WrittenForm::compat;
   const Model form = compat ? compatible(after, source.model.architecture) : after;
   const Weights typed = stored_types(source, form.weights, options.dtype);
+  Explanation explanation = explain(source.model.weights, typed);
   if (!compat || source.family == "pare") {
     return {family_config(native_family(), form.architecture).dump(2) + "\n", form.architecture,
-            family_weights(native_family(), form.architecture, typed)};
+            family_weights(native_family(), form.architecture, typed), std::move(explanation)};
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed)};
+  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed),
+          std::move(explanation)};
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,

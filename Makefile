@@ -6,7 +6,7 @@ DRAWS ?= 30000
 FIRST_SEED ?= $(shell date +%s)
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build configure lint format asan fuzz bench clean
+.PHONY: help demo test build configure lint format asan tsan fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,15 @@ asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehavio
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 tools/test.py build-asan --without conformance
 
+# Loading is the only part that several threads may do at once. libtorch is not instrumented: one thread of its own, and
+# tests/weights/tsan.supp for what it does inside.
+tsan: ## loading weights from several threads under ThreadSanitizer
+	@tools/setup.sh test
+	@$(CONFIGURE) -B build-tsan -DPARE_TSAN=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	@cmake --build build-tsan -j $(JOBS) --target test_weights
+	@OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions=tests/weights/tsan.supp:halt_on_error=1 \
+	  build-tsan/test_weights -tc='threads*'
+
 fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; random models into every pass
 	@tools/setup.sh fuzz
 	@$(CONFIGURE) -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DPARE_ASAN=ON -DPARE_FUZZ=ON
@@ -62,4 +71,4 @@ bench: ## the executor against transformers, both in one run; figures in benchma
 	@$$(cat .deps/python-path) benchmarks/executor.py
 
 clean: ## removes what was built, keeps what was fetched into .deps/
-	@rm -rf build build-asan build-fuzz
+	@rm -rf build build-asan build-tsan build-fuzz

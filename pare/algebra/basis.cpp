@@ -1,6 +1,7 @@
 #include "pare/algebra/basis.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <set>
@@ -12,26 +13,15 @@ namespace pare {
 
 namespace {
 
-std::function<std::shared_ptr<const Factors>()> factors_of(const std::string& key,
-                                                           const std::function<at::Tensor()>& make,
-                                                           const FactorStore& store) {
-  return [=] {
-    return store->get(key, [&make] {
-      Factors factors{.matrix = make()};
-      std::tie(factors.lu, factors.pivots) = at::linalg_lu_factor(factors.matrix);
-      return factors;
-    });
-  };
-}
-
 // Vaswani's positions are added to a stream whose basis changes: from now on they are rows of a table.
 void store_positions(Model& model) {
   const int64_t rows = model.architecture.context, width = embedding_width(model.architecture);
   model.architecture.embedding.position = Position::learned;
   if (model.has_weights()) {
-    model.weights["embed.position.weight"] = computed({rows, width}, [=] {
-      return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble).squeeze(0);
-    });
+    model.weights["embed.position.weight"] =
+        computed({rows, width}, fmt::format("sinusoidal({}, {})", rows, width), {}, [=](const auto&) {
+          return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble).squeeze(0);
+        });
   }
 }
 
@@ -42,23 +32,26 @@ bool serves_both_ends(const Architecture& a) {
 
 }  // namespace
 
-Basis basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store) {
-  const auto factors = factors_of(key, make, store);
-  return {.write = [factors](const at::Tensor& rows) { return at::matmul(rows, factors()->matrix); },
-          .read = [factors](const at::Tensor& rows) {  // X Θᵀ = M
-            const std::shared_ptr<const Factors> f = factors();
-            return at::linalg_lu_solve(f->lu, f->pivots, rows, /*left=*/false, /*adjoint=*/true);
-          }};
+Basis basis_of(const Weight& matrix, const Shelves& shelves) {
+  const Weight theta = held(matrix, shelves.matrices), factors = held(factored(theta), shelves.factors);
+  return {.write = {theta.formula(),
+                    {theta},
+                    [](const at::Tensor& rows, const auto& in) { return at::matmul(rows, in[0]); }},
+          .read = {theta.formula().inverse().transposed(), {factors}, [](const at::Tensor& rows, const auto& in) {
+                     return solved(rows, in[0], /*transposed=*/true);  // X Θᵀ = M
+                   }}};
 }
 
-Basis inverse_basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store) {
-  const auto factors = factors_of(key, make, store);
-  return {.write =
-              [factors](const at::Tensor& rows) {  // X A = M
-                const std::shared_ptr<const Factors> f = factors();
-                return at::linalg_lu_solve(f->lu, f->pivots, rows, /*left=*/false, /*adjoint=*/false);
-              },
-          .read = [factors](const at::Tensor& rows) { return at::matmul(rows, factors()->matrix.t()); }};
+Basis inverse_basis_of(const Weight& matrix, const Shelves& shelves) {
+  const Weight a = held(matrix, shelves.matrices), factors = held(factored(a), shelves.factors);
+  return {.write = {a.formula().inverse(),
+                    {factors},
+                    [](const at::Tensor& rows, const auto& in) {
+                      return solved(rows, in[0], /*transposed=*/false);  // X A = M
+                    }},
+          .read = {a.formula().transposed(), {a}, [](const at::Tensor& rows, const auto& in) {
+                     return at::matmul(rows, in[0].t());
+                   }}};
 }
 
 Basis dual(const Basis& basis) {
@@ -80,8 +73,7 @@ Model change_basis(const Model& model, const Streams& streams, const std::map<si
       }
       if (model.has_weights()) {
         Weight& weight = after.weights.at(name_of(port.tensor));
-        weight = mapped_along(weight, port.axis, port.begin, stream.width,
-                              port.role == Role::writer ? basis.write : basis.read);
+        weight = mapped_along(weight, port, stream.width, port.role == Role::writer ? basis.write : basis.read);
       }
     }
   }
@@ -92,7 +84,7 @@ Model untied(const Model& model) {
   Model after = model;
   after.architecture.head.tied = false;
   if (model.has_weights()) {
-    after.weights["head.weight"] = model.weights.at("embed.token.weight");
+    after.weights["head.weight"] = as_head(model.weights.at("embed.token.weight"));
   }
   return after;
 }

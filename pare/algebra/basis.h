@@ -3,10 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <map>
+#include <memory>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/arch/streams.h"
 #include "pare/checkpoint/model.h"
 
@@ -18,15 +18,14 @@ struct Basis {
   RowMap read;   // rows of a reader, stored [out, in]: M -> M Θ⁻ᵀ
 };
 
-// Solves are done with one LU factorisation per matrix, kept while its block is at hand. `key` names the matrix.
-struct Factors {
-  at::Tensor matrix, lu, pivots;
+// Where the matrices of one rewrite and their factors are held while their blocks are at hand.
+struct Shelves {
+  std::shared_ptr<Shelf> matrices = make_shelf(), factors = make_shelf(), gauges = make_shelf();
 };
-using FactorStore = std::shared_ptr<Kept<Factors>>;
 
-// Θ is the square matrix that `make` computes; or its inverse.
-Basis basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store);
-Basis inverse_basis_of(const std::string& key, const std::function<at::Tensor()>& make, const FactorStore& store);
+// Θ is the square matrix, [in, out], or its inverse. Solves are done with one LU factorisation.
+Basis basis_of(const Weight& matrix, const Shelves& shelves);
+Basis inverse_basis_of(const Weight& matrix, const Shelves& shelves);
 // Θ⁻ᵀ: at the other end of a tied table, so that one table still serves both.
 Basis dual(const Basis& basis);
 

@@ -100,34 +100,50 @@ at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge) {
   return per_head_solved(stored, gauge);
 }
 
-Model with_gauge(const Model& model, int64_t block, Target target, const GaugeStore& store) {
-  const Attention& t = model.architecture.blocks[static_cast<size_t>(block)].attention;
+std::string gauge_key(const Attention& t, Target target) {
+  if (target == Target::output || !is_free(t, target)) {
+    return "none";
+  }
+  const std::string rope = t.rope && target != Target::value
+                               ? fmt::format("turned {} {}", t.rope->width, t.rope->layout == RopeLayout::half)
+                               : "free";
+  return fmt::format("{} x {} {}", t.kv_heads, t.head_width, rope);
+}
+
+void apply_gauge(Model& model, int64_t block, Target target, const std::shared_ptr<Shelf>& shelf) {
+  const Attention t = model.architecture.blocks[static_cast<size_t>(block)].attention;
   const ModuleId module = module_of(block, target);
   const Weight source = model.weights.at(name_of(weight_of(module)));
-  const auto gauge = [=, t = t] {
-    return *store->get(name_of(module), [&] { return gauge_of(t, target, load_double(source)); });
-  };
-  Model after = model;
-  const auto change = [&](const TensorId& tensor, const std::function<at::Tensor(at::Tensor)>& function) {
-    const auto found = after.weights.find(name_of(tensor));
-    if (found != after.weights.end()) {
-      const Weight before = found->second;
-      found->second = computed(before.shape, [=] { return function(load_double(before)); });
+  const bool turned = t.rope && target != Target::value;
+  const Formula r =
+      Formula::symbol("R", block, Formula::enclosed(turned ? "rope_gauge(" : "gauge(", source.formula(), ")"));
+  const Weight gauge = held(computed({t.kv_heads, t.head_width, t.head_width}, r, {source},
+                                     [=](const std::vector<at::Tensor>& in) { return gauge_of(t, target, in[0]); }),
+                            shelf);
+  const auto change = [&](const TensorId& tensor, auto formula, auto function) {
+    const auto found = model.weights.find(name_of(tensor));
+    if (found != model.weights.end()) {
+      Weight& weight = found->second;
+      weight = computed(weight.shape(), formula(weight.formula()), {weight, gauge},
+                        [=](const std::vector<at::Tensor>& in) { return function(in[0], in[1]); });
     }
   };
-  const auto times_d = [gauge](const at::Tensor& rows) { return per_head_solved(rows, gauge()); };
-  const auto times_inverse = [gauge](const at::Tensor& rows) { return per_head(rows, gauge()); };
-  change(weight_of(module), times_d);
-  change(bias_of(module), times_d);
+  // One block for each key/value head: what has more heads repeats them.
+  const Formula wide = t.heads == t.kv_heads ? r : Formula::enclosed("to_queries(", r, ")");
+  const Formula own = target == Target::query ? wide : r, partners = target == Target::key ? wide : r;
+  const auto times_inverse = [&](const Formula& f) { return f * own.inverse(); };
+  const auto times_transposed = [&](const Formula& f) { return f * partners.transposed(); };
+  change(weight_of(module), times_inverse, per_head_solved);
+  change(bias_of(module), times_inverse, per_head_solved);
   if (target == Target::value) {  // stored [width, heads * k]: the head's dimensions are its columns
-    change(weight_of(module_of(block, Target::output)),
-           [gauge](const at::Tensor& rows) { return per_head(rows.t(), gauge()).t().contiguous(); });
+    change(
+        weight_of(module_of(block, Target::output)), [&](const Formula& f) { return wide * f; },
+        [](const at::Tensor& rows, const at::Tensor& r) { return per_head(rows.t(), r).t().contiguous(); });
   } else {
     const ModuleId partner = module_of(block, target == Target::query ? Target::key : Target::query);
-    change(weight_of(partner), times_inverse);
-    change(bias_of(partner), times_inverse);
+    change(weight_of(partner), times_transposed, per_head);
+    change(bias_of(partner), times_transposed, per_head);
   }
-  return after;
 }
 
 }  // namespace pare

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/arch/tensor_id.h"
 #include "pare/checkpoint/model.h"
 
@@ -28,8 +28,10 @@ at::Tensor gauge_of(const Attention& attention, Target target, const at::Tensor&
 // The target's rows times D: what its matrix becomes.
 at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge);
 
-// The model with target and partner of one block in that gauge.
-using GaugeStore = std::shared_ptr<Kept<at::Tensor>>;
-Model with_gauge(const Model& model, int64_t block, Target target, const GaugeStore& store);
+// All that the gauge of a matrix depends on besides its numbers, in words.
+std::string gauge_key(const Attention& attention, Target target);
+
+// Puts target and partner of one block into that gauge.
+void apply_gauge(Model& model, int64_t block, Target target, const std::shared_ptr<Shelf>& shelf);
 
 }  // namespace pare

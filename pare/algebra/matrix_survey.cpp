@@ -112,32 +112,35 @@ SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTa
   return site;
 }
 
-void measure(const Attention& attention, const at::Tensor& stored, Removal& removal) {
-  removal.stored = removal.gauged = condition_number(stored);
-  const at::Tensor gauge = gauge_of(attention, removal.target, stored);
-  if (gauge.defined()) {
-    removal.gauged = std::min(removal.stored, condition_number(gauged_target(stored, gauge)));
-  }
+// Both numbers are the weight's own: whoever asks again, about another pass, gets what was measured.
+void measure(const Attention& attention, const Weight& weight, Removal& removal) {
+  at::Tensor loaded;
+  const auto stored = [&] { return loaded.defined() ? loaded : loaded = load_double(weight); };
+  removal.stored = weight.measured("condition number", [&] { return condition_number(stored()); });
+  const std::string in_gauge = "condition number in the gauge " + gauge_key(attention, removal.target);
+  removal.gauged = weight.measured(in_gauge, [&] {
+    const at::Tensor gauge = gauge_of(attention, removal.target, stored());
+    return gauge.defined() ? std::min(removal.stored, condition_number(gauged_target(stored(), gauge)))
+                           : removal.stored;
+  });
 }
 
 // One matrix for each core: singular values of one matrix gain little from several. Not more than four at once, since
-// each takes several times its size; and loading takes turns, since pieces of a fused tensor are read together.
+// each takes several times its size.
 void measure(const Model& model, std::vector<SurveyedMatrix*> sites) {
   const std::vector<Block>& blocks = model.architecture.blocks;
   Progress progress("condition numbers", sites.size());
-  std::mutex loading;
+  std::mutex counting;
   constexpr int64_t at_once = 4;
   const int64_t share = (std::ssize(sites) + at_once - 1) / at_once;
   at::parallel_for(0, std::ssize(sites), share, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Removal& removal = sites[static_cast<size_t>(i)]->removal;
-      at::Tensor stored;
       {
-        const std::lock_guard lock(loading);
+        const std::lock_guard lock(counting);
         progress.advance();
-        stored = load_double(model.weights.at(removal.weight()));
       }
-      measure(blocks[static_cast<size_t>(removal.block)].attention, stored, removal);
+      measure(blocks[static_cast<size_t>(removal.block)].attention, model.weights.at(removal.weight()), removal);
     }
   });
 }

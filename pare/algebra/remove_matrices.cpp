@@ -224,19 +224,18 @@ class Planner {
     if (untied_for_) {
       proposal_.notes.push_back(untied_note_);
     }
-    const auto gauges = std::make_shared<Kept<at::Tensor>>();
+    const Shelves shelves;
     for (const auto& [stream, removal] : chosen_) {
       if (model.has_weights() && removal.uses_gauge()) {
-        model = with_gauge(model, removal.block, removal.target, gauges);
+        apply_gauge(model, removal.block, removal.target, shelves.gauges);
       }
     }
-    const auto factors = std::make_shared<Kept<Factors>>();
     std::map<size_t, Basis> bases;
     for (const auto& [stream, removal] : chosen_) {
       if (removal.absorbed) {
         absorb_bias(model, streams_.all[stream], removal);
       }
-      bases[stream] = basis_for(model, removal, factors);
+      bases[stream] = basis_for(model, removal, shelves);
     }
     if (dual_) {
       bases[dual_->second] = dual(bases.at(dual_->first));
@@ -265,19 +264,23 @@ class Planner {
     PARE_UNREACHABLE("a target without a projection");
   }
 
-  static Basis basis_for(const Model& model, const Removal& removal, const FactorStore& store) {
+  static Basis basis_for(const Model& model, const Removal& removal, const Shelves& shelves) {
     if (!model.has_weights()) {
       return {};
     }
     const Weight weight = model.weights.at(removal.weight());
-    const auto matrix = [weight] { return load_double(weight).t().contiguous(); };  // [in, out], as in the theorem
     if (removal.absorbed) {
       // M* = P M needs no inverse. The only writer is P itself, which goes.
-      return {.write = [](const at::Tensor& rows) { return rows; },
-              .read = [weight](const at::Tensor& rows) { return at::matmul(rows, load_double(weight)); }};
+      return {.write = {"I", {}, [](const at::Tensor& rows, const auto&) { return rows; }},
+              .read = {weight.formula().transposed(), {weight}, [](const at::Tensor& rows, const auto& in) {
+                         return at::matmul(rows, in[0]);
+                       }}};
     }
-    return removal.target == Target::output ? inverse_basis_of(removal.weight(), matrix, store)
-                                            : basis_of(removal.weight(), matrix, store);
+    const bool writes = removal.target == Target::output;
+    const Weight matrix = computed(  // [in, out], as in the theorem
+        weight.shape(), Formula::symbol(writes ? "P" : "Θ", removal.block, weight.formula()), {weight},
+        [](std::vector<at::Tensor>& in) { return in[0].t().contiguous(); });
+    return writes ? inverse_basis_of(matrix, shelves) : basis_of(matrix, shelves);
   }
 
   // b_M* = b_M + b_P M: the bias of an absorbed matrix goes where the matrix goes.

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/arch/tensors.h"
 #include "pare/support/error.h"
 
@@ -33,6 +33,17 @@ bool is_taken_off(const Architecture& architecture, const ModuleId& module) {
   }
   const Attention& t = architecture.blocks[static_cast<size_t>(*module.block)].attention;
   return (is<FromValue>(t.key) && module.slot == Slot::value) || (is<FromKey>(t.value) && module.slot == Slot::key);
+}
+
+// The bias, where there is one, and W c.
+Weight with_added(const Weight& bias, const Weight& matrix, const Weight& constant) {
+  const Formula added = constant.formula() * matrix.formula();
+  if (!bias) {
+    return computed({matrix.shape()[0]}, added, {matrix, constant},
+                    [](const std::vector<at::Tensor>& in) { return at::mv(in[0], in[1]); });
+  }
+  return computed({matrix.shape()[0]}, bias.formula() + added, {matrix, constant, bias},
+                  [](const std::vector<at::Tensor>& in) { return in[2] + at::mv(in[0], in[1]); });
 }
 
 }  // namespace
@@ -66,7 +77,7 @@ void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
     const ModuleId& module = port.tensor.module;
     const std::string bias = name_of(bias_of(module)), reader = name_of(port.tensor);
     const int64_t width = stream.width;
-    const bool column = model.has_weights() && has_bias_column(port, model.weights.at(reader).shape, width);
+    const bool column = model.has_weights() && has_bias_column(port, model.weights.at(reader).shape(), width);
     if (!stored.contains(bias_of(module)) && is_dense_mlp_reader(module)) {
       create_mlp_bias(model.architecture, module);
     }
@@ -75,19 +86,17 @@ void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
     }
     const Weight matrix = model.weights.at(reader);
     if (column) {
-      model.weights[reader] = computed(matrix.shape, [=] {
-        at::Tensor extended = load_double(matrix).clone();
-        extended.select(1, width).add_(at::mv(extended.narrow(1, 0, width), load_double(constant)));
-        return extended;
-      });
+      const Formula sheared = Formula::enclosed("[I 0; ", constant.formula(), " 1]") * matrix.formula();
+      model.weights[reader] =
+          computed(matrix.shape(), sheared, {matrix, constant}, [=](std::vector<at::Tensor>& in) {
+            at::Tensor extended = in[0].clone();
+            extended.select(1, width).add_(at::mv(extended.narrow(1, 0, width), in[1]));
+            return extended;
+          });
       continue;
     }
-    const auto before = model.weights.find(bias);
-    const Weight old = before == model.weights.end() ? Weight{} : before->second;
-    model.weights[bias] = computed({matrix.shape[0]}, [=] {
-      const at::Tensor added = at::mv(load_double(matrix), load_double(constant));
-      return old.load ? load_double(old) + added : added;
-    });
+    const auto old = model.weights.find(bias);
+    model.weights[bias] = with_added(old == model.weights.end() ? Weight() : old->second, matrix, constant);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <mutex>
 
 #include "pare/checkpoint/config.h"
 #include "pare/support/error.h"
@@ -26,10 +27,12 @@ Shape stored_shape(const Binding& binding, const TensorTable& table) {
 }
 
 // The pieces of the fused tensors read last, until each is taken. Files are walked in the order of our names, which
-// takes pieces of a weight and of its bias in turn: so a few tensors are kept, and never many.
+// takes pieces of a weight and of its bias in turn: so a few tensors are kept, and never many. Threads take turns, so
+// that the pieces of a tensor which several of them want are still read once.
 class FusedPieces {
  public:
   at::Tensor take(const std::string& name, size_t piece, const Weight& weight, const Layout& layout) {
+    const std::lock_guard lock(mutex_);
     auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
     if (entry == entries_.end() || !entry->pieces.at(piece).defined()) {
       if (entry != entries_.end()) {
@@ -55,17 +58,18 @@ class FusedPieces {
     std::string name;
     std::vector<at::Tensor> pieces;
   };
+  std::mutex mutex_;
   std::deque<Entry> entries_;
 };
 
 // In pieces, since a table may be large.
 bool equal(const Weight& a, const Weight& b) {
-  if (!a.load_rows || !b.load_rows) {
+  if (!a.can_load_rows() || !b.can_load_rows()) {
     return at::equal(a.load(), b.load());
   }
   constexpr int64_t rows = 4096;
-  for (int64_t begin = 0; begin < a.shape.front(); begin += rows) {
-    const int64_t count = std::min(rows, a.shape.front() - begin);
+  for (int64_t begin = 0; begin < a.shape().front(); begin += rows) {
+    const int64_t count = std::min(rows, a.shape().front() - begin);
     if (!at::equal(a.load_rows(begin, count), b.load_rows(begin, count))) {
       return false;
     }
@@ -198,7 +202,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   std::vector<std::string> missing;
   bool only_head_missing = true;
   std::map<Dtype, std::vector<std::string>> uncomputable;
-  const auto memo = std::make_shared<FusedPieces>();
+  const auto recent = std::make_shared<FusedPieces>();
   for (const Binding& binding : bindings) {
     std::map<std::string, Weight> copies;
     for (const std::string& name : binding.copies) {
@@ -218,32 +222,33 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       continue;
     }
     const Weight& weight = stored.at(name);
-    if (dtype_word(weight.dtype).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
-      uncomputable[weight.dtype].push_back(name);
+    if (dtype_word(weight.dtype()).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
+      uncomputable[weight.dtype()].push_back(name);
     }
     const Shape wanted = stored_shape(binding, table);
-    if (weight.shape != wanted) {
-      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape, ", "),
+    if (weight.shape() != wanted) {
+      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape(), ", "),
                                fmt::join(wanted, ", ")));
     }
     for (const auto& [copy_name, copy] : copies) {
-      if (copy.shape != weight.shape || copy.dtype != weight.dtype) {
+      if (copy.shape() != weight.shape() || copy.dtype() != weight.dtype()) {
         problems.add(fmt::format("tensor {} is {} [{}] but {}, which is tied to it, is {} [{}]", quote(name),
-                                 dtype_name(weight.dtype), fmt::join(weight.shape, ", "), quote(copy_name),
-                                 dtype_name(copy.dtype), fmt::join(copy.shape, ", ")));
+                                 dtype_name(weight.dtype()), fmt::join(weight.shape(), ", "), quote(copy_name),
+                                 dtype_name(copy.dtype()), fmt::join(copy.shape(), ", ")));
       }
     }
     for (size_t piece = 0; piece < binding.canonical.size(); ++piece) {
       const std::string& ours = binding.canonical[piece];
-      Weight& bound = canonical[ours] = {weight.dtype, table.at(ours).shape, nullptr};
-      if (binding.canonical.size() == 1) {
-        bound.load = [=, layout = binding.layout] { return layout.split(weight.load()).at(0).contiguous(); };
-        if (binding.layout.by_rows) {
-          bound.load_rows = weight.load_rows;
-        }
-      } else {
-        bound.load = [=, layout = binding.layout] { return memo->take(name, piece, weight, layout); };
-      }
+      canonical[ours] = binding.canonical.size() == 1
+                            ? Weight::made(
+                                  ours, weight.dtype(), table.at(ours).shape, {weight},
+                                  [layout = binding.layout](std::vector<at::Tensor>& in) {
+                                    return layout.split(in[0]).at(0).contiguous();
+                                  },
+                                  binding.layout.by_rows ? Weight::Rows::each : Weight::Rows::all)
+                            : Weight::leaf(ours, weight.dtype(), table.at(ours).shape, [=, layout = binding.layout] {
+                                return recent->take(name, piece, weight, layout);
+                              });
     }
   }
   for (const auto& [dtype, names] : uncomputable) {
@@ -287,7 +292,7 @@ bool untie_if_different(const Family& family, const Architecture& architecture, 
         continue;
       }
       const Weight &one = stored.at(original->second), &other = stored.at(copy->second);
-      if (one.shape == other.shape && one.dtype == other.dtype && !dtype_word(one.dtype).empty() &&
+      if (one.shape() == other.shape() && one.dtype() == other.dtype() && !dtype_word(one.dtype()).empty() &&
           !equal(one, other)) {
         log_warning(
             fmt::format("{}: tensors {} and {} differ, though the configuration ties them (tie_word_embeddings): "
@@ -312,27 +317,20 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
     std::vector<Weight> pieces;
     for (const std::string& name : binding.canonical) {
       pieces.push_back(canonical.at(name));
-      if (pieces.back().dtype != pieces.front().dtype) {
+      if (pieces.back().dtype() != pieces.front().dtype()) {
         throw InputError(fmt::format("tensors {} and {} have the types {} and {}, but the family {} stores them as one",
-                                     quote(binding.canonical.front()), quote(name), dtype_name(pieces.front().dtype),
-                                     dtype_name(pieces.back().dtype), family.model_type));
+                                     quote(binding.canonical.front()), quote(name), dtype_name(pieces.front().dtype()),
+                                     dtype_name(pieces.back().dtype()), family.model_type));
       }
     }
     std::string name = binding.stored;
     if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
       name.erase(0, family.base_prefix.size());
     }
-    Weight& fused = stored[name] = {pieces.front().dtype, stored_shape(binding, table), nullptr};
-    fused.load = [pieces, layout = binding.layout] {
-      std::vector<at::Tensor> loaded;
-      for (const Weight& piece : pieces) {
-        loaded.push_back(piece.load());
-      }
-      return layout.join(loaded).contiguous();
-    };
-    if (binding.layout.by_rows) {
-      fused.load_rows = pieces.front().load_rows;
-    }
+    stored[name] = Weight::made(
+        name, pieces.front().dtype(), stored_shape(binding, table), pieces,
+        [layout = binding.layout](std::vector<at::Tensor>& in) { return layout.join(in).contiguous(); },
+        binding.layout.by_rows ? Weight::Rows::each : Weight::Rows::all);
   }
   return stored;
 }

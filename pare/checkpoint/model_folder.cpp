@@ -66,7 +66,7 @@ std::string read_config_file(const fs::path& folder) {
 Dtype main_dtype(const Weights& weights) {
   std::map<Dtype, int64_t> elements;
   for (const auto& [name, weight] : weights) {
-    elements[weight.dtype] += element_count(weight.shape);
+    elements[weight.dtype()] += element_count(weight.shape());
   }
   return std::max_element(elements.begin(), elements.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; })

@@ -143,11 +143,11 @@ Weights weights_of(const SafetensorsFile& file) {
   Weights weights;
   for (const auto& [name, stored] : file.tensors()) {
     const int64_t all = stored.shape.empty() ? 1 : stored.shape[0];
-    Weight& weight =
-        weights[name] = {stored.dtype, stored.shape, [=, name = name] { return load(file, name, 0, all); }};
-    if (!stored.shape.empty()) {
-      weight.load_rows = [file, name = name](int64_t begin, int64_t count) { return load(file, name, begin, count); };
-    }
+    Weight::LoadRows rows = [file, name = name](int64_t begin, int64_t count) {
+      return load(file, name, begin, count);
+    };
+    weights[name] = Weight::leaf(
+        name, stored.dtype, stored.shape, [rows, all] { return rows(0, all); }, stored.shape.empty() ? nullptr : rows);
   }
   return weights;
 }

@@ -1,26 +1,16 @@
 #pragma once
-// Tensors that can be had, not tensors that are held: each is read, sliced or computed when asked for.
-// A file's tensor, a family's renamed slice and a pass's recipe are all the same thing to whoever asks.
+// The tensors of a file or a model by name. A file's tensor, a family's renamed slice and what a pass computes are all
+// the same thing to whoever asks.
 
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 
-#include "pare/arch/tensors.h"
-#include "pare/checkpoint/dtype.h"
+#include "pare/checkpoint/weight.h"
 
 namespace pare {
-
-struct Weight {
-  Dtype dtype = Dtype::f32;
-  Shape shape;
-  std::function<at::Tensor()> load;  // a fresh CPU tensor of that dtype and shape
-  // Some entries of the first axis, for tables larger than one wants to hold; empty where only all can be had at once.
-  std::function<at::Tensor(int64_t begin, int64_t count)> load_rows = nullptr;
-};
 
 using Weights = std::map<std::string, Weight>;  // sorted by name, as files are
 

@@ -17,7 +17,7 @@ namespace {
 using Shard = std::map<std::string, SafetensorsWriter::Declared>;
 
 uint64_t size_of(const std::string& name, const Weight& weight) {
-  std::optional<uint64_t> size = byte_size(weight.dtype, weight.shape);
+  std::optional<uint64_t> size = byte_size(weight.dtype(), weight.shape());
   PARE_CHECK(size, "tensor " + quote(name) + " cannot be stored");
   return *size;
 }
@@ -32,7 +32,7 @@ std::vector<Shard> plan_shards(const Weights& weights, uint64_t shard_bytes) {
       shards.emplace_back();
       filled = 0;
     }
-    shards.back()[name] = {weight.dtype, weight.shape};
+    shards.back()[name] = {weight.dtype(), weight.shape()};
     filled += size;
   }
   return shards;
@@ -41,7 +41,7 @@ std::vector<Shard> plan_shards(const Weights& weights, uint64_t shard_bytes) {
 void write_piece(SafetensorsWriter& writer, const std::string& name, const Weight& weight, at::Tensor tensor,
                  const Shape& shape, const std::string& file_name) {
   tensor = tensor.contiguous();
-  PARE_CHECK(tensor.scalar_type() == scalar_type(weight.dtype) && tensor.sizes() == at::IntArrayRef(shape),
+  PARE_CHECK(tensor.scalar_type() == scalar_type(weight.dtype()) && tensor.sizes() == at::IntArrayRef(shape),
              "tensor " + quote(name) + " is not what was declared");
   check_finite(tensor, name, quote(file_name));
   writer.write(name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
@@ -52,15 +52,15 @@ void write_tensor(SafetensorsWriter& writer, const std::string& name, const Weig
                   const std::string& file_name) {
   constexpr uint64_t piece_bytes = 8 << 20;  // in float64, with what a change of basis needs beside it, ten times that
   const uint64_t bytes = size_of(name, weight);
-  if (!weight.load_rows || bytes <= piece_bytes) {
-    write_piece(writer, name, weight, weight.load(), weight.shape, file_name);
+  if (!weight.can_load_rows() || bytes <= piece_bytes) {
+    write_piece(writer, name, weight, weight.load(), weight.shape(), file_name);
     return;
   }
-  const uint64_t row_bytes = bytes / static_cast<uint64_t>(weight.shape[0]);
+  const uint64_t row_bytes = bytes / static_cast<uint64_t>(weight.shape()[0]);
   const int64_t step = static_cast<int64_t>(std::max<uint64_t>(1, piece_bytes / row_bytes));
-  Shape shape = weight.shape;
-  for (int64_t row = 0; row < weight.shape[0]; row += step) {
-    shape[0] = std::min(step, weight.shape[0] - row);
+  Shape shape = weight.shape();
+  for (int64_t row = 0; row < weight.shape()[0]; row += step) {
+    shape[0] = std::min(step, weight.shape()[0] - row);
     write_piece(writer, name, weight, weight.load_rows(row, shape[0]), shape, file_name);
   }
 }

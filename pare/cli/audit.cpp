@@ -120,7 +120,7 @@ Audit audit_architecture(const Architecture& architecture) {
 int64_t stored_bytes(const ModelFolder& model) {
   int64_t bytes = 0;
   for (const auto& [name, weight] : model.model.weights) {
-    bytes += bytes_of(element_count(weight.shape), weight.dtype);
+    bytes += bytes_of(element_count(weight.shape()), weight.dtype());
   }
   return bytes;
 }

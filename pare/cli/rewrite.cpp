@@ -38,7 +38,7 @@ struct RewriteFlags {
   std::string model, out, passes, form = "strict", dtype = "keep";
   QuestionFlags question;
   double max_error = 0;  // 0: not given
-  bool allow_growth = false, force = false, no_verify = false;
+  bool allow_growth = false, force = false, no_verify = false, explain = false;
   uint64_t shard_bytes = 5'000'000'000;
 };
 
@@ -292,6 +292,7 @@ Outcome write_and_verify(const ModelFolder& source, const Pipeline& pipeline, co
       certificate_json(describe_files(source), described, passes_json(pipeline, plan, dtype), asked, verification);
   outcome.certificate["form"] = form_json(plan);
   outcome.certificate["companions"] = nlohmann::ordered_json(copied);
+  outcome.certificate["formulas"] = to_json(plan.prepared.explanation);
   if (flags.no_verify) {
     for (const char* key :
          {"inputs", "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"}) {
@@ -356,7 +357,7 @@ void print_result(const ModelFolder& source, const Pipeline& pipeline, const Pla
 uint64_t bytes_of(const Plan& plan) {
   uint64_t bytes = plan.companions.bytes;
   for (const auto& [name, weight] : plan.prepared.weights) {
-    bytes += static_cast<uint64_t>(bytes_of(element_count(weight.shape), weight.dtype));
+    bytes += static_cast<uint64_t>(bytes_of(element_count(weight.shape()), weight.dtype()));
   }
   return bytes;
 }
@@ -440,6 +441,9 @@ void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
     print_json(outcome.certificate);
   } else {
     print_result(source, pipeline, plan, flags, dtype, outcome);
+    if (flags.explain) {
+      print_text("\n" + text_of(plan.prepared.explanation));
+    }
   }
 }
 
@@ -477,6 +481,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
   command->add_flag("--force", flags->force, "replace another model, if nothing else is there");
   command->add_flag("--no-verify", flags->no_verify, "do not compare the result with the model");
+  command->add_flag("--explain", flags->explain, "each tensor's formula in terms of the model's own");
   command->add_option("--shard-size", flags->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(CLI::Range(1.0, 0x1p63).description(""))

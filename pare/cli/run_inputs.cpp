@@ -76,7 +76,7 @@ at::Tensor read_integers(const Weights& file, const std::string& name, at::IntAr
   const at::Tensor stored = file.at(name).load();
   if (!at::isIntegralType(stored.scalar_type(), true) || stored.dim() != 2 ||
       (!shape.empty() && stored.sizes() != shape)) {
-    problems.add(fmt::format("{} is {} [{}], expected integers [{}]", name, dtype_name(file.at(name).dtype),
+    problems.add(fmt::format("{} is {} [{}], expected integers [{}]", name, dtype_name(file.at(name).dtype()),
                              fmt::join(stored.sizes(), ", "),
                              shape.empty() ? "batch, tokens" : fmt::format("{}", fmt::join(shape, ", "))));
     return {};
@@ -104,7 +104,7 @@ void check_padding(const at::Tensor& mask, Problems& problems) {
 Inputs read_tokens(const Weights& file, const Architecture& architecture, Problems& problems) {
   Inputs inputs;
   // Masked places may hold anything, so the mask is read first and the ids are cleared under it.
-  at::IntArrayRef shape = file.at("input_ids").shape;
+  at::IntArrayRef shape = file.at("input_ids").shape();
   if (file.contains("attention_mask")) {
     inputs.mask = read_integers(file, "attention_mask", shape, 2, problems);
     if (!inputs.mask.defined()) {
@@ -117,10 +117,11 @@ Inputs read_tokens(const Weights& file, const Architecture& architecture, Proble
   if (inputs.mask.defined()) {
     for (const char* name : {"input_ids", "token_type_ids", "position_ids"}) {
       if (cleared.contains(name)) {
-        cleared[name].load = [load = file.at(name).load, mask = inputs.mask] {
-          const at::Tensor values = load();
-          return values.sizes() == mask.sizes() ? values.masked_fill(mask.logical_not(), 0) : values;
-        };
+        const Weight& ids = file.at(name);
+        cleared[name] =
+            Weight::made(name, ids.dtype(), ids.shape(), {ids}, [mask = inputs.mask](std::vector<at::Tensor>& in) {
+              return in[0].sizes() == mask.sizes() ? in[0].masked_fill(mask.logical_not(), 0) : in[0];
+            });
       }
     }
   }
@@ -144,7 +145,7 @@ Inputs read_pixels(const Weights& file, const Patch& patch, Problems& problems) 
   const Shape expected = {patch.channels, patch.image, patch.image};
   if (!pixels.is_floating_point() || pixels.dim() != 4 || pixels.sizes().slice(1) != at::IntArrayRef(expected)) {
     problems.add(fmt::format("pixel_values is {} [{}], expected floats [batch, {}]",
-                             dtype_name(file.at("pixel_values").dtype), fmt::join(pixels.sizes(), ", "),
+                             dtype_name(file.at("pixel_values").dtype()), fmt::join(pixels.sizes(), ", "),
                              fmt::join(expected, ", ")));
   }
   Inputs inputs;
@@ -177,7 +178,7 @@ void check_names(const Weights& file, const std::string& needed, const Architect
   }
   if (!file.contains(needed)) {
     problems.add(fmt::format("tensor '{}' is missing", needed));
-  } else if (file.at(needed).shape.empty() || element_count(file.at(needed).shape) == 0) {
+  } else if (file.at(needed).shape().empty() || element_count(file.at(needed).shape()) == 0) {
     problems.add(fmt::format("tensor '{}' is empty", needed));
   }
 }

@@ -13,16 +13,16 @@ namespace {
 constexpr int64_t piece_bytes = 16 << 20;
 
 at::Tensor rows_between(const Weight& weight, int64_t begin, int64_t count) {
-  return weight.load_rows ? weight.load_rows(begin, count) : weight.load().narrow(0, begin, count).clone();
+  return weight.can_load_rows() ? weight.load_rows(begin, count) : weight.load().narrow(0, begin, count).clone();
 }
 
 // Rows `ids` (ascending) of a table, without holding the table where it can be had in pieces.
 at::Tensor chosen_rows(const Weight& table, const at::Tensor& ids) {
-  if (!table.load_rows) {
+  if (!table.can_load_rows()) {
     return table.load().index_select(0, ids);
   }
-  const int64_t rows = table.shape[0];
-  const int64_t row_bytes = std::max<int64_t>(1, bytes_of(element_count(table.shape) / rows, table.dtype));
+  const int64_t rows = table.shape()[0];
+  const int64_t row_bytes = std::max<int64_t>(1, bytes_of(element_count(table.shape()) / rows, table.dtype()));
   const int64_t step = std::max<int64_t>(1, piece_bytes / row_bytes);
   std::vector<at::Tensor> chosen;
   for (int64_t begin = 0; begin < rows; begin += step) {
@@ -51,8 +51,11 @@ EmbeddingLayer load_embedding_of(const Model& model, const Arithmetic& arithmeti
     kept = tokens_in(inputs);
     for (const char* name : {"embed.token.weight", "embed.table.weight"}) {
       if (const auto found = few.find(name); found != few.end()) {
-        found->second.load = [table = model.weights.at(name), kept] { return chosen_rows(table, kept); };
-        found->second.load_rows = nullptr;
+        const Weight table = found->second;
+        Shape shape = table.shape();
+        shape[0] = kept.numel();
+        found->second =
+            Weight::leaf(table.formula(), table.dtype(), shape, [table, kept] { return chosen_rows(table, kept); });
       }
     }
   }

@@ -72,10 +72,10 @@ Weights random_weights(const Architecture& architecture, uint64_t seed, Dtype dt
   Weights weights;
   for (const TensorSpec& spec : tensor_table(architecture)) {
     const Maker maker{spec, architecture.width, draw};
-    weights[spec.name] = {spec.index ? Dtype::i32 : dtype, spec.shape, [maker, seed, dtype] {
-                            at::Generator generator = at::detail::createCPUGenerator(seed_of(seed, maker.spec.name));
-                            return maker.make(generator, scalar_type(dtype));
-                          }};
+    weights[spec.name] = Weight::leaf(spec.name, spec.index ? Dtype::i32 : dtype, spec.shape, [maker, seed, dtype] {
+      at::Generator generator = at::detail::createCPUGenerator(seed_of(seed, maker.spec.name));
+      return maker.make(generator, scalar_type(dtype));
+    });
   }
   return weights;
 }

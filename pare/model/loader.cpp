@@ -43,7 +43,7 @@ Linear Loader::stacked(const std::vector<std::string>& names, const std::vector<
   int64_t rows = 0, width = 0;
   bool any_bias = false;
   for (size_t i = 0; i < names.size(); ++i) {
-    const Shape& shape = find(names[i] + ".weight").shape;
+    const Shape& shape = find(names[i] + ".weight").shape();
     rows += shape[0];
     width = shape[1];
     any_bias = any_bias || biases[i];
@@ -54,11 +54,11 @@ Linear Loader::stacked(const std::vector<std::string>& names, const std::vector<
   int64_t row = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     const Weight& weight = find(names[i] + ".weight");
-    weights.narrow(0, row, weight.shape[0]).copy_(weight.load());
+    weights.narrow(0, row, weight.shape()[0]).copy_(weight.load());
     if (biases[i]) {
-      bias.narrow(0, row, weight.shape[0]).copy_(find(names[i] + ".bias").load());
+      bias.narrow(0, row, weight.shape()[0]).copy_(find(names[i] + ".bias").load());
     }
-    row += weight.shape[0];
+    row += weight.shape()[0];
   }
   return {weights, bias};
 }

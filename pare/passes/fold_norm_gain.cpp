@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
-#include "pare/algebra/recipes.h"
 #include "pare/algebra/shift.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
@@ -93,10 +93,13 @@ void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
   }
   const Weight gain = model.weights.at(name_of(weight_of(site.module)));
   const double offset = site.norm->offset;
+  const Formula factors = offset == 0 ? gain.formula() : gain.formula() + fmt::format("{}", offset);
+  const RowMap scale{Formula::diagonal(factors), {gain}, [offset](const at::Tensor& rows, const auto& in) {
+                       return rows * (in[0] + offset);
+                     }};
   for (const Port& port : stream.ports) {
     Weight& reader = model.weights.at(name_of(port.tensor));
-    reader = mapped_along(reader, port.axis, port.begin, stream.width,
-                          [=](const at::Tensor& rows) { return rows * (load_double(gain) + offset); });
+    reader = mapped_along(reader, port, stream.width, scale);
   }
   model.weights.erase(name_of(weight_of(site.module)));
 }

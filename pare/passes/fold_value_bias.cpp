@@ -15,34 +15,42 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
-#include "pare/algebra/recipes.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
 
-// b_V as all query heads together see it, times the output matrix [width, heads * k].
-at::Tensor folded_bias(const at::Tensor& value_bias, const at::Tensor& output, const Attention& t) {
-  const at::Tensor seen = value_bias.view({t.kv_heads, 1, t.head_width})
-                              .expand({t.kv_heads, t.heads / t.kv_heads, t.head_width})
-                              .reshape({-1});
-  return output.defined() ? at::mv(output, seen) : seen;
+// b_V as all query heads together see it.
+at::Tensor seen_by_queries(const at::Tensor& value_bias, const Attention& t) {
+  return value_bias.view({t.kv_heads, 1, t.head_width})
+      .expand({t.kv_heads, t.heads / t.kv_heads, t.head_width})
+      .reshape({-1});
 }
 
 void fold(Model& model, const std::string& name, const Attention& t, int64_t width) {
   if (!model.has_weights()) {
     return;
   }
-  const auto find = [&](const char* tensor) {
-    const auto found = model.weights.find(name + tensor);
-    return found == model.weights.end() ? Weight{} : found->second;
-  };
-  const Weight value = find("value.bias"), matrix = find("output.weight"), old = find("output.bias");
-  model.weights[name + "output.bias"] = computed({width}, [=] {
-    const at::Tensor added = folded_bias(load_double(value), matrix.load ? load_double(matrix) : at::Tensor(), t);
-    return old.load ? load_double(old) + added : added;
+  const Weight value = model.weights.at(name + "value.bias");
+  Formula formula = t.heads == t.kv_heads ? value.formula() : Formula::enclosed("to_queries(", value.formula(), ")");
+  std::vector<Weight> inputs = {value};
+  const auto matrix = model.weights.find(name + "output.weight"), old = model.weights.find(name + "output.bias");
+  const bool has_matrix = matrix != model.weights.end(), has_old = old != model.weights.end();
+  if (has_matrix) {
+    formula = formula * matrix->second.formula();
+    inputs.push_back(matrix->second);
+  }
+  if (has_old) {
+    formula = old->second.formula() + formula;
+    inputs.push_back(old->second);
+  }
+  model.weights[name + "output.bias"] = computed({width}, formula, inputs, [=](const std::vector<at::Tensor>& in) {
+    const at::Tensor seen = seen_by_queries(in[0], t);
+    const at::Tensor added = has_matrix ? at::mv(in[1], seen) : seen;
+    return has_old ? in.back() + added : added;
   });
   model.weights.erase(name + "value.bias");
 }

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/tensors.h"
@@ -57,7 +57,7 @@ at::Tensor neutral_value(const TensorSpec& spec) {
 bool is_neutral(const Weight& weight, const TensorSpec& spec) {
   const at::Tensor neutral = neutral_value(spec);
   // The first row of a large matrix nearly always decides.
-  if (weight.load_rows && !at::equal(weight.load_rows(0, 1).to(at::kDouble), neutral.narrow(0, 0, 1))) {
+  if (weight.can_load_rows() && !at::equal(weight.load_rows(0, 1).to(at::kDouble), neutral.narrow(0, 0, 1))) {
     return false;
   }
   return at::equal(load_double(weight), neutral);
@@ -76,7 +76,8 @@ Model compatible(const Model& model, const Architecture& source) {
     }
     PARE_CHECK(is_vector(spec) || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
                "only identities, gains and biases were removed, not " + spec.name);
-    result.weights[spec.name] = computed(spec.shape, [=] { return neutral_value(spec); });
+    const Formula formula = is_vector(spec) ? fmt::format("{}", spec.rest) : "I";
+    result.weights[spec.name] = computed(spec.shape, formula, {}, [=](const auto&) { return neutral_value(spec); });
   }
   return result;
 }

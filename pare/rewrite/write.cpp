@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/rewrite/compatible.h"
 #include "pare/support/error.h"
@@ -33,19 +33,15 @@ at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
 }
 
 Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
-  if (weight.dtype == dtype || dtype_word(weight.dtype).empty()) {  // as it is, or an index
+  if (weight.dtype() == dtype || dtype_word(weight.dtype()).empty()) {  // as it is, or an index
     return weight;
   }
   if (dtype != Dtype::f16) {
     return rounded(weight, dtype);
   }
-  Weight checked = weight;
-  checked.load = [=] { return within_float16(name, weight.load()); };
-  if (weight.load_rows) {
-    checked.load_rows = [=](int64_t begin, int64_t count) {
-      return within_float16(name, weight.load_rows(begin, count));
-    };
-  }
+  const Weight checked = Weight::made(
+      weight.formula(), weight.dtype(), weight.shape(), {weight},
+      [name](std::vector<at::Tensor>& in) { return within_float16(name, in[0]); }, Weight::Rows::each);
   return rounded(checked, dtype);
 }
 
@@ -53,7 +49,7 @@ Weights stored_types(const ModelFolder& source, const Weights& weights, const st
   Weights typed;
   for (const auto& [name, weight] : weights) {
     const auto before = source.model.weights.find(name);
-    const Dtype kept = before == source.model.weights.end() ? source.dtype : before->second.dtype;
+    const Dtype kept = before == source.model.weights.end() ? source.dtype : before->second.dtype();
     typed[name] = stored_as(name, weight, wanted.value_or(kept));
   }
   return typed;
@@ -101,13 +97,15 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   const bool compat = options.form == WrittenForm::compat;
   const Model form = compat ? compatible(after, source.model.architecture) : after;
   const Weights typed = stored_types(source, form.weights, options.dtype);
+  Explanation explanation = explain(source.model.weights, typed);
   if (!compat || source.family == "pare") {
     return {family_config(native_family(), form.architecture).dump(2) + "\n", form.architecture,
-            family_weights(native_family(), form.architecture, typed)};
+            family_weights(native_family(), form.architecture, typed), std::move(explanation)};
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed)};
+  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed),
+          std::move(explanation)};
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,

@@ -9,6 +9,7 @@
 #include "pare/checkpoint/companions.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/passes/pass.h"
+#include "pare/rewrite/explain.h"
 
 namespace pare {
 
@@ -28,6 +29,7 @@ struct Prepared {
   std::string config;
   Architecture architecture;
   Weights weights;  // under the names of the form
+  Explanation explanation;
 };
 Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options);
 

@@ -109,8 +109,9 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"reference", reference},
           {"candidate", candidate},
           {"passes", passes},
-          {"form", nullptr},  // these two are known to who wrote the candidate
+          {"form", nullptr},  // these three are known to who wrote the candidate
           {"companions", nullptr},
+          {"formulas", nullptr},
           {"predicted_error", v.predicted_error},
           {"inputs",
            {{"kind", source.kind},

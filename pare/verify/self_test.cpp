@@ -128,12 +128,12 @@ at::Tensor disturbed(const at::Tensor& tensor, double fraction, uint64_t seed) {
 Weights with_disturbed(const Weights& weights, const std::string& name, double fraction, uint64_t seed) {
   Weights changed = weights;
   const Weight original = weights.at(name);
-  changed[name].load = [=] { return disturbed(original.load(), fraction, seed); };
-  if (original.load_rows) {
-    changed[name].load_rows = [=](int64_t begin, int64_t count) {
-      return disturbed(original.load_rows(begin, count), fraction, seed ^ static_cast<uint64_t>(begin));
-    };
-  }
+  Weight::LoadRows rows = [=](int64_t begin, int64_t count) {
+    return disturbed(original.load_rows(begin, count), fraction, seed ^ static_cast<uint64_t>(begin));
+  };
+  changed[name] = Weight::leaf(
+      original.formula(), original.dtype(), original.shape(),
+      [=] { return disturbed(original.load(), fraction, seed); }, original.can_load_rows() ? rows : nullptr);
   return changed;
 }
 

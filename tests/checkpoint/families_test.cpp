@@ -202,10 +202,11 @@ TEST_CASE("gpt2 keeps queries, keys and values in one transposed matrix, which i
   Weights stored = random_weights(gpt2_tensors);
   const at::Tensor fused = stored["transformer.h.0.attn.c_attn.weight"].load();
   int reads = 0;
-  stored["transformer.h.0.attn.c_attn.weight"].load = [&] {
-    ++reads;
-    return fused;
-  };
+  stored["transformer.h.0.attn.c_attn.weight"] =
+      Weight::leaf("c_attn", Dtype::f32, fused.sizes().vec(), [&reads, fused] {
+        ++reads;
+        return fused;
+      });
   const Opened model = open(gpt2("GPT2LMHeadModel"), stored);
   CHECK(reads == 0);
   const auto piece = [&](const char* name) {

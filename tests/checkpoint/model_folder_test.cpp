@@ -29,7 +29,7 @@ Weights random_weights(const Architecture& architecture) {
   Weights weights;
   for (const TensorSpec& spec : tensor_table(architecture)) {
     const at::Tensor data = at::randn(spec.shape, at::kFloat);
-    weights[spec.name] = {Dtype::f32, spec.shape, [data] { return data; }};
+    weights[spec.name] = Weight::leaf(spec.name, Dtype::f32, spec.shape, [data] { return data; });
   }
   return weights;
 }
@@ -78,7 +78,8 @@ TEST_CASE("a native model is written and opened again, single or sharded") {
 TEST_CASE("an output that fails leaves nothing behind") {
   TemporaryFolder temporary;
   Weights weights = random_weights(small());
-  weights["blocks.1.mlp.up.weight"].load = []() -> at::Tensor { throw IoError("the disk is gone"); };
+  Weight& up = weights["blocks.1.mlp.up.weight"];
+  up = Weight::leaf("up", up.dtype(), up.shape(), []() -> at::Tensor { throw IoError("the disk is gone"); });
   CHECK_THROWS_AS(write_native_model(temporary.path() / "model", {small(), weights}, false, no_limit), IoError);
   CHECK(temporary.entries() == 0);
 }

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 Weight weight_of(const at::Tensor& tensor) {
-  return {dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; }};
+  return Weight::leaf("w", dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; });
 }
 
 constexpr uint64_t no_limit = UINT64_MAX;
@@ -47,8 +47,8 @@ TEST_CASE("weights of every type are written and loaded bit by bit") {
   for (const auto& [name, weight] : weights) {
     CAPTURE(name);
     at::Tensor expected = weight.load(), found = read[name].load();
-    CHECK(read[name].dtype == weight.dtype);
-    CHECK(read[name].shape == weight.shape);
+    CHECK(read[name].dtype() == weight.dtype());
+    CHECK(read[name].shape() == weight.shape());
     CHECK(at::equal(found.contiguous().flatten().view(at::kByte), expected.contiguous().flatten().view(at::kByte)));
   }
 }
@@ -111,7 +111,7 @@ TEST_CASE("types we cannot compute with can be listed, and are named when they a
   TemporaryFolder folder;
   write_raw(folder.path() / "model.safetensors", at::zeros({4}, at::kByte), Dtype::f8_e4m3);
   Weights weights = open_weights(folder.path());
-  CHECK(weights["w"].dtype == Dtype::f8_e4m3);
+  CHECK(weights["w"].dtype() == Dtype::f8_e4m3);
   std::string message = message_of<InputError>([&] { weights["w"].load(); });
   CHECK(contains(message, "tensor 'w' of 'model.safetensors': F8_E4M3 is a quantised type"));
 }
@@ -168,8 +168,8 @@ TEST_CASE("weights that are not finite are not written") {
   CHECK(contains(message, "tensor 'w' of 'model.safetensors' is not finite: element 0 is inf"));
 }
 
-TEST_CASE("a recipe that does not give what it promised is a bug of ours") {
+TEST_CASE("a weight that does not give what it promised is a bug of ours") {
   TemporaryFolder folder;
-  Weight wrong = {Dtype::f32, {3}, [] { return at::ones({4}); }};
+  const Weight wrong = Weight::leaf("w", Dtype::f32, {3}, [] { return at::ones({4}); });
   CHECK_THROWS_AS(write_weights(folder.path(), {{"w", wrong}}, no_limit), InternalError);
 }

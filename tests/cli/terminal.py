@@ -74,6 +74,7 @@ LINES = [
     ("pare init gpt2 --dtype b", {"bfloat16"}, {"float32"}),
     ("pare rewrite model --form ", {"strict", "compat"}, {"audit"}),
     ("pare rewrite model --no", {"--no-verify"}, {"--taps"}),
+    ("pare rewrite model --ex", {"--explain"}, set()),
     ("pare rewrite model --passes drop", {"drop_key_bias"}, {"fold_norm_gain"}),
     ("pare rewrite model --passes drop_key_bias,fold_n", {"drop_key_bias,fold_norm_gain"}, set()),
     ("pare audit --device ", {"cpu", "cuda"}, {"gpt2"}),

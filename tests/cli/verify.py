@@ -23,8 +23,8 @@ ARCHITECTURE = {
                 "mlp": {"width": 20, "activation": "gelu"}}],
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
-KEYS = ["tool", "reference", "candidate", "passes", "form", "companions", "predicted_error", "inputs", "compute_dtype", "metrics",
-        "noise_floor", "first_divergence", "self_test", "verdict"]
+KEYS = ["tool", "reference", "candidate", "passes", "form", "companions", "formulas", "predicted_error", "inputs",
+        "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
 

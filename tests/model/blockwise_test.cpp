@@ -71,10 +71,9 @@ TEST_CASE("a table is read in pieces where it can be, and only the rows in use a
   const Tensors tensors = generic_tensors(a);
   Weights weights = as_weights(tensors);
   const at::Tensor table = tensors.at("embed.token.weight");
-  weights["embed.token.weight"].load = [] { return at::Tensor(); };  // would fail
-  weights["embed.token.weight"].load_rows = [table](int64_t begin, int64_t count) {
-    return table.narrow(0, begin, count).clone();
-  };
+  weights["embed.token.weight"] = Weight::leaf(
+      "embed.token.weight", Dtype::f64, table.sizes().vec(), [] { return at::Tensor(); },  // would fail
+      [table](int64_t begin, int64_t count) { return table.narrow(0, begin, count).clone(); });
   const std::vector<Inputs> inputs = two_batches(a);
   BlockwiseRun run({a, weights}, {}, inputs);
   const std::vector<Features> found = run_all(run);
@@ -88,10 +87,11 @@ TEST_CASE("each block is read once, and one that the next layer runs again is ke
   std::map<std::string, int> loads;
   Weights weights = as_weights(generic_tensors(a));
   for (auto& [name, weight] : weights) {
-    weight.load = [load = weight.load, &count = loads[name]] {
-      ++count;
-      return load();
-    };
+    weight = Weight::made(name, weight.dtype(), weight.shape(), {weight},
+                          [&count = loads[name]](std::vector<at::Tensor>& in) {
+                            ++count;
+                            return in[0];
+                          });
   }
   const std::vector<Inputs> inputs = two_batches(a);
   BlockwiseRun run({a, weights}, {}, inputs);

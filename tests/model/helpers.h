@@ -32,7 +32,8 @@ inline Tensors generic_tensors(const Architecture& architecture, uint64_t seed =
 inline Weights as_weights(const Tensors& tensors) {
   Weights weights;
   for (const auto& [name, tensor] : tensors) {
-    weights[name] = {dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor.clone(); }};
+    weights[name] =
+        Weight::leaf(name, dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor.clone(); });
   }
   return weights;
 }

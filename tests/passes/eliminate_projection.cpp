@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "pare/algebra/basis.h"
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/rewrite/pipeline.h"
 #include "pare/support/error.h"
 #include "tests/passes/helpers.h"
@@ -34,7 +34,7 @@ Architecture skip_only(const std::string& model = "{}", const std::string& atten
   return architecture_from_json(text, "test");
 }
 
-Model recipe(const Architecture& architecture, const Tensors& tensors) {
+Model model_of(const Architecture& architecture, const Tensors& tensors) {
   return {architecture, as_weights(tensors)};
 }
 
@@ -110,7 +110,7 @@ void check_theorem(const std::string& target) {
   const Architecture a = skip_only(R"({"head": {"tied": true, "bias": true}})", "{" + all_biases + "}",
                                    R"({"bias": {"up": true, "down": true}})");
   const Tensors old = generic_tensors(a);
-  const PassStep step = step_of(recipe(a, old), {{"target", target.substr(0, 1)}});
+  const PassStep step = step_of(model_of(a, old), {{"target", target.substr(0, 1)}});
   REQUIRE(step.proposal.applies);
   const Tensors now = loaded(step.proposal.after);
   const auto same = [&](const std::string& name, const at::Tensor& expected) {
@@ -227,7 +227,7 @@ TEST_CASE("eliminate_projection: every weight is the one of theorem 4.2, up to t
 TEST_CASE("eliminate_projection: without a gauge the new key is W_Q^-1 W_K itself") {
   const Architecture a = skip_only("{}", R"({"qk_norm": {"kind": "rms"}})");
   const Tensors old = generic_tensors(a);
-  const Tensors now = loaded(step_of(recipe(a, old), {{"target", "q"}}).proposal.after);
+  const Tensors now = loaded(step_of(model_of(a, old), {{"target", "q"}}).proposal.after);
   const at::Tensor query = old.at("blocks.0.attention.query.weight").t();
   CHECK(close(now.at("embed.token.weight"), at::matmul(old.at("embed.token.weight"), query)));
   CHECK(close(now.at("blocks.0.attention.key.weight").t(), solve(query, old.at("blocks.0.attention.key.weight").t())));
@@ -240,7 +240,7 @@ TEST_CASE("eliminate_projection: without a gauge the new key is W_Q^-1 W_K itsel
 TEST_CASE("eliminate_projection: the same function in exactly as many parameters less as the theorem says") {
   for (const Case& c : exact_cases()) {
     INFO(c.name);
-    const Model before = recipe(c.architecture, generic_tensors(c.architecture, 3));
+    const Model before = model_of(c.architecture, generic_tensors(c.architecture, 3));
     const PassStep step = step_of(before, c.options);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -254,7 +254,7 @@ TEST_CASE("eliminate_projection: the same function in exactly as many parameters
 TEST_CASE("eliminate_projection: theorem 4.1 frees one layer, the others keep their query in the new basis") {
   const Architecture a = skip_only("{}", R"({"qk_norm": {"kind": "rms"}})", R"({"skip": true})");
   const Tensors old = generic_tensors(a);
-  const PassStep step = step_of(recipe(a, old), {{"target", "q"}, {"layer", "1"}});
+  const PassStep step = step_of(model_of(a, old), {{"target", "q"}, {"layer", "1"}});
   const Tensors now = loaded(step.proposal.after);
   const at::Tensor theta = old.at("blocks.1.attention.query.weight").t();
   CHECK_FALSE(now.contains("blocks.1.attention.query.weight"));
@@ -262,19 +262,19 @@ TEST_CASE("eliminate_projection: theorem 4.1 frees one layer, the others keep th
     const std::string name = std::string(reader) + ".weight";
     CHECK_MESSAGE(close(now.at(name).t(), solve(theta, old.at(name).t())), name);
   }
-  CHECK_THROWS_WITH_AS(step_of(recipe(a, old), {{"layer", "3"}}),
+  CHECK_THROWS_WITH_AS(step_of(model_of(a, old), {{"layer", "3"}}),
                        "eliminate_projection{layer=3}: the model has 3 layers, counted from 0", InputError);
 }
 
 TEST_CASE("eliminate_projection: computed positions are stored, and an encoder's answer keeps its basis") {
   const Architecture a = skip_only(R"({"embedding": {"position": "sinusoidal"}})");
-  const PassStep step = step_of(recipe(a, generic_tensors(a)));
+  const PassStep step = step_of(model_of(a, generic_tensors(a)));
   CHECK(step.proposal.after.architecture.embedding.position == Position::learned);
-  CHECK(step.proposal.after.weights.at("embed.position.weight").shape == Shape{context, d});
+  CHECK(step.proposal.after.weights.at("embed.position.weight").shape() == Shape{context, d});
 
   const Architecture encoder = skip_only(R"({"task": "encoder"})", R"({"mask": "full"})");
   const Tensors old = generic_tensors(encoder);
-  const Tensors now = loaded(step_of(recipe(encoder, old)).proposal.after);
+  const Tensors now = loaded(step_of(model_of(encoder, old)).proposal.after);
   CHECK(at::equal(now.at("blocks.2.mlp.down.weight"), old.at("blocks.2.mlp.down.weight")));
   CHECK_FALSE(at::equal(now.at("blocks.1.mlp.down.weight"), old.at("blocks.1.mlp.down.weight")));
 }
@@ -283,15 +283,15 @@ TEST_CASE("eliminate_projection: an orthogonal basis keeps a tied head tied") {
   const Architecture a = skip_only(R"({"head": {"tied": true}})", "{" + all_biases + "}", R"({"skip": true})");
   Tensors tensors = generic_tensors(a);
   tensors["blocks.1.attention.query.weight"] = random_orthogonal(d, 5);
-  const PassStep step = step_of(recipe(a, tensors));
+  const PassStep step = step_of(model_of(a, tensors));
   CHECK(step.proposal.after.architecture.head.tied);
   CHECK(step.saved_parameters == d * d);
-  check_same(recipe(a, tensors), step.proposal.after, step.proposal.roundings);
+  check_same(model_of(a, tensors), step.proposal.after, step.proposal.roundings);
 
   // With one head the gauge makes any query orthogonal.
   const Architecture one =
       skip_only(R"({"head": {"tied": true}})", R"({"heads": 1, "head_width": 8})", R"({"skip": true})");
-  const Model before = recipe(one, generic_tensors(one));
+  const Model before = model_of(one, generic_tensors(one));
   const PassStep single = step_of(before);
   CHECK(single.proposal.after.architecture.head.tied);
   CHECK(single.saved_parameters == d * d);
@@ -305,23 +305,23 @@ TEST_CASE("eliminate_projection: the gauge of the heads takes bad scales out of 
   Tensors tensors = generic_tensors(a, 2);
   const at::Tensor sizes = at::pow(10.0, at::linspace(0, -4, 12, at::kDouble)).repeat({4}).unsqueeze(1);
   tensors["blocks.0.attention.query.weight"] *= sizes;  // stored [out, in]
-  const PassStep step = step_of(recipe(a, tensors), {{"target", "q"}});
+  const PassStep step = step_of(model_of(a, tensors), {{"target", "q"}});
   const Conditioning& query = chosen(step);
   CHECK(query.matrix == in_attention(0, Slot::query));
   CHECK(query.stored == doctest::Approx(condition_number(tensors["blocks.0.attention.query.weight"])));
   CHECK(query.stored > 1e5);
   CHECK(query.gauged < query.stored / 50);
   CHECK(step.proposal.roundings == query.gauged);
-  check_same(recipe(a, tensors), step.proposal.after, query.gauged);
+  check_same(model_of(a, tensors), step.proposal.after, query.gauged);
 }
 
 TEST_CASE("eliminate_projection: one gauge for each key/value head, shared by the queries of its group") {
   const Architecture a = skip_only("{}", R"({"heads": 4, "kv_heads": 2, "head_width": 2, )" + all_biases + "}");
   Tensors tensors = generic_tensors(a, 2);
   tensors["blocks.0.attention.query.weight"] *= at::tensor({1e0, 1e-4, 1e0, 1e-4, 1e0, 1e-4, 1e0, 1e-4}).unsqueeze(1);
-  const PassStep step = step_of(recipe(a, tensors), {{"target", "q"}});
+  const PassStep step = step_of(model_of(a, tensors), {{"target", "q"}});
   CHECK(chosen(step).gauged < chosen(step).stored / 50);
-  check_same(recipe(a, tensors), step.proposal.after, step.proposal.roundings);
+  check_same(model_of(a, tensors), step.proposal.after, step.proposal.roundings);
 
   const Tensors now = loaded(step.proposal.after);
   const at::Tensor theta = basis_between(tensors["embed.token.weight"], now.at("embed.token.weight"));
@@ -346,9 +346,9 @@ TEST_CASE("eliminate_projection: where RoPE turns planes only their scales are e
       Tensors tensors = generic_tensors(a, 4);
       at::Tensor& query = tensors["blocks.0.attention.query.weight"];
       query = query * (even ? planes : within).to(at::kDouble).repeat({2}).unsqueeze(1);
-      const PassStep step = step_of(recipe(a, tensors), {{"target", "q"}, {"layer", "0"}});
+      const PassStep step = step_of(model_of(a, tensors), {{"target", "q"}, {"layer", "0"}});
       CHECK((chosen(step).gauged < chosen(step).stored / 50) == even);
-      check_same(recipe(a, tensors), step.proposal.after, step.proposal.roundings);
+      check_same(model_of(a, tensors), step.proposal.after, step.proposal.roundings);
     }
   }
 }
@@ -384,7 +384,7 @@ TEST_CASE("eliminate_projection: what it refuses, and how it says so") {
            {"wide heads", skip_only("{}", R"({"head_width": 6})"), "blocks.0.attention.query", "it is 12 x 8"},
        }) {
     INFO(r.name);
-    const Model before = recipe(r.architecture, generic_tensors(r.architecture));
+    const Model before = model_of(r.architecture, generic_tensors(r.architecture));
     const PassStep step = step_of(before, r.options);
     CHECK_FALSE(step.proposal.applies);
     CHECK(step.saved_parameters == 0);
@@ -399,7 +399,7 @@ TEST_CASE("eliminate_projection: a matrix that cannot be inverted is refused wit
   for (const auto& [condition, applies] : {std::pair(9e8, true), std::pair(1.1e9, false)}) {
     Tensors tensors = generic_tensors(a);
     tensors["blocks.1.attention.query.weight"] = of_condition(d, condition, 3);
-    const PassStep step = step_of(recipe(a, tensors), {{"target", "q"}, {"layer", "1"}});
+    const PassStep step = step_of(model_of(a, tensors), {{"target", "q"}, {"layer", "1"}});
     CHECK(step.proposal.applies == applies);
     const Precondition& p = step.proposal.preconditions.at(0);
     CHECK(p.where == "blocks.1.attention.query");
@@ -411,12 +411,12 @@ TEST_CASE("eliminate_projection: a matrix that cannot be inverted is refused wit
   // One bad layer keeps what was asked for by name; where any will do, another target takes its place.
   Tensors tensors = generic_tensors(a);
   tensors["blocks.1.attention.query.weight"][0].zero_();
-  const PassStep asked = step_of(recipe(a, tensors), {{"target", "q"}});
+  const PassStep asked = step_of(model_of(a, tensors), {{"target", "q"}});
   CHECK_FALSE(asked.proposal.applies);
   CHECK(first_failed(asked).where == "blocks.1.attention.query");
-  const PassStep best = step_of(recipe(a, tensors));
+  const PassStep best = step_of(model_of(a, tensors));
   CHECK(best.saved_parameters == L * d * d);
-  check_same(recipe(a, tensors), best.proposal.after, best.proposal.roundings);
+  check_same(model_of(a, tensors), best.proposal.after, best.proposal.roundings);
 }
 
 // Two heads whose column spaces almost coincide: no gauge changes that, so cond(Θ) is what the test says.
@@ -431,7 +431,7 @@ TEST_CASE("eliminate_projection: the error is about u times the condition number
       tensors[fmt::format("blocks.{}.attention.query.weight", n)] =
           at::cat({first, std::cos(angle) * first + std::sin(angle) * second});
     }
-    const Model before = recipe(a, tensors);
+    const Model before = model_of(a, tensors);
     const PassStep step = step_of(before, {{"target", "q"}});
     CHECK(step.proposal.roundings == doctest::Approx(std::sqrt(L) * condition).epsilon(1e-3));
     const Inputs inputs = random_inputs(a, 4, context);
@@ -451,10 +451,10 @@ TEST_CASE("eliminate_projection: the error is about u times the condition number
 
 TEST_CASE("eliminate_projection: a block run three times counts three times, collapsed scores squared") {
   const Architecture three = skip_only(R"({"layers": [0, 0, 0]})", "{}", "{}", 1);
-  const PassStep again = step_of(recipe(three, generic_tensors(three)));
+  const PassStep again = step_of(model_of(three, generic_tensors(three)));
   CHECK(again.proposal.roundings == doctest::Approx(3 * chosen(again).gauged));
   const Architecture collapsed = skip_only("{}", R"({"scores": "collapsed"})", "{}", 1);
-  const Model before = recipe(collapsed, generic_tensors(collapsed));
+  const Model before = model_of(collapsed, generic_tensors(collapsed));
   const PassStep step = step_of(before);
   CHECK(step.proposal.roundings == doctest::Approx(chosen(step).gauged * chosen(step).gauged));
   check_same(before, step.proposal.after, step.proposal.roundings);

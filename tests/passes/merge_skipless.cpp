@@ -30,7 +30,7 @@ Architecture skipless(const std::string& model = "{}", const std::string& attent
   return architecture_from_json(text, "test");
 }
 
-Model recipe(const Architecture& architecture, uint64_t seed = 3) {
+Model model_of(const Architecture& architecture, uint64_t seed = 3) {
   return {architecture, as_weights(generic_tensors(architecture, seed))};
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("merge_skipless: the same function in exactly as many parameters less"
             L * d * d},
        }) {
     INFO(c.name);
-    const Model before = recipe(c.architecture);
+    const Model before = model_of(c.architecture);
     const PassStep step = step_of(before, c.options);
     REQUIRE(step.proposal.applies);
     CHECK(step.saved_parameters == c.saved);
@@ -170,7 +170,7 @@ TEST_CASE("merge_skipless: what it refuses, and how it says so") {
             "blocks.0.attention.query", "there is none"},
        }) {
     INFO(r.name);
-    const PassStep step = step_of(recipe(r.architecture));
+    const PassStep step = step_of(model_of(r.architecture));
     CHECK_FALSE(step.proposal.applies);
     CHECK(step.proposal.after.architecture == r.architecture);
     REQUIRE_FALSE(step.proposal.preconditions.empty());
@@ -181,7 +181,7 @@ TEST_CASE("merge_skipless: what it refuses, and how it says so") {
   // One skip in one block is enough, and only that block is named.
   Architecture mixed = skipless();
   mixed.blocks[1].mlp->skip = true;
-  const PassStep step = step_of(recipe(mixed));
+  const PassStep step = step_of(model_of(mixed));
   CHECK_FALSE(step.proposal.applies);
   REQUIRE(step.proposal.preconditions.size() == 1);
   CHECK(step.proposal.preconditions[0].where == "blocks.1");
@@ -222,7 +222,7 @@ TEST_CASE("run_passes: an order that loses is named, with the better one") {
 TEST_CASE("run_passes: each pass starts from what the one before proposed, and a refusal changes nothing") {
   const Architecture a =
       skipless("{}", R"({"bias": {"key": true, "value": true, "output": true}})", R"({"bias": {"up": true}})");
-  const Model before = recipe(a);
+  const Model before = model_of(a);
   const Pipeline all = run_passes(
       before, parse_passes("drop_key_bias,fold_value_bias,fold_norm_gain,merge_skipless,eliminate_projection"));
   REQUIRE(all.steps.size() == 5);
@@ -278,19 +278,19 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
 
 TEST_CASE("choose_passes: the larger saving, and nothing that grows the model") {
   const Architecture serial = skipless(tied, R"({"bias": {"key": true}})");
-  const Pipeline merged = choose_passes(recipe(serial));
+  const Pipeline merged = choose_passes(model_of(serial));
   REQUIRE(merged.steps.size() == 2);
   CHECK(merged.steps[0].call.pass->id == "drop_key_bias");
   CHECK(merged.steps[1].call.pass->id == "merge_skipless");
   CHECK(saved_by(merged) == L * d + 2 * L * d * d);
 
   const std::string skip = R"({"skip": true})";
-  CHECK(choose_passes(recipe(skipless(tied, skip, skip))).steps.empty());  // untying costs more than a query
-  CHECK(saved_by(choose_passes(recipe(skipless("{}", skip, skip)))) == d * d);
+  CHECK(choose_passes(model_of(skipless(tied, skip, skip))).steps.empty());  // untying costs more than a query
+  CHECK(saved_by(choose_passes(model_of(skipless("{}", skip, skip)))) == d * d);
   // A value bias without an output bias to take it.
-  CHECK(choose_passes(recipe(skipless("{}", R"({"bias": {"value": true}, "skip": true, "norm": {"kind": "dyt",
+  CHECK(choose_passes(model_of(skipless("{}", R"({"bias": {"value": true}, "skip": true, "norm": {"kind": "dyt",
       "gain": false}, "kv_heads": 1})",
-                                      skip)))
+                                        skip)))
             .steps.empty());
 }
 

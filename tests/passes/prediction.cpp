@@ -11,7 +11,7 @@
 #include <iostream>
 #include <map>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/rewrite/pipeline.h"
 #include "tests/passes/random_architecture.h"
 
@@ -23,7 +23,7 @@ constexpr Dtype stored_types[] = {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f1
 
 Model stored_as(Model model, Dtype dtype) {
   for (auto& [name, weight] : model.weights) {
-    weight = dtype_word(weight.dtype).empty() ? weight : rounded(weight, dtype);
+    weight = dtype_word(weight.dtype()).empty() ? weight : rounded(weight, dtype);
   }
   return model;
 }

@@ -53,7 +53,7 @@ void check_tensors(const Model& after) {
   for (const TensorSpec& spec : table) {
     const auto found = after.weights.find(spec.name);
     REQUIRE_MESSAGE(found != after.weights.end(), spec.name);
-    CHECK_MESSAGE(found->second.shape == spec.shape, spec.name);
+    CHECK_MESSAGE(found->second.shape() == spec.shape, spec.name);
   }
 }
 

@@ -78,7 +78,7 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
   for (const auto& [key, value] : document.items()) {
     keys.push_back(key);
   }
-  CHECK(keys == std::vector<std::string>{"tool", "reference", "candidate", "passes", "form", "companions",
+  CHECK(keys == std::vector<std::string>{"tool", "reference", "candidate", "passes", "form", "companions", "formulas",
                                          "predicted_error", "inputs", "compute_dtype", "metrics", "noise_floor",
                                          "first_divergence", "self_test", "verdict"});
   CHECK(document["verdict"] == "equivalent");

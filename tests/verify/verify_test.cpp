@@ -246,7 +246,8 @@ TEST_CASE("of what is equivalent the self test catches what would pass as noise 
   const Architecture a = parse(causal(""));
   ModelFolder model = model_of(a, generic_tensors(a));
   for (auto& [name, weight] : model.model.weights) {
-    weight = {Dtype::bf16, weight.shape, [weight = weight] { return weight.load().to(at::kBFloat16); }};
+    weight = Weight::made(name, Dtype::bf16, weight.shape(), {weight},
+                          [](std::vector<at::Tensor>& in) { return in[0].to(at::kBFloat16); });
   }
   model.dtype = Dtype::bf16;
   const Verification v = verify_drawn(model, model);

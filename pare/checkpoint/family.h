@@ -63,7 +63,7 @@ struct Family {
   std::string_view model_type;
   // Checkpoints of the bare model leave this prefix out ("transformer." in GPT-2): both spellings load.
   std::string_view base_prefix;
-  std::string_view bare_class;  // the class without a head, as "architectures" names it
+  std::string bare_class;  // the class without a head, as "architectures" names it
   // Reads config.json; every problem goes into the Config, which throws them all at once.
   Architecture (*read_config)(Config& config);
   // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.

@@ -2,11 +2,12 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 SECONDS_EACH ?= 60
+PREFIX ?= /usr/local
 DRAWS ?= 30000
 FIRST_SEED ?= $(shell date +%s)
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build configure lint format asan tsan fuzz bench clean
+.PHONY: help demo test build install configure lint format asan tsan fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -24,6 +25,11 @@ test: ## lint, build and every test; ends with one line of totals
 
 build: configure ## build/pare
 	@cmake --build build -j $(JOBS) --target pare
+
+install: configure ## the command, the library, its headers and a CMake package, into PREFIX=DIR
+	@cmake --build build -j $(JOBS) --target pare pare_archive
+	@cmake --install build --prefix "$(PREFIX)" >build/install.log || { cat build/install.log; exit 1; }
+	@echo "installed in $(PREFIX)"
 
 configure:
 	@tools/setup.sh build && mkdir -p build

@@ -14,6 +14,10 @@ LAYERS = ["support", "arch", "checkpoint", "model", "data", "probes", "verify", 
 WITHOUT_TORCH = ["support", "arch"]
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/"]  # commands share one header, families are found by name
 HEADER_LINES, SOURCE_LINES = 200, 500
+EXAMPLE_LINES = 59
+# Libraries hand back what they have to say: only commands print.
+PRINTING = re.compile(r"\b(?:log_info|log_warning|show_status|printf|fprintf|puts|fputs|fwrite|perror)\s*\(|\bstd::(?:cout|cerr|clog)\b|\bfmt::print\b|<iostream>")
+MAY_PRINT = re.compile(r"pare/cli/|pare/support/(?:log|progress)\.")
 CLANG_FORMAT = 14
 TEXT = {".h", ".cpp", ".py", ".sh", ".md", ".json", ".cmake", ".txt", ".css", ".js"}
 TEXT_NAMES = {"Makefile", "run", "LICENSE", ".clang-format", ".gitignore"}
@@ -48,7 +52,7 @@ def check_text(path, lines):
 
 
 def check_sizes(path, lines):
-    most = HEADER_LINES if path.suffix == ".h" else SOURCE_LINES
+    most = HEADER_LINES if path.suffix == ".h" else EXAMPLE_LINES if path.parts[0] == "examples" else SOURCE_LINES
     if len(lines) > most:
         report(path, 0, f"{len(lines)} lines, at most {most}: split it")
 
@@ -70,6 +74,15 @@ def check_layers(path, lines):
             report(path, number, f"includes {target}, which does not exist")
         if own in WITHOUT_TORCH and re.match(r"(ATen|c10|torch)/", target):
             report(path, number, f"{own}/ does without torch, but includes {target}")
+
+
+def check_printing(path, lines):
+    if MAY_PRINT.match(str(path)):
+        return
+    for number, line in enumerate(lines, 1):
+        found = PRINTING.search(line.split("//")[0])
+        if found:
+            report(path, number, f"prints ({found.group(0).rstrip('(')}): a library hands its warnings back")
 
 
 def check_neighbours(path):
@@ -167,6 +180,7 @@ def main():
             check_sizes(path, lines)
             if path.parts[0] == "pare":
                 check_layers(path, lines)
+                check_printing(path, lines)
                 check_neighbours(path)
     check_type_names(path for path in sources if path.suffix == ".h" and path.parts[0] == "pare")
     check_format(sources)

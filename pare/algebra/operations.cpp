@@ -29,9 +29,10 @@ at::Tensor apply_along(const at::Tensor& tensor, const Port& port, int64_t width
 
 // Matrices are stored [out, in] and written [in, out]. Tables and biases are rows, collapsed matrices [in, out] or
 // [in, in] for each head: those are written as they are stored.
-bool is_written_as_stored(const std::string& name, const Shape& shape) {
-  const bool table = name.ends_with(".qk.bias") || name == "embed.token.weight" || name == "embed.position.weight" ||
-                     name == "embed.type.weight" || name == "embed.table.weight";
+bool is_written_as_stored(const TensorId& tensor, const Shape& shape) {
+  const Slot slot = tensor.module.slot;
+  const bool table = tensor.kind == TensorKind::bias || slot == Slot::token || slot == Slot::position ||
+                     slot == Slot::type || slot == Slot::table;
   return table || shape.size() == 1 || shape.size() == 3;
 }
 

@@ -87,12 +87,11 @@ void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
     const Weight matrix = model.weights.at(reader);
     if (column) {
       const Formula sheared = Formula::enclosed("[I 0; ", constant.formula(), " 1]") * matrix.formula();
-      model.weights[reader] =
-          computed(matrix.shape(), sheared, {matrix, constant}, [=](std::vector<at::Tensor>& in) {
-            at::Tensor extended = in[0].clone();
-            extended.select(1, width).add_(at::mv(extended.narrow(1, 0, width), in[1]));
-            return extended;
-          });
+      model.weights[reader] = computed(matrix.shape(), sheared, {matrix, constant}, [=](std::vector<at::Tensor>& in) {
+        at::Tensor extended = in[0].clone();
+        extended.select(1, width).add_(at::mv(extended.narrow(1, 0, width), in[1]));
+        return extended;
+      });
       continue;
     }
     const auto old = model.weights.find(bias);

@@ -11,7 +11,6 @@
 
 #include "pare/checkpoint/config.h"
 #include "pare/support/error.h"
-#include "pare/support/log.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -272,12 +271,12 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   return canonical;
 }
 
-bool untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
-                        const std::string& subject) {
+std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                                            const std::string& subject) {
   const std::vector<Binding> bindings = family.bindings(architecture);
   Problems ignored;  // canonical_weights finds them again
   const Matching matching = match_names(family, expected_names(bindings), stored, ignored);
-  bool different = false;
+  std::vector<std::string> differences;
   Weights read_untied;
   for (const Binding& binding : bindings) {
     const auto original = matching.found.find(binding.stored);
@@ -294,18 +293,17 @@ bool untie_if_different(const Family& family, const Architecture& architecture, 
       const Weight &one = stored.at(original->second), &other = stored.at(copy->second);
       if (one.shape() == other.shape() && one.dtype() == other.dtype() && !dtype_word(one.dtype()).empty() &&
           !equal(one, other)) {
-        log_warning(
+        differences.push_back(
             fmt::format("{}: tensors {} and {} differ, though the configuration ties them (tie_word_embeddings): "
                         "taken as two, as transformers does",
                         subject, quote(original->second), quote(copy->second)));
-        different = true;
       }
     }
   }
-  if (different) {
+  if (!differences.empty()) {
     stored.merge(read_untied);
   }
-  return different;
+  return differences;
 }
 
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical) {

@@ -2,6 +2,7 @@
 // The same weights under the other names: a family's tensors as ours, and ours as a family's.
 
 #include <string>
+#include <vector>
 
 #include "pare/checkpoint/family.h"
 #include "pare/checkpoint/weights.h"
@@ -14,11 +15,11 @@ namespace pare {
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
                           const std::string& subject);
 
-// As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Then warns,
-// gives `stored` what the untied model reads, and returns true: the Architecture has to be read again, untied. Reads
-// both tensors, where both are there.
-bool untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
-                        const std::string& subject);
+// As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Hands back a
+// warning for each such pair. Where there is one, `stored` has been given what the untied model reads, and the
+// Architecture has to be read again, untied. Reads both tensors, where both are there.
+std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                                            const std::string& subject);
 
 // The weights under the family's own names, to write with family_config(): every tensor present, copies left out.
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pare/support/log.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -138,11 +137,14 @@ std::vector<std::string> unsupported_features(const json& config) {
   return reasons;
 }
 
-Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors)
+Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors,
+               std::vector<std::string>* warnings)
     : json_(std::move(json)),
       subject_(std::move(subject)),
       tensors_(std::move(tensors)),
-      shared_(std::make_shared<Shared>()) {}
+      shared_(std::make_shared<Shared>()) {
+  shared_->warnings = warnings;
+}
 
 Config::Config(json json, std::string prefix, std::shared_ptr<Shared> shared)
     : json_(std::move(json)), prefix_(std::move(prefix)), shared_(std::move(shared)) {}
@@ -170,6 +172,12 @@ const json* Config::find_one(std::initializer_list<std::string_view> keys, std::
 
 void Config::problem(std::string text) {
   shared_->problems.add(std::move(text));
+}
+
+void Config::warn(std::string text) const {
+  if (shared_->warnings != nullptr) {
+    shared_->warnings->push_back(std::move(text));
+  }
 }
 
 void Config::wrong(std::string_view key, const json& found, std::string_view expected) {
@@ -380,8 +388,7 @@ ModelClass Config::class_of_tensors(const std::vector<ModelClass>& classes) cons
     found = std::find_if(classes.rbegin(), classes.rend(), is_bare);
   }
   PARE_CHECK(found != classes.rend(), "every family has a bare model");
-  log_warning(
-      fmt::format("{}: architectures names no class; read as {}, whose tensors these are", subject_, found->name));
+  warn(fmt::format("{}: architectures names no class; read as {}, whose tensors these are", subject_, found->name));
   return *found;
 }
 
@@ -421,7 +428,7 @@ void Config::finish() {
   }
   stop_if_wrong();
   if (!shared_->unread.empty()) {
-    log_warning(fmt::format("{}: keys without meaning for this family: {}", subject_, listed(shared_->unread)));
+    warn(fmt::format("{}: keys without meaning for this family: {}", subject_, listed(shared_->unread)));
   }
 }
 

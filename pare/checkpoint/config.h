@@ -31,8 +31,10 @@ struct ModelClass {
 
 class Config {
  public:
-  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known.
-  Config(nlohmann::json json, std::string subject, std::optional<std::set<std::string>> tensors = std::nullopt);
+  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known. What is odd
+  // and no problem is added to `warnings`, where somebody wants it.
+  Config(nlohmann::json json, std::string subject, std::optional<std::set<std::string>> tensors = std::nullopt,
+         std::vector<std::string>* warnings = nullptr);
 
   // Absent or null gives the fallback. Aliases of one setting must agree where several are there.
   int64_t integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most);
@@ -72,8 +74,10 @@ class Config {
   struct Shared {
     Problems problems;
     std::vector<std::string> unread;
+    std::vector<std::string>* warnings = nullptr;
   };
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
+  void warn(std::string text) const;
   ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
   const nlohmann::json* find(std::string_view key);
   const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);

@@ -67,7 +67,7 @@ std::string current_name(const Family& family, std::string name) {
 }
 
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
-                               std::optional<std::set<std::string>> tensors) {
+                               std::optional<std::set<std::string>> tensors, std::vector<std::string>* warnings) {
   if (tensors) {
     std::set<std::string> current;
     for (const std::string& name : *tensors) {
@@ -75,7 +75,7 @@ Architecture read_architecture(const Family& family, const nlohmann::json& json,
     }
     tensors = std::move(current);
   }
-  Config config(json, subject, std::move(tensors));
+  Config config(json, subject, std::move(tensors), warnings);
   Architecture architecture = family.read_config(config);
   config.finish();
   Problems problems;

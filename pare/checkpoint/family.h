@@ -63,7 +63,7 @@ struct Family {
   std::string_view model_type;
   // Checkpoints of the bare model leave this prefix out ("transformer." in GPT-2): both spellings load.
   std::string_view base_prefix;
-  std::string_view bare_class;  // the class without a head, as "architectures" names it
+  std::string bare_class;  // the class without a head, as "architectures" names it
   // Reads config.json; every problem goes into the Config, which throws them all at once.
   Architecture (*read_config)(Config& config);
   // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.
@@ -89,8 +89,10 @@ const Family& find_family(const std::string& model_type, const std::string& subj
 std::string current_name(const Family& family, std::string name);
 
 // Reads a parsed config.json of the family and validates it. `tensors`: the names stored beside it, where known.
+// What is odd about it is added to `warnings`, also where it throws.
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
-                               std::optional<std::set<std::string>> tensors = std::nullopt);
+                               std::optional<std::set<std::string>> tensors = std::nullopt,
+                               std::vector<std::string>* warnings = nullptr);
 // The config.json of an Architecture. InputError listing all that the family cannot express.
 nlohmann::ordered_json family_config(const Family& family, const Architecture& architecture);
 

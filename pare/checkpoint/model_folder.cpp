@@ -73,27 +73,40 @@ Dtype main_dtype(const Weights& weights) {
       ->first;
 }
 
-}  // namespace
-
-ModelFolder open_model(const fs::path& folder) {
-  const std::string subject = shown(folder / "config.json");
-  ParsedConfig config = parse(read_config_file(folder), subject);
-  Weights stored = open_weights(folder);
+// Into `opened`, whose warnings stand also where this throws.
+void open_into(ModelFolder& opened) {
+  const std::string subject = shown(opened.path / "config.json");
+  ParsedConfig config = parse(read_config_file(opened.path), subject);
+  Weights stored = open_weights(opened.path);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
     names.insert(name);
   }
-  ModelFolder opened;
   Model& model = opened.model;
-  opened.path = folder;
   opened.family = config.family->model_type;
-  model.architecture = read_architecture(*config.family, config.json, subject, names);
-  if (untie_if_different(*config.family, model.architecture, stored, shown(folder))) {
+  model.architecture = read_architecture(*config.family, config.json, subject, names, &opened.warnings);
+  const std::vector<std::string> untied =
+      untie_if_different(*config.family, model.architecture, stored, shown(opened.path));
+  if (!untied.empty()) {
+    opened.warnings.insert(opened.warnings.end(), untied.begin(), untied.end());
     config.json["tie_word_embeddings"] = false;
-    model.architecture = read_architecture(*config.family, config.json, subject, names);
+    model.architecture = read_architecture(*config.family, config.json, subject, names);  // it has warned already
   }
-  model.weights = canonical_weights(*config.family, model.architecture, stored, shown(folder));
+  model.weights = canonical_weights(*config.family, model.architecture, stored, shown(opened.path));
   opened.dtype = main_dtype(model.weights);
+}
+
+}  // namespace
+
+ModelFolder open_model(const fs::path& folder) {
+  ModelFolder opened;
+  opened.path = folder;
+  try {
+    open_into(opened);
+  } catch (Error& error) {
+    error.warnings = std::move(opened.warnings);
+    throw;
+  }
   return opened;
 }
 
@@ -102,12 +115,13 @@ Architecture parse_config(std::string_view text, const std::string& subject) {
   return read_architecture(*config.family, config.json, subject);
 }
 
-void write_native_model(const fs::path& folder, const Model& model, bool replace, uint64_t shard_bytes) {
+std::vector<std::string> write_native_model(const fs::path& folder, const Model& model, bool replace,
+                                            uint64_t shard_bytes) {
   AtomicFolder output(folder, replace ? check_replaceable_model : ReplaceCheck());
   write_text_file(output.temporary() / "config.json",
                   family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_bytes);
-  output.commit();
+  return output.commit();
 }
 
 }  // namespace pare

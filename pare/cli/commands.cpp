@@ -13,6 +13,7 @@
 #include "pare/passes/pass.h"
 #include "pare/support/error.h"
 #include "pare/support/log.h"
+#include "pare/support/progress.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -235,6 +236,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   describe(app);
   app.parse_complete_callback([&settings] {
     set_quiet(settings.quiet);
+    show_progress(!settings.quiet);
     if (settings.threads > 0) {
       at::set_num_threads(settings.threads);
     }

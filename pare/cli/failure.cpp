@@ -35,7 +35,7 @@ Failure bug(const std::string& message) {
 }  // namespace
 
 Failure describe(const VerificationFailed& failure) {
-  return {3, "verification_failed", "verification failed", failure.what(), failure.reasons};
+  return {3, "verification_failed", "verification failed", failure.what(), failure.reasons, failure.warnings};
 }
 
 Failure describe(const std::exception_ptr& thrown) {
@@ -44,13 +44,13 @@ Failure describe(const std::exception_ptr& thrown) {
   } catch (const Interrupted& interrupted) {
     return plain(130, "interrupted", "", interrupted.what());
   } catch (const InputError& error) {
-    return {1, "input", "error", error.what(), error.reasons};
+    return {1, "input", "error", error.what(), error.reasons, error.warnings};
   } catch (const Refused& refusal) {
-    return {2, "refused", "refused", refusal.what(), refusal.reasons};
+    return {2, "refused", "refused", refusal.what(), refusal.reasons, refusal.warnings};
   } catch (const VerificationFailed& failure) {
     return describe(failure);
   } catch (const IoError& error) {
-    return {1, "io", "error", error.what(), error.reasons};
+    return {1, "io", "error", error.what(), error.reasons, error.warnings};
   } catch (const std::filesystem::filesystem_error& error) {
     return plain(1, "io", "error", error.what());
   } catch (const std::bad_alloc&) {

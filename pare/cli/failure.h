@@ -17,6 +17,7 @@ struct Failure {
   std::string prefix;  // of the line on stderr: "error", "refused", ...
   std::string message;
   std::vector<ErrorReason> reasons;
+  std::vector<std::string> warnings = {};  // that came before it
 };
 
 Failure describe(const std::exception_ptr& thrown);

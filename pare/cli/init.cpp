@@ -16,6 +16,7 @@
 #include "pare/cli/subject.h"
 #include "pare/model/init.h"
 #include "pare/support/error.h"
+#include "pare/support/output_place.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -51,7 +52,7 @@ void init_command(const InitOptions& options, const Settings& settings) {
   check_output(options.out, OutputKind::folder, options.force ? check_replaceable_model : ReplaceCheck(), bytes);
   const Weights weights =
       random_weights(architecture, settings.seed, dtype, options.generic ? Draw::generic : Draw::plain);
-  write_native_model(options.out, {architecture, weights}, options.force, options.shard_bytes);
+  print_warnings(write_native_model(options.out, {architecture, weights}, options.force, options.shard_bytes));
   if (settings.json) {
     print_json({{"path", options.out},
                 {"parameters", parameters},

@@ -17,6 +17,7 @@ namespace {
 // With --json every command prints one document, also where it fails. Only what cannot be printed is left out.
 int report(const pare::Failure& failure, const std::vector<std::string>& arguments) {
   const bool json = pare::has_flag(arguments, "--json");
+  pare::print_warnings(failure.warnings);
   if (json && !pare::printed_document()) {
     try {
       pare::print_json(pare::error_document(failure));

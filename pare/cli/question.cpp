@@ -11,19 +11,6 @@
 
 namespace pare {
 
-namespace {
-
-std::vector<Batch> read_file(const QuestionFlags& flags, const Architecture& architecture) {
-  return flags.tokens.empty() ? read_input_tensors(flags.inputs, architecture)
-                              : read_token_lists(flags.tokens, architecture);
-}
-
-bool is_random(const QuestionFlags& flags) {
-  return flags.tokens.empty() && flags.inputs.empty();
-}
-
-}  // namespace
-
 void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_sequences) {
   command.add_option("--tokens", flags.tokens, "compared on: a JSON list of lists of token ids")->type_name("FILE");
   command.add_option("--inputs", flags.inputs, "or: safetensors with input_ids, attention_mask, ...")
@@ -33,30 +20,31 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_s
       ->type_name("N");
 }
 
-void check_question(const QuestionFlags& flags, const Architecture& reference) {
+std::optional<Question> read_question_file(const QuestionFlags& flags, const Architecture& architecture) {
   const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
   if (given > 1) {
     throw InputError("one of --tokens, --inputs and --random, not several: what should the models read?");
   }
-  if (!is_random(flags)) {
-    read_file(flags, reference);
-  }
-}
-
-Question read_question(const QuestionFlags& flags, int64_t usual_sequences, uint64_t seed,
-                       const Architecture& reference, const Architecture& candidate) {
-  check_question(flags, candidate);  // what one of the two cannot read is refused before anything runs
-  if (is_random(flags)) {
-    const int64_t sequences = flags.random > 0 ? flags.random : usual_sequences;
-    return {draw_inputs(reference, candidate, sequences, seed), {}, {"random", seed}};
+  if (flags.tokens.empty() && flags.inputs.empty()) {
+    return std::nullopt;
   }
   Question question;
   question.source.kind = flags.tokens.empty() ? "tensors" : "tokens";
-  for (Batch& batch : read_file(flags, reference)) {
+  for (Batch& batch : flags.tokens.empty() ? read_input_tensors(flags.inputs, architecture)
+                                           : read_token_lists(flags.tokens, architecture)) {
     question.inputs.push_back(batch.inputs);
     question.numbers.insert(question.numbers.end(), batch.sequences.begin(), batch.sequences.end());
   }
   return question;
+}
+
+Question read_question(const QuestionFlags& flags, int64_t usual_sequences, uint64_t seed,
+                       const Architecture& reference, const Architecture& candidate) {
+  read_question_file(flags, candidate);  // what one of the two cannot read is refused before anything runs
+  if (std::optional<Question> question = read_question_file(flags, reference)) {
+    return *std::move(question);
+  }
+  return draw_question(reference, candidate, flags.random > 0 ? flags.random : usual_sequences, seed);
 }
 
 }  // namespace pare

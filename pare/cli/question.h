@@ -4,11 +4,9 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pare/arch/architecture.h"
-#include "pare/model/executor.h"
-#include "pare/verify/certificate.h"
+#include "pare/verify/question.h"
 
 namespace CLI {
 class App;
@@ -23,16 +21,10 @@ struct QuestionFlags {
 
 void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_sequences);
 
-struct Question {
-  std::vector<Inputs> inputs;
-  std::vector<int64_t> numbers;  // of each sequence, as the file counts them; empty for random ones
-  InputSource source;
-};
-
 // InputError when more than one was given, or one of the two models cannot read it.
 Question read_question(const QuestionFlags& flags, int64_t usual_sequences, uint64_t seed,
                        const Architecture& reference, const Architecture& candidate);
-// The same for a candidate that is not there yet: the file alone, so that a wrong one is found before the work.
-void check_question(const QuestionFlags& flags, const Architecture& reference);
+// The part of it that a file asks, so that a wrong one is found before the work; nothing where it asks for random ones.
+std::optional<Question> read_question_file(const QuestionFlags& flags, const Architecture& architecture);
 
 }  // namespace pare

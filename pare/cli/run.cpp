@@ -14,10 +14,12 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/run_inputs.h"
+#include "pare/cli/subject.h"
 #include "pare/model/device.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/output_place.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
 
@@ -140,7 +142,7 @@ void write_results(const RunOptions& options, const Results& results) {
     progress.advance(tensor.nbytes());
   }
   writer.finish();
-  output.commit();
+  print_warnings(output.commit());
 }
 
 void check_taps(const RunOptions& options, const Taps& taps) {
@@ -185,7 +187,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
     check_input_stays(input, options.out);
   }
   check_output(options.out, OutputKind::file, may_replace(options), 0);
-  const ModelFolder stored = open_model(options.model);
+  const ModelFolder stored = open_and_warn(options.model);
   const std::vector<Batch> batches = read_batches(options, stored.model.architecture);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
   const at::Device device = find_device(settings.device);

@@ -7,6 +7,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/not_a_model.h"
+#include "pare/cli/output.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -54,10 +55,16 @@ Architecture find_architecture(const std::string& word) {
   return *std::move(preset);
 }
 
+ModelFolder open_and_warn(const std::string& folder) {
+  ModelFolder opened = open_model(folder);
+  print_warnings(opened.warnings);
+  return opened;
+}
+
 Subject find_subject(const std::string& word) {
   std::error_code ignored;
   if (std::filesystem::is_directory(word, ignored)) {
-    ModelFolder stored = open_model(word);
+    ModelFolder stored = open_and_warn(word);
     return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }
   return {.architecture = find_architecture(word), .stored = std::nullopt};

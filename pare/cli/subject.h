@@ -14,6 +14,8 @@ struct Subject {
   std::optional<ModelFolder> stored;  // only for a model folder
 };
 
+// Opens a model folder, and prints what is odd about it.
+ModelFolder open_and_warn(const std::string& folder);
 // A path that exists wins over a preset of the same name.
 Subject find_subject(const std::string& word);
 // Without model folders: what `init` starts from.

@@ -14,6 +14,7 @@
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
+#include "pare/cli/subject.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
@@ -111,7 +112,7 @@ void print_result(const ModelFolder& reference, const ModelFolder& candidate, co
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
-  const ModelFolder reference = open_model(flags.reference), candidate = open_model(flags.candidate);
+  const ModelFolder reference = open_and_warn(flags.reference), candidate = open_and_warn(flags.candidate);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   nlohmann::ordered_json described_reference, described_candidate;
   VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),
@@ -128,6 +129,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   if (certificate) {
     check_certified(*certificate, described_candidate);
     origin = certified_origin(*certificate, described_reference);
+    print_warnings(origin.warnings);
     options.predicted_error = origin.predicted_error;
   }
   Verification verification = verify(reference, candidate, question.inputs, options);

@@ -60,8 +60,7 @@ BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t 
   return block;
 }
 
-OneBlock::OneBlock(Loader& loader, const Architecture& architecture)
-    : loader_(&loader), architecture_(&architecture) {}
+OneBlock::OneBlock(Loader& loader, const Architecture& architecture) : loader_(&loader), architecture_(&architecture) {}
 
 const BlockLayer& OneBlock::operator()(int64_t n) {
   if (number_ != n) {

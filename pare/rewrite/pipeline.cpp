@@ -156,7 +156,11 @@ std::string text_of(const PassCall& call) {
   return options.empty() ? std::string(call.pass->id) : fmt::format("{}{{{}}}", call.pass->id, fmt::join(options, ","));
 }
 
-Pipeline run_passes(const Model& model, const std::vector<PassCall>& calls) {
+Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
+  std::vector<PassCall> calls;
+  for (const PassCall& call : asked) {
+    calls.push_back(call_of(*call.pass, call.options));
+  }
   Pipeline pipeline{.after = model};
   for (const PassCall& call : calls) {
     add_step(pipeline, propose(pipeline.after, call, std::nullopt));

@@ -10,7 +10,7 @@ namespace pare {
 
 struct PassCall {
   const Pass* pass = nullptr;
-  Options options;  // every option of the pass, defaults filled in
+  Options options;  // what is not in it has its default
 };
 
 const Pass& find_pass(const std::string& id);  // InputError names the nearest, and all that there are
@@ -34,7 +34,7 @@ struct Pipeline {
 };
 
 // Every pass in the order given, each on what the one before proposed. One that refuses leaves the model as it is.
-Pipeline run_passes(const Model& model, const std::vector<PassCall>& calls);
+Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked);
 // Whatever saves, as far as the budget goes.
 Pipeline choose_passes(const Model& model, const Budget& budget = {});
 

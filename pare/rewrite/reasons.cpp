@@ -9,6 +9,8 @@
 #include <optional>
 #include <tuple>
 
+#include "pare/support/text.h"
+
 namespace pare {
 
 namespace {
@@ -93,6 +95,16 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
 
 std::string text_of(const Reason& reason) {
   return fmt::format("{}: expected {}, found: {}", reason.where, reason.expected, reason.found);
+}
+
+std::string pasteable(PassCall call) {
+  for (const PassOption& option : call.pass->options) {
+    const auto given = call.options.find(std::string(option.name));
+    if (given != call.options.end() && given->second == option.fallback) {
+      call.options.erase(given);
+    }
+  }
+  return call.options.empty() ? text_of(call) : quote(text_of(call));
 }
 
 nlohmann::ordered_json to_json(const PassStep& step, Dtype dtype) {

@@ -18,6 +18,9 @@ struct Reason {
 std::vector<Reason> reasons_against(const Proposal& proposal);
 std::string text_of(const Reason& reason);
 
+// As a user would write the call, without defaults; quoted where a shell would take the braces for its own.
+std::string pasteable(PassCall call);
+
 // "3, 5-7, 9"
 std::string ranges(const std::vector<int64_t>& numbers);
 

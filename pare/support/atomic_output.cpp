@@ -16,7 +16,6 @@
 
 #include "pare/support/error.h"
 #include "pare/support/files.h"
-#include "pare/support/log.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -187,8 +186,9 @@ AtomicOutput::~AtomicOutput() {
   fs::remove_all(temporary_, ignored);
 }
 
-void AtomicOutput::commit() {
+std::vector<std::string> AtomicOutput::commit() {
   sync_tree(temporary_);
+  std::vector<std::string> warnings;
   struct stat before = {};
   const bool replaces = replace_ && ::lstat(target_.c_str(), &before) == 0;
   if (replaces && S_ISDIR(before.st_mode)) {
@@ -197,7 +197,7 @@ void AtomicOutput::commit() {
   const unsigned how = replaces ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), how) == 0) {
     if (replaces) {
-      remove_replaced();
+      warnings = remove_replaced();
     }
   } else if (errno == EINVAL || errno == ENOSYS) {  // network file systems know neither way of renaming
     commit_without_exchange();
@@ -205,11 +205,12 @@ void AtomicOutput::commit() {
     fail_io("rename the finished output to", target_, errno);
   }
   sync_path(parent_of(target_));
+  return warnings;
 }
 
 // Hours may have passed, and files appeared. What was there is looked at once more now that nobody finds it under its
 // name, and put back if it may not go.
-void AtomicOutput::remove_replaced() {
+std::vector<std::string> AtomicOutput::remove_replaced() {
   try {
     check_replaced(temporary_, kind_, replace_);
   } catch (...) {
@@ -218,10 +219,11 @@ void AtomicOutput::remove_replaced() {
   }
   std::error_code error;
   fs::remove_all(temporary_, error);
-  if (error) {
-    log_warning(fmt::format("what {} replaced could not be removed whole ({}): the rest lies hidden beside it",
-                            quote(target_.string()), error.message()));
+  if (!error) {
+    return {};
   }
+  return {fmt::format("what {} replaced could not be removed whole ({}): the rest lies hidden beside it",
+                      quote(target_.string()), error.message())};
 }
 
 void AtomicOutput::commit_without_exchange() {

@@ -17,7 +17,8 @@ struct ErrorReason {
 struct Error : std::runtime_error {
   // Without reasons, the message is the only one.
   explicit Error(const std::string& message, std::vector<ErrorReason> why = {});
-  std::vector<ErrorReason> reasons;  // at least one
+  std::vector<ErrorReason> reasons;   // at least one
+  std::vector<std::string> warnings;  // what was noticed before it failed, and could not be handed back
 };
 
 // The user's file, flag or model is wrong. Exit code 1.

@@ -89,8 +89,8 @@ class AtomicOutput {
   // Where to write until commit: a folder that exists already, or a file that the caller creates.
   const std::filesystem::path& temporary() const { return temporary_; }
   // Syncs everything to disk, then renames. What stood there before goes only once the new one is in its place, and is
-  // put back if it may not go.
-  void commit();
+  // put back if it may not go. Hands back warnings: that not all of it could be removed.
+  std::vector<std::string> commit();
 
  protected:
   AtomicOutput(const std::filesystem::path& target, OutputKind kind, ReplaceCheck replace);
@@ -98,7 +98,7 @@ class AtomicOutput {
 
  private:
   void commit_without_exchange();
-  void remove_replaced();
+  std::vector<std::string> remove_replaced();
   std::filesystem::path target_, temporary_;
   std::optional<Descriptor> lock_;
   OutputKind kind_;

@@ -98,4 +98,8 @@ json parse_json(std::string_view text, const std::string& subject) {
   return builder.take();
 }
 
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace pare

@@ -1,5 +1,5 @@
 #pragma once
-// Lines for people, on stderr. stdout belongs to results.
+// Lines for people, on stderr; stdout belongs to results. Commands call it: a library hands back what it has to say.
 
 #include <string>
 #include <string_view>

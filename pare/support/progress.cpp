@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
@@ -15,6 +16,8 @@
 namespace pare {
 
 namespace {
+
+std::atomic<bool> progress_shown = false;
 
 // 0 when stderr is no terminal that can redraw a line.
 int terminal_columns() {
@@ -32,6 +35,10 @@ std::string amount(uint64_t number, Progress::Unit unit) {
 }
 
 }  // namespace
+
+void show_progress(bool shown) {
+  progress_shown = shown;
+}
 
 std::string progress_line(const std::string& label, uint64_t done, uint64_t total, Progress::Unit unit, double seconds,
                           int columns) {
@@ -71,6 +78,9 @@ Progress::~Progress() {
 void Progress::advance(uint64_t by) {
   check_interrupt();
   done_ += by;
+  if (!progress_shown) {
+    return;
+  }
   Clock::time_point now = Clock::now();
   int columns = terminal_columns();
   std::chrono::duration<double> since_shown = now - shown_, since_start = now - started_;

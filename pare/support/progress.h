@@ -7,6 +7,9 @@
 
 namespace pare {
 
+// Off until a program asks for it: a library does not write on its user's screen.
+void show_progress(bool shown);
+
 class Progress {
  public:
   enum class Unit { items, bytes };

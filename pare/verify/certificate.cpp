@@ -9,7 +9,6 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
-#include "pare/support/log.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
@@ -169,9 +168,8 @@ Origin certified_origin(const json& certificate, const ordered_json& reference) 
   const json& certified = files_of(certificate, "reference");
   const json found = reference.at("files");
   if (certified != found) {
-    log_warning(fmt::format("the candidate's {} was made against another reference than {}: it is not used", file_name,
-                            reference.at("path").get<std::string>()));
-    return {};
+    return {.warnings = {fmt::format("the candidate's {} was made against another reference than {}: it is not used",
+                                     file_name, reference.at("path").get<std::string>())}};
   }
   const auto predicted = certificate.find("predicted_error"), passes = certificate.find("passes");
   if (predicted == certificate.end() || !predicted->is_number() || !(predicted->get<double>() >= 0) ||
@@ -181,7 +179,7 @@ Origin certified_origin(const json& certificate, const ordered_json& reference) 
                     "pare?",
                     file_name));
   }
-  return {predicted->get<double>(), *passes};
+  return {.predicted_error = predicted->get<double>(), .passes = *passes};
 }
 
 }  // namespace pare

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/verify/question.h"
 #include "pare/verify/verify.h"
 
 namespace pare {
@@ -14,12 +16,6 @@ namespace pare {
 // {path, family, parameters, bytes, dtype, files: {name: SHA-256}}, over every file that makes the model. Reads all of
 // them.
 nlohmann::ordered_json describe_files(const ModelFolder& model);
-
-// What the models were asked.
-struct InputSource {
-  std::string kind;              // random, tokens or tensors
-  std::optional<uint64_t> seed;  // of random ones
-};
 
 // The whole document. `reference` and `candidate` come from describe_files; `passes` is an array, empty where the
 // candidate's origin is unknown.
@@ -38,6 +34,7 @@ void check_certified(const nlohmann::json& certificate, const nlohmann::ordered_
 struct Origin {
   double predicted_error = 0;
   nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+  std::vector<std::string> warnings = {};
 };
 Origin certified_origin(const nlohmann::json& certificate, const nlohmann::ordered_json& reference);
 

@@ -63,4 +63,8 @@ std::vector<Inputs> draw_inputs(const Architecture& reference, const Architectur
   return drawn;
 }
 
+Question draw_question(const Architecture& reference, const Architecture& candidate, int64_t sequences, uint64_t seed) {
+  return {.inputs = draw_inputs(reference, candidate, sequences, seed), .numbers = {}, .source = {"random", seed}};
+}
+
 }  // namespace pare

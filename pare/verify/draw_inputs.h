@@ -5,6 +5,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/model/executor.h"
+#include "pare/verify/question.h"
 
 namespace pare {
 
@@ -13,5 +14,7 @@ namespace pare {
 // models of images get pixels.
 std::vector<Inputs> draw_inputs(const Architecture& reference, const Architecture& candidate, int64_t sequences,
                                 uint64_t seed);
+// The same as a question.
+Question draw_question(const Architecture& reference, const Architecture& candidate, int64_t sequences, uint64_t seed);
 
 }  // namespace pare

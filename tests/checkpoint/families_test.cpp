@@ -266,13 +266,13 @@ TEST_CASE("a tied head that is stored too is a head of its own where it differs"
   other[3][5] += 1;
   stored["lm_head.weight"] = weight_of(other);
   const Opened tied = open(gpt2("GPT2LMHeadModel"), stored);
-  CHECK(untie_if_different(*tied.family, tied.architecture, stored, "model"));
+  CHECK(untie_if_different(*tied.family, tied.architecture, stored, "model").size() == 1);
   json untied = gpt2("GPT2LMHeadModel");
   untied["tie_word_embeddings"] = false;
   CHECK(at::equal(open(untied, stored).weights.at("head.weight").load(), other));
   CHECK(at::equal(open(untied, stored).weights.at("embed.token.weight").load(), table));
   stored["lm_head.weight"] = weight_of(table.clone());
-  CHECK_FALSE(untie_if_different(*tied.family, tied.architecture, stored, "model"));
+  CHECK(untie_if_different(*tied.family, tied.architecture, stored, "model").empty());
 
   stored["lm_head.weight"] = weight_of(at::zeros({11, 15}));
   CHECK(contains(refusal(gpt2("GPT2LMHeadModel"), stored), "'lm_head.weight', which is tied to it, is F32 [11, 15]"));

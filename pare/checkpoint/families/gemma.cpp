@@ -23,6 +23,7 @@ constexpr LlamaLike gemma = {
     .gain_offset = 1,
     .scaled_embedding = true,
     .answers = "",
+    .stored_frequencies = true,
 };
 
 Architecture read_config(Config& config) {
@@ -46,22 +47,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, gemma);
-}
-
 }  // namespace
 
 const Family& family_gemma() {
-  static const Family family = {
-      .model_type = gemma.model_type,
-      .base_prefix = "model.",
-      .bare_class = "GemmaModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
-  };
+  static const Family family = llama_like_family<gemma>(read_config, write_config);
   return family;
 }
 

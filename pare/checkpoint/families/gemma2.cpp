@@ -86,21 +86,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, gemma2);
-}
-
 }  // namespace
 
 const Family& family_gemma2() {
-  static const Family family = {
-      .model_type = gemma2.model_type,
-      .base_prefix = "model.",
-      .bare_class = "Gemma2Model",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-  };
+  static const Family family = llama_like_family<gemma2>(read_config, write_config);
   return family;
 }
 

@@ -17,6 +17,7 @@ constexpr LlamaLike llama = {
     .mlp_width = 11008,
     .biased_by_key = true,
     .answers_prefix = "transformer.",
+    .stored_frequencies = true,
 };
 
 Architecture read_config(Config& config) {
@@ -36,22 +37,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, llama);
-}
-
 }  // namespace
 
 const Family& family_llama() {
-  static const Family family = {
-      .model_type = llama.model_type,
-      .base_prefix = "model.",
-      .bare_class = "LlamaModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
-  };
+  static const Family family = llama_like_family<llama>(read_config, write_config);
   return family;
 }
 

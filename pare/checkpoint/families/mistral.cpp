@@ -16,6 +16,7 @@ constexpr LlamaLike mistral = {
     .heads = 32,
     .mlp_width = 14336,
     .kv_heads = 8,
+    .stored_frequencies = true,
 };
 
 Architecture read_config(Config& config) {
@@ -34,22 +35,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, mistral);
-}
-
 }  // namespace
 
 const Family& family_mistral() {
-  static const Family family = {
-      .model_type = mistral.model_type,
-      .base_prefix = "model.",
-      .bare_class = "MistralModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
-  };
+  static const Family family = llama_like_family<mistral>(read_config, write_config);
   return family;
 }
 

@@ -35,21 +35,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, qwen2);
-}
-
 }  // namespace
 
 const Family& family_qwen2() {
-  static const Family family = {
-      .model_type = qwen2.model_type,
-      .base_prefix = "model.",
-      .bare_class = "Qwen2Model",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-  };
+  static const Family family = llama_like_family<qwen2>(read_config, write_config);
   return family;
 }
 

@@ -36,21 +36,10 @@ nlohmann::ordered_json write_config(const Architecture& a) {
   return config;
 }
 
-std::vector<Binding> bindings(const Architecture& a) {
-  return bind_llama_like(a, qwen3);
-}
-
 }  // namespace
 
 const Family& family_qwen3() {
-  static const Family family = {
-      .model_type = qwen3.model_type,
-      .base_prefix = "model.",
-      .bare_class = "Qwen3Model",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-  };
+  static const Family family = llama_like_family<qwen3>(read_config, write_config);
   return family;
 }
 

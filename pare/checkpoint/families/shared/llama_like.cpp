@@ -124,6 +124,20 @@ std::vector<Binding> bind_llama_like(const Architecture& a, const LlamaLike& lik
   return binder.take();
 }
 
+Family llama_like_family(const LlamaLike& like, decltype(Family::read_config) read,
+                         decltype(Family::write_config) write, decltype(Family::bindings) bindings) {
+  Family family = {.model_type = like.model_type,
+                   .base_prefix = "model.",
+                   .bare_class = fmt::format("{}Model", like.classes),
+                   .read_config = read,
+                   .write_config = write,
+                   .bindings = bindings};
+  if (like.stored_frequencies) {
+    family.ignored = {"model.layers.*.rotary_emb.inv_freq"};
+  }
+  return family;
+}
+
 std::optional<int64_t> read_window(Config& config) {
   if (config.is_null("sliding_window")) {
     return std::nullopt;

@@ -29,12 +29,22 @@ struct LlamaLike {
   bool scaled_embedding = false;               // by the square root of the width
   std::string_view answers = "qa_outputs";     // the head of question answering; empty: the family has no such class
   std::string_view answers_prefix = "model.";  // of all other tensors in files of that class
+  bool stored_frequencies = false;             // older files hold those of RoPE too, for nobody to read
 };
 
 // All layers are one block, repeated; what the family does differently is then changed there.
 Architecture read_llama_like(Config& config, const LlamaLike& like);
 nlohmann::ordered_json write_llama_like(const Architecture& architecture, const LlamaLike& like);
 std::vector<Binding> bind_llama_like(const Architecture& architecture, const LlamaLike& like);
+
+// The family itself, the last line of its file. `like` is a parameter of the template because a Family holds plain
+// functions.
+Family llama_like_family(const LlamaLike& like, decltype(Family::read_config) read,
+                         decltype(Family::write_config) write, decltype(Family::bindings) bindings);
+template <const LlamaLike& like>
+Family llama_like_family(decltype(Family::read_config) read, decltype(Family::write_config) write) {
+  return llama_like_family(like, read, write, [](const Architecture& a) { return bind_llama_like(a, like); });
+}
 
 // sliding_window: 4096 where the file is silent, none where it says null.
 std::optional<int64_t> read_window(Config& config);

@@ -25,7 +25,7 @@ int main(int count, char** words) try {
   const pare::Model& model = folder.model;
   std::cout << "family " << folder.family << ", " << pare::layer_blocks(model.architecture).size() << " layers\n";
   for (const auto& [name, weight] : model.weights) {
-    std::cout << name << " " << at::IntArrayRef(weight.shape) << "\n";
+    std::cout << name << " " << at::IntArrayRef(weight.shape()) << "\n";
   }
 
   std::vector<int64_t> tokens;

@@ -9,7 +9,7 @@ std::vector<PlacedNorm> norms_of(Architecture& a) {
       norms.push_back({module, &*norm});
     }
   };
-  add({std::nullopt, Sublayer::embedding, Slot::norm}, a.embedding.norm);
+  add(in_embedding(Slot::norm), a.embedding.norm);
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
     Block& block = a.blocks[static_cast<size_t>(n)];
     add(in_attention(n, Slot::norm), block.attention.norm);
@@ -19,12 +19,12 @@ std::vector<PlacedNorm> norms_of(Architecture& a) {
       add(in_mlp(n, Slot::output_norm), block.mlp->output_norm);
     }
   }
-  add({std::nullopt, Sublayer::end, Slot::norm}, a.final_norm);
+  add(final_norm, a.final_norm);
   if (a.head.transform) {
-    add({std::nullopt, Sublayer::head, Slot::transform_norm}, a.head.transform->norm);
+    add(in_head(Slot::transform_norm), a.head.transform->norm);
   }
   if (a.head.sequence && a.head.sequence->transform) {
-    add({std::nullopt, Sublayer::head, Slot::sequence_transform_norm}, a.head.sequence->transform->norm);
+    add(in_head(Slot::sequence_transform_norm), a.head.sequence->transform->norm);
   }
   return norms;
 }

@@ -6,14 +6,6 @@ namespace pare {
 
 namespace {
 
-constexpr ModuleId in_embedding(Slot slot) {
-  return {std::nullopt, Sublayer::embedding, slot};
-}
-constexpr ModuleId in_head(Slot slot) {
-  return {std::nullopt, Sublayer::head, slot};
-}
-constexpr ModuleId final_norm = {std::nullopt, Sublayer::end, Slot::norm};
-
 // The token table writes the embeddings, and reads what a tied head reads.
 void add_token_table(Slots& slots, const Architecture& a, bool embeds) {
   std::vector<Axis> axes;

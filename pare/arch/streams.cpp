@@ -102,7 +102,7 @@ size_t add_embedding(Points& points, const Architecture& a) {
   const size_t sum = points.add(embedding_width(a));
   points.call(sum, Point::embedded);
   points.call(e.factor && e.factor_scope == FactorScope::token ? points.add(*e.factor) : sum, Point::token);
-  const size_t normed = points.after_norm(sum, e.norm.has_value(), {std::nullopt, Sublayer::embedding, Slot::norm});
+  const size_t normed = points.after_norm(sum, e.norm.has_value(), in_embedding(Slot::norm));
   points.call(normed, Point::normed);
   if (!e.factor || e.factor_scope == FactorScope::token) {
     points.unite(first, normed);
@@ -117,13 +117,13 @@ void add_head_input(Points& points, size_t last, const std::optional<HeadTransfo
   if (transform) {
     const size_t written = points.add(width);
     points.call(written, transformed);
-    read = points.after_norm(written, transform->norm.has_value(), {std::nullopt, Sublayer::head, norm});
+    read = points.after_norm(written, transform->norm.has_value(), in_head(norm));
   }
   points.call(read, input);
 }
 
 size_t add_head(Points& points, const Architecture& a, size_t output) {
-  const size_t last = points.after_norm(output, a.final_norm.has_value(), {std::nullopt, Sublayer::end, Slot::norm});
+  const size_t last = points.after_norm(output, a.final_norm.has_value(), final_norm);
   points.call(last, Point::last);
   add_head_input(points, last, a.head.transform, head_input_width(a), Point::transformed, Point::head_input,
                  Slot::transform_norm);

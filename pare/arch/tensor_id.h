@@ -89,9 +89,16 @@ inline TensorId bias_of(const ModuleId& module) {
   return {module, TensorKind::bias};
 }
 
-// Of a table of tokens, which a tied head shares, and of the head's own matrix.
-constexpr ModuleId token_table = {std::nullopt, Sublayer::embedding, Slot::token};
-constexpr ModuleId head_matrix = {std::nullopt, Sublayer::head, Slot::own};
-constexpr ModuleId position_table = {std::nullopt, Sublayer::embedding, Slot::position};
+constexpr ModuleId in_embedding(Slot slot) {
+  return {std::nullopt, Sublayer::embedding, slot};
+}
+constexpr ModuleId in_head(Slot slot) {
+  return {std::nullopt, Sublayer::head, slot};
+}
+
+constexpr ModuleId token_table = in_embedding(Slot::token);  // which a tied head shares
+constexpr ModuleId position_table = in_embedding(Slot::position);
+constexpr ModuleId final_norm = {std::nullopt, Sublayer::end, Slot::norm};
+constexpr ModuleId head_matrix = in_head(Slot::own);
 
 }  // namespace pare

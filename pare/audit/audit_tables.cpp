@@ -13,10 +13,6 @@ namespace {
 
 constexpr Dtype shown_dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
 
-int64_t bytes_of(int64_t elements, Dtype dtype) {
-  return elements * dtype_bits(dtype) / 8;
-}
-
 std::string headline(const Audit& audit) {
   const Architecture& a = audit.architecture;
   std::string text =

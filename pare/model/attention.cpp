@@ -25,14 +25,14 @@ at::Tensor merge_heads(const at::Tensor& x) {
 }
 
 // A shrunk pair's matrix with its identity block put back: [kv_heads * head_width, width].
-Parameter unshrunk(Loader& loader, const std::string& name, int64_t width) {
-  const at::Tensor pivots = loader.indices(name + ".pivot");
+Parameter unshrunk(Loader& loader, const ModuleId& module, int64_t width) {
+  const at::Tensor pivots = loader.indices({module, TensorKind::pivot});
   std::vector<at::Tensor> others;  // ascending
   for (int64_t g = 0; g < pivots.size(0); ++g) {
     const at::Tensor is_pivot = at::zeros({width}, pivots.options()).index_fill_(0, pivots[g], 1);
     others.push_back(at::argsort(is_pivot, /*stable=*/true).narrow(0, 0, width - pivots.size(1)));
   }
-  return loader.made_from(name + ".weight", [=](const at::Tensor& rest) {
+  return loader.made_from(weight_of(module), [=](const at::Tensor& rest) {
     const int64_t rows = rest.size(1);
     std::vector<at::Tensor> dense;
     for (int64_t g = 0; g < rest.size(0); ++g) {
@@ -44,58 +44,29 @@ Parameter unshrunk(Loader& loader, const std::string& name, int64_t width) {
   });
 }
 
-Linear load_paired(Loader& loader, const std::string& name, const Projection& projection, bool bias, int64_t width) {
-  const Parameter weight = is<Shrunk>(projection) ? unshrunk(loader, name, width) : loader.tensor(name + ".weight");
-  return {weight, loader.tensor_if(bias, name + ".bias")};
+// A key or a value, whole or shrunk.
+Linear load_paired(Loader& loader, const ModuleId& module, int64_t width) {
+  if (!loader.stores({module, TensorKind::pivot})) {
+    return loader.linear(module);
+  }
+  return {unshrunk(loader, module, width), loader.tensor(bias_of(module))};
 }
 
-bool stackable(const Attention& t) {  // inputs that are remembered become keys and values one by one
-  return has_dense_projections(t) && t.remembered == Remembered::keys_values;
-}
-
-void load_scores(Loader& loader, AttentionLayer& layer, const std::string& name) {
-  const Attention& t = layer.spec;
-  if (t.scores == Form::collapsed) {
+// One by one, each in the form that it is stored in.
+void load_projections(Loader& loader, AttentionLayer& layer, int64_t block) {
+  const auto at = [block](Slot slot) { return in_attention(block, slot); };
+  layer.query = loader.linear(at(Slot::query));
+  layer.query_up = loader.linear(at(Slot::query_up));
+  layer.query_down = loader.linear(at(Slot::query_down));
+  layer.key = load_paired(loader, at(Slot::key), layer.width);
+  layer.value = load_paired(loader, at(Slot::value), layer.width);
+  layer.key_from_value = {loader.tensor(weight_of(at(Slot::key_from_value))), layer.key.bias};
+  layer.value_from_key = {loader.tensor(weight_of(at(Slot::value_from_key))), layer.value.bias};
+  if (const ModuleId both = at(Slot::query_key); loader.stores(weight_of(both))) {
     // x qk[h] y' + y b[h] = (x qk[h] + b[h]) y': a query of full width against the input itself.
-    layer.query.weight =
-        loader.made_from(name + "qk.weight", [](const at::Tensor& qk) { return qk.transpose(1, 2).flatten(0, 1); });
-    if (t.bias.query) {
-      layer.query.bias = loader.made_from(name + "qk.bias", [](const at::Tensor& bias) { return bias.flatten(); });
-    }
-    return;
-  }
-  layer.query.bias = loader.tensor_if(t.bias.query, name + "query.bias");
-  if (is<Dense>(t.query)) {
-    layer.query.weight = loader.tensor(name + "query.weight");
-  } else if (is<Nonlinear>(t.query)) {
-    layer.query_up = loader.linear(name + "query.up", false);
-    layer.query_down = loader.linear(name + "query.down", false);
-  }
-  if (is<FromValue>(t.key)) {
-    layer.key_from_value = {loader.tensor(name + "key_from_value.weight"),
-                            loader.tensor_if(t.bias.key, name + "key.bias")};
-  } else if (!is<Identity>(t.key)) {
-    layer.key = load_paired(loader, name + "key", t.key, t.bias.key, layer.width);
-  } else {
-    layer.key.bias = loader.tensor_if(t.bias.key, name + "key.bias");
-  }
-}
-
-void load_values(Loader& loader, AttentionLayer& layer, const std::string& name) {
-  const Attention& t = layer.spec;
-  if (t.values == Form::collapsed) {
-    // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
-    layer.output.weight =
-        loader.made_from(name + "vo.weight", [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
-    return;
-  }
-  if (is<FromKey>(t.value)) {
-    layer.value_from_key = {loader.tensor(name + "value_from_key.weight"),
-                            loader.tensor_if(t.bias.value, name + "value.bias")};
-  } else if (!is<Identity>(t.value)) {
-    layer.value = load_paired(loader, name + "value", t.value, t.bias.value, layer.width);
-  } else {
-    layer.value.bias = loader.tensor_if(t.bias.value, name + "value.bias");
+    layer.query = {
+        loader.made_from(weight_of(both), [](const at::Tensor& qk) { return qk.transpose(1, 2).flatten(0, 1); }),
+        loader.made_from(bias_of(both), [](const at::Tensor& bias) { return bias.flatten(); })};
   }
 }
 
@@ -228,30 +199,27 @@ at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double s
 
 }  // namespace
 
-AttentionLayer load_attention(Loader& loader, const Attention& spec, int64_t width, const std::string& name,
-                              bool tabled) {
-  AttentionLayer layer;
-  layer.spec = spec;
-  layer.width = width;
-  if (!tabled) {
-    if (stackable(spec) && !loader.training()) {
-      layer.projections = loader.stacked({name + "query", name + "key", name + "value"},
-                                         {spec.bias.query, spec.bias.key, spec.bias.value});
-    } else {
-      load_scores(loader, layer, name);
-      load_values(loader, layer, name);
-    }
+AttentionLayer load_attention(Loader& loader, const Architecture& architecture, int64_t block) {
+  const auto at = [block](Slot slot) { return in_attention(block, slot); };
+  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  AttentionLayer layer{.spec = t, .width = architecture.width};
+  // Inputs that are remembered become keys and values one by one.
+  const bool stackable = has_dense_projections(t) && t.remembered == Remembered::keys_values;
+  if (stackable && !loader.training() && loader.stores(weight_of(at(Slot::query)))) {
+    layer.projections = loader.stacked({at(Slot::query), at(Slot::key), at(Slot::value)});
+  } else {
+    load_projections(loader, layer, block);
   }
-  if (spec.values == Form::factored && is<Dense>(spec.output)) {
-    layer.output.weight = loader.tensor(name + "output.weight");
+  layer.output = loader.linear(at(Slot::output));
+  if (const ModuleId both = at(Slot::value_output); loader.stores(weight_of(both))) {
+    // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
+    layer.output.weight =
+        loader.made_from(weight_of(both), [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
   }
-  layer.output.bias = loader.tensor_if(spec.bias.output, name + "output.bias");
-  layer.query_norm = load_norm(loader, spec.qk_norm, name + "query_norm");
-  layer.key_norm = load_norm(loader, spec.qk_norm, name + "key_norm");
-  if (spec.gate) {
-    layer.gate = loader.linear(name + "gate", true);
-    layer.gate_position = loader.tensor(name + "gate.position");
-  }
+  layer.query_norm = load_norm(loader, t.qk_norm, at(Slot::query_norm));
+  layer.key_norm = load_norm(loader, t.qk_norm, at(Slot::key_norm));
+  layer.gate = loader.linear(at(Slot::gate));
+  layer.gate_position = loader.tensor({at(Slot::gate), TensorKind::position});
   return layer;
 }
 

@@ -26,9 +26,7 @@ struct AttentionLayer {
   std::optional<NormLayer> query_norm, key_norm;
 };
 
-// `name` is "blocks.N.attention."; `tabled`: the projections are rows of the first-layer table.
-AttentionLayer load_attention(Loader& loader, const Attention& spec, int64_t width, const std::string& name,
-                              bool tabled);
+AttentionLayer load_attention(Loader& loader, const Architecture& architecture, int64_t block);
 
 // x: the sublayer's input [batch, tokens, width], or for a tabled layer the looked-up [query | key | value].
 // `prefix` is "blocks.LAYER.attention." for taps.

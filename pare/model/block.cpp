@@ -43,19 +43,16 @@ at::Tensor mlp_output(const BlockLayer& block, const at::Tensor& input, Step& st
 
 BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t n) {
   const Block& spec = architecture.blocks[static_cast<size_t>(n)];
-  const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
-  const bool tabled = is_tabled(architecture, n);
-  BlockLayer block;
-  block.spec = spec;
-  block.attention = load_attention(loader, spec.attention, architecture.width, attention, tabled);
-  block.attention_output_norm = load_norm(loader, spec.attention.output_norm, attention + "output_norm");
-  if (!tabled || (spec.attention.norm && spec.attention.norm->place == NormPlace::post)) {
-    block.attention_norm = load_norm(loader, spec.attention.norm, attention + "norm");
+  const Attention& t = spec.attention;
+  BlockLayer block{.spec = spec, .attention = load_attention(loader, architecture, n)};
+  block.attention_output_norm = load_norm(loader, t.output_norm, in_attention(n, Slot::output_norm));
+  if (!is_tabled(architecture, n) || (t.norm && t.norm->place == NormPlace::post)) {  // else it is in the table
+    block.attention_norm = load_norm(loader, t.norm, in_attention(n, Slot::norm));
   }
   if (spec.mlp) {
-    block.mlp = load_mlp(loader, *spec.mlp, mlp);
-    block.mlp_norm = load_norm(loader, spec.mlp->norm, mlp + "norm");
-    block.mlp_output_norm = load_norm(loader, spec.mlp->output_norm, mlp + "output_norm");
+    block.mlp = load_mlp(loader, *spec.mlp, n);
+    block.mlp_norm = load_norm(loader, spec.mlp->norm, in_mlp(n, Slot::norm));
+    block.mlp_output_norm = load_norm(loader, spec.mlp->output_norm, in_mlp(n, Slot::output_norm));
   }
   return block;
 }

@@ -59,7 +59,7 @@ EmbeddingLayer load_embedding_of(const Model& model, const Arithmetic& arithmeti
       }
     }
   }
-  Loader loader(few, arithmetic.dtype, arithmetic.device, false);
+  Loader loader(model.architecture, few, arithmetic, false);
   EmbeddingLayer layer = load_embedding(loader, model.architecture);
   layer.kept = kept.defined() ? kept.to(arithmetic.device) : kept;
   return layer;
@@ -77,7 +77,7 @@ struct BlockwiseRun::State {
   State(const Model& of, const Arithmetic& arithmetic, std::span<const Inputs> inputs, Taps* taps)
       : model(of),
         tables(arithmetic),
-        loader(model.weights, arithmetic.dtype, arithmetic.device, false),
+        loader(model.architecture, model.weights, arithmetic, false),
         blocks(loader, model.architecture),
         run(model.architecture, tables, inputs, nullptr, taps) {}
 };

@@ -37,13 +37,13 @@ at::Tensor pooled_token(const at::Tensor& x, const at::Tensor& mask, Pool pool) 
   return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
 }
 
-std::optional<TransformLayer> load_transform(Loader& loader, const std::optional<HeadTransform>& transform,
-                                             const std::string& name) {
+std::optional<TransformLayer> load_transform(Loader& loader, const std::optional<HeadTransform>& transform, Slot slot,
+                                             Slot norm) {
   if (!transform) {
     return std::nullopt;
   }
-  return TransformLayer{transform->activation, loader.linear(name, transform->bias),
-                        load_norm(loader, transform->norm, name + ".norm")};
+  return TransformLayer{transform->activation, loader.linear(in_head(slot)),
+                        load_norm(loader, transform->norm, in_head(norm))};
 }
 
 at::Tensor transformed(const std::optional<TransformLayer>& layer, const at::Tensor& x) {
@@ -53,46 +53,39 @@ at::Tensor transformed(const std::optional<TransformLayer>& layer, const at::Ten
 }  // namespace
 
 EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
-  const Embedding& e = a.embedding;
+  const ModuleId patch = in_embedding(Slot::patch);
   EmbeddingLayer layer;
-  if (a.first_layer == FirstLayer::table) {
-    layer.table = loader.tensor("embed.table.weight");
-    layer.token = loader.tensor_if(a.head.tied, "embed.token.weight");
-    return layer;
-  }
-  if (e.patch) {
-    layer.patch = {
-        loader.made_from("embed.patch.weight", [](const at::Tensor& convolution) { return convolution.flatten(1); }),
-        loader.tensor_if(e.patch->bias, "embed.patch.bias")};
-  } else {
-    layer.token = loader.tensor("embed.token.weight");
-  }
-  layer.class_token = loader.tensor_if(e.class_token, "embed.class");
-  layer.position = loader.tensor_if(e.position == Position::learned, "embed.position.weight");
-  layer.type = loader.tensor_if(e.types > 0, "embed.type.weight");
-  layer.norm = load_norm(loader, e.norm, "embed.norm");
-  if (e.factor) {
-    layer.projection = loader.linear("embed.projection", e.factor_bias);
+  layer.token = loader.tensor(weight_of(token_table));
+  layer.position = loader.tensor(weight_of(position_table));
+  layer.type = loader.tensor(weight_of(in_embedding(Slot::type)));
+  layer.class_token = loader.tensor({in_embedding(Slot::class_token), TensorKind::whole});
+  layer.patch = {loader.made_from(weight_of(patch), [](const at::Tensor& kernel) { return kernel.flatten(1); }),
+                 loader.tensor(bias_of(patch))};
+  layer.projection = loader.linear(in_embedding(Slot::projection));
+  layer.table = loader.tensor(weight_of(in_embedding(Slot::table)));
+  if (!layer.table.defined()) {  // which holds the results of the norm too
+    layer.norm = load_norm(loader, a.embedding.norm, in_embedding(Slot::norm));
   }
   return layer;
 }
 
 HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   HeadLayer layer;
-  layer.final_norm = load_norm(loader, a.final_norm, "norm");
-  layer.transform = load_transform(loader, a.head.transform, "head.transform");
+  layer.final_norm = load_norm(loader, a.final_norm, final_norm);
+  layer.transform = load_transform(loader, a.head.transform, Slot::transform, Slot::transform_norm);
   if (a.head.sequence) {
-    layer.sequence_transform = load_transform(loader, a.head.sequence->transform, "head.sequence.transform");
-    layer.sequence = loader.linear("head.sequence", a.head.sequence->bias);
+    layer.sequence_transform = load_transform(loader, a.head.sequence->transform, Slot::sequence_transform,
+                                              Slot::sequence_transform_norm);
   }
+  layer.sequence = loader.linear(in_head(Slot::sequence));
   return layer;
 }
 
 HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer& embedding) {
   HeadLayer layer = load_head_front(loader, a);
-  if (a.task != Task::encoder) {
-    layer.head.weight = a.head.tied ? embedding.token : loader.tensor("head.weight");
-    layer.head.bias = loader.tensor_if(a.head.bias, "head.bias");
+  layer.head = loader.linear(head_matrix);
+  if (a.head.tied) {
+    layer.head.weight = embedding.token;
   }
   return layer;
 }

@@ -44,7 +44,7 @@ Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, 
     : state_(new State{.architecture = model.architecture, .tables = Tables({dtype, device}), .use = use}) {
   State& s = *state_;
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
-  Loader loader(model.weights, dtype, device, use == Use::training);
+  Loader loader(model.architecture, model.weights, {dtype, device}, use == Use::training);
   s.embedding = load_embedding(loader, s.architecture);
   for (int64_t n = 0; n < std::ssize(s.architecture.blocks); ++n) {
     s.blocks.push_back(load_block(loader, s.architecture, n));

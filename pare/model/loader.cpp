@@ -13,52 +13,59 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   return at::linear(x, weight.tensor(), bias.tensor());
 }
 
-const Weight& Loader::find(const std::string& name) const {
+const Weight& Loader::find(const TensorId& id) const {
+  const std::string& name = table_.at(id).name;
   const auto found = weights_.find(name);
   PARE_CHECK(found != weights_.end(), "no tensor '" + name + "': a model is checked when it is opened");
   return found->second;
 }
 
-at::Tensor Loader::tensor(const std::string& name) {
+at::Tensor Loader::tensor(const TensorId& id) {
+  if (!stores(id)) {
+    return {};
+  }
   const at::NoGradGuard no_grad;
-  at::Tensor loaded = find(name).load().to(device_, dtype_);
+  at::Tensor loaded = find(id).load().to(arithmetic_.device, arithmetic_.dtype);
   if (training_) {
     loaded.requires_grad_(true);
-    parameters_[name] = loaded;
+    parameters_[table_.at(id).name] = loaded;
   }
   return loaded;
 }
 
-Parameter Loader::made_from(const std::string& name, Parameter::Make make) {
-  const at::Tensor stored = tensor(name);
+Parameter Loader::made_from(const TensorId& id, Parameter::Make make) {
+  const at::Tensor stored = tensor(id);
+  if (!stored.defined()) {
+    return {};
+  }
   return training_ ? Parameter(stored, std::move(make)) : Parameter(make(stored));
 }
 
-at::Tensor Loader::indices(const std::string& name) {
-  return find(name).load().to(device_, at::kLong);
+at::Tensor Loader::indices(const TensorId& id) {
+  return find(id).load().to(arithmetic_.device, at::kLong);
 }
 
-Linear Loader::stacked(const std::vector<std::string>& names, const std::vector<bool>& biases) {
-  PARE_CHECK(!training_ && names.size() == biases.size(), "stacking copies, and a copy is no leaf");
+Linear Loader::stacked(const std::vector<ModuleId>& modules) {
+  PARE_CHECK(!training_, "stacking copies, and a copy is no leaf");
   int64_t rows = 0, width = 0;
   bool any_bias = false;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const Shape& shape = find(names[i] + ".weight").shape();
+  for (const ModuleId& module : modules) {
+    const Shape& shape = table_.at(weight_of(module)).shape;
     rows += shape[0];
     width = shape[1];
-    any_bias = any_bias || biases[i];
+    any_bias = any_bias || stores(bias_of(module));
   }
-  const at::TensorOptions options = at::TensorOptions(dtype_).device(device_);
+  const at::TensorOptions options = at::TensorOptions(arithmetic_.dtype).device(arithmetic_.device);
   const at::Tensor weights = at::empty({rows, width}, options);
   const at::Tensor bias = any_bias ? at::zeros({rows}, options) : at::Tensor();
   int64_t row = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const Weight& weight = find(names[i] + ".weight");
-    weights.narrow(0, row, weight.shape()[0]).copy_(weight.load());
-    if (biases[i]) {
-      bias.narrow(0, row, weight.shape()[0]).copy_(find(names[i] + ".bias").load());
+  for (const ModuleId& module : modules) {
+    const int64_t count = table_.at(weight_of(module)).shape[0];
+    weights.narrow(0, row, count).copy_(find(weight_of(module)).load());
+    if (stores(bias_of(module))) {
+      bias.narrow(0, row, count).copy_(find(bias_of(module)).load());
     }
-    row += weight.shape()[0];
+    row += count;
   }
   return {weights, bias};
 }

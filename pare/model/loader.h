@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "pare/arch/tensors.h"
 #include "pare/checkpoint/weights.h"
+#include "pare/model/arithmetic.h"
 
 namespace pare {
 
@@ -35,30 +37,30 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
+// Reads what the Architecture stores, by its table of tensors. What it does not store stays undefined: no matrix is the
+// identity, no bias is none.
 class Loader {
  public:
   // Training: every tensor becomes a leaf that collects gradients, kept in parameters() under its canonical name.
-  Loader(const Weights& weights, at::ScalarType dtype, at::Device device, bool training)
-      : weights_(weights), dtype_(dtype), device_(device), training_(training) {}
+  Loader(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, bool training)
+      : table_(tensor_table(architecture)), weights_(weights), arithmetic_(arithmetic), training_(training) {}
 
-  at::Tensor tensor(const std::string& name);
-  at::Tensor tensor_if(bool present, const std::string& name) { return present ? tensor(name) : at::Tensor(); }
-  Parameter made_from(const std::string& name, Parameter::Make make);
-  at::Tensor indices(const std::string& name);  // integers, not converted
-  Linear linear(const std::string& name, bool bias) {
-    return {tensor(name + ".weight"), tensor_if(bias, name + ".bias")};
-  }
+  bool stores(const TensorId& id) const { return table_.contains(id); }
+  at::Tensor tensor(const TensorId& id);
+  Parameter made_from(const TensorId& id, Parameter::Make make);
+  at::Tensor indices(const TensorId& id);  // integers, not converted
+  Linear linear(const ModuleId& module) { return {tensor(weight_of(module)), tensor(bias_of(module))}; }
   // Several dense layers that read the same input, as one: fewer and larger products. Never when training.
-  Linear stacked(const std::vector<std::string>& names, const std::vector<bool>& biases);
+  Linear stacked(const std::vector<ModuleId>& modules);
 
   bool training() const { return training_; }
   const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
 
  private:
-  const Weight& find(const std::string& name) const;
+  const Weight& find(const TensorId& id) const;
+  TensorTable table_;
   const Weights& weights_;
-  at::ScalarType dtype_;
-  at::Device device_;
+  Arithmetic arithmetic_;
   bool training_;
   std::map<std::string, at::Tensor> parameters_;
 };

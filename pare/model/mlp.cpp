@@ -8,17 +8,14 @@ namespace pare {
 
 namespace {
 
-DenseMlpLayer load(Loader& loader, const DenseMlp& spec, const std::string& name) {
-  DenseMlpLayer layer{.spec = spec};
+DenseMlpLayer load(Loader& loader, const DenseMlp& spec, int64_t block) {
+  DenseMlpLayer layer{.spec = spec, .down = loader.linear(in_mlp(block, Slot::down))};
   if (spec.gated && !loader.training()) {
-    layer.gate_up = loader.stacked({name + "gate", name + "up"}, {spec.bias.gate, spec.bias.up});
+    layer.gate_up = loader.stacked({in_mlp(block, Slot::gate), in_mlp(block, Slot::up)});
   } else {
-    layer.up = loader.linear(name + "up", spec.bias.up);
-    if (spec.gated) {
-      layer.gate = loader.linear(name + "gate", spec.bias.gate);
-    }
+    layer.up = loader.linear(in_mlp(block, Slot::up));
+    layer.gate = loader.linear(in_mlp(block, Slot::gate));
   }
-  layer.down = loader.linear(name + "down", spec.bias.down);
   return layer;
 }
 
@@ -40,11 +37,11 @@ at::Tensor run(const DenseMlpLayer& layer, const at::Tensor& x, Step& step, cons
   return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, gate) * up));
 }
 
-NeuronHeadsLayer load(Loader& loader, const NeuronHeads& spec, const std::string& name) {
+NeuronHeadsLayer load(Loader& loader, const NeuronHeads& spec, int64_t block) {
   return {.spec = spec,
-          .query = loader.linear(name + "query", false),
-          .value = spec.shared_value ? Linear{} : loader.linear(name + "value", false),
-          .output = loader.linear(name + "output", spec.output_bias)};
+          .query = loader.linear(in_mlp(block, Slot::query)),
+          .value = loader.linear(in_mlp(block, Slot::value)),
+          .output = loader.linear(in_mlp(block, Slot::output))};
 }
 
 // Head i scores x̂ q_i on the token itself and 0 on the extra token, whose value is zero: softmax over the two.
@@ -59,8 +56,8 @@ at::Tensor run(const NeuronHeadsLayer& layer, const at::Tensor& x, Step& step, c
 
 }  // namespace
 
-MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name) {
-  return std::visit([&](const auto& kind) -> MlpLayer { return load(loader, kind, name); }, spec.kind);
+MlpLayer load_mlp(Loader& loader, const Mlp& spec, int64_t block) {
+  return std::visit([&](const auto& kind) -> MlpLayer { return load(loader, kind, block); }, spec.kind);
 }
 
 at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {

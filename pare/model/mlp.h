@@ -25,7 +25,7 @@ struct NeuronHeadsLayer {
 
 using MlpLayer = std::variant<DenseMlpLayer, NeuronHeadsLayer>;
 
-MlpLayer load_mlp(Loader& loader, const Mlp& spec, const std::string& name);  // name: "blocks.N.mlp."
+MlpLayer load_mlp(Loader& loader, const Mlp& spec, int64_t block);
 at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix);
 
 }  // namespace pare

@@ -32,17 +32,15 @@ at::Tensor NormLayer::operator()(const at::Tensor& x) const {
   return x;
 }
 
-std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const std::string& name) {
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module) {
   if (!spec) {
     return std::nullopt;
   }
-  Parameter gain = loader.tensor_if(spec->gain && spec->offset == 0, name + ".weight");
-  if (spec->offset != 0) {  // which needs a gain
-    gain = loader.made_from(name + ".weight",
-                            [offset = spec->offset](const at::Tensor& stored) { return stored + offset; });
-  }
-  return NormLayer{*spec, gain, loader.tensor_if(spec->bias, name + ".bias"),
-                   loader.tensor_if(spec->kind == NormKind::dyt, name + ".alpha")};
+  const double offset = spec->offset;
+  const Parameter gain =
+      offset == 0 ? loader.tensor(weight_of(module))
+                  : loader.made_from(weight_of(module), [offset](const at::Tensor& stored) { return stored + offset; });
+  return NormLayer{*spec, gain, loader.tensor(bias_of(module)), loader.tensor({module, TensorKind::alpha})};
 }
 
 at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x) {

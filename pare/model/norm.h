@@ -18,7 +18,7 @@ struct NormLayer {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const std::string& name);
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module);
 
 // The identity where there is no norm.
 at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x);

@@ -76,7 +76,7 @@ Model compatible(const Model& model, const Architecture& source) {
     }
     PARE_CHECK(is_vector(spec) || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
                "only identities, gains and biases were removed, not " + spec.name);
-    const Formula formula = is_vector(spec) ? fmt::format("{}", spec.rest) : "I";
+    const Formula formula = is_vector(spec) ? fmt::format("{}", spec.initial) : "I";
     result.weights[spec.name] = computed(spec.shape, formula, {}, [=](const auto&) { return neutral_value(spec); });
   }
   return result;

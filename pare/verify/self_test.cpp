@@ -70,7 +70,7 @@ std::vector<std::string> choose_matrices(const ComparedModel& runner, const Plac
       *tensor = tensor->clone();
     }
   }
-  Loader loader(runner.model.weights, runner.arithmetic.dtype, runner.arithmetic.device, true);
+  Loader loader(runner.model.architecture, runner.model.weights, runner.arithmetic, true);
   const Features found = run_last_layer(loader, runner, plain);
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const auto weighed = [&generator](const at::Tensor& values) {
@@ -168,7 +168,7 @@ SelfTest test_check(const ComparedModel& reference, const Answer& truth, const C
   const auto catches = [&](const std::string& matrix, double fraction) {
     const Model changed{candidate.model.architecture, with_disturbed(candidate.model.weights, matrix, fraction, seed)};
     const ComparedModel runner{changed, candidate.arithmetic};
-    Loader loader(changed.weights, candidate.arithmetic.dtype, candidate.arithmetic.device, false);
+    Loader loader(changed.architecture, changed.weights, candidate.arithmetic, false);
     const Features found = run_last_layer(loader, runner, place);
     const Comparison part =
         compare(reference, theirs, runner, {.rows = rows_of(found, place.inputs), .pooled = pooled_of(found)}, targets);

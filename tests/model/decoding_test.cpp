@@ -118,7 +118,8 @@ TEST_CASE("a step of decoding makes no constant anew and reads nothing back") {
   }
 }
 
-TEST_CASE("positions that are counted and the same positions given are the same bits") {
+// Not the same bits: the last digit of a cosine depends on where in a vector register it was computed.
+TEST_CASE("positions that are counted and the same positions given are the same answer") {
   for (const auto& [name, text] : causal_architectures()) {
     CAPTURE(name);
     Architecture a = parse(text);
@@ -133,7 +134,7 @@ TEST_CASE("positions that are counted and the same positions given are the same 
       }
       Inputs given = counted;
       given.positions = at::arange(tokens, at::kLong).unsqueeze(0);
-      CHECK(model.forward(counted).logits.equal(model.forward(given).logits));
+      CHECK(relative_error(model.forward(counted).logits, model.forward(given).logits) < 1e-13);
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
-#include "pare/algebra/recipes.h"
+#include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
 #include "tests/model/helpers.h"
@@ -44,7 +44,8 @@ Proposal propose_a_lie(const Model& model, const Options&, const std::optional<B
   Proposal proposal{.after = model, .applies = true};
   if (model.has_weights()) {
     const Weight table = model.weights.at("embed.token.weight");
-    proposal.after.weights["embed.token.weight"] = computed(table.shape, [=] { return 2 * load_double(table); });
+    proposal.after.weights["embed.token.weight"] = computed(
+        table.shape(), "2" * table.formula(), {table}, [](const std::vector<at::Tensor>& in) { return 2 * in[0]; });
   }
   return proposal;
 }

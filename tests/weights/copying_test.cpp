@@ -50,7 +50,7 @@ Model doubled(Model model, int times) {
   for (int n = 0; n < times; ++n) {
     for (const Stream& stream : find_streams(model.architecture).all) {
       for (const Port& port : stream.ports) {
-        Weight& weight = model.weights.at(port.tensor);
+        Weight& weight = model.weights.at(name_of(port.tensor));
         weight = mapped_along(weight, port, stream.width, twice);
       }
     }

@@ -47,14 +47,12 @@ asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehavio
 	@cmake --build build-asan -j $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 tools/test.py build-asan --without conformance
 
-# Loading is the only part that several threads may do at once. libtorch is not instrumented: one thread of its own, and
-# tests/weights/tsan.supp for what it does inside.
+# Loading is what several threads may do at once. libtorch was not compiled for this, so it gets one thread of its own.
 tsan: ## loading weights from several threads under ThreadSanitizer
 	@tools/setup.sh test
 	@$(CONFIGURE) -B build-tsan -DPARE_TSAN=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	@cmake --build build-tsan -j $(JOBS) --target test_weights
-	@OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions=tests/weights/tsan.supp:halt_on_error=1 \
-	  build-tsan/test_weights -tc='threads*'
+	@OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 build-tsan/test_weights -tc='threads*'
 
 fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; random models into every pass
 	@tools/setup.sh fuzz

@@ -182,6 +182,11 @@ def architecture(skips=(True, False), tied=True, norm=None, heads=(2, 2), positi
 
 
 LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms", "offset": 1}
+COLLAPSED = {"heads": 2, "head_width": 8, "scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}}
+PLAIN_BLOCK = {"attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 24, "activation": "gelu"}}
+ONE_STREAM = {**architecture(tied=False), "blocks": [PLAIN_BLOCK, {**PLAIN_BLOCK, "attention": COLLAPSED}]}
+TABLED = {"width": WIDTH, "vocab": 40, "context": 12, "first_layer": "table", "head": {"tied": False}, "blocks": [
+    {"repeat": 3, "attention": {"heads": 2, "head_width": 8, "rope": {}}, "mlp": {"width": 24, "activation": "gelu"}}]}
 CASES = [  # passes, architecture, what must occur in a formula
     ("eliminate_projection", architecture(), "Θ₀⁻ᵀ"),
     ("eliminate_projection{target=q}", architecture(tied=False), "R₁ᵀ"),
@@ -198,6 +203,8 @@ CASES = [  # passes, architecture, what must occur in a formula
     ("fold_norm_gain", architecture((True, True), norm=RMS, tied=False), "weight + 1)"),
     ("fold_norm_gain", {**architecture(tied=False, norm=LAYER), "blocks": [
         {"repeat": 2, "attention": {"heads": 2, "head_width": 8}, "mlp": {"kind": "heads", "width": 24, "norm": LAYER}}]}, "[I 0; "),
+    ("eliminate_projection{layer=0,target=k}", ONE_STREAM, "⁻¹ · blocks.1.attention.qk.weight · Θ₀⁻ᵀ"),
+    ("eliminate_projection{layer=1,target=q}", TABLED, "embed.table.weight · (Θ₁ ⊕ I)"),
     ("drop_key_bias", architecture(), ""),
     ("fold_value_bias", architecture((True, True)), "value.bias · "),
     ("fold_value_bias", architecture((True, True), heads=(2, 1)), "to_queries("),

@@ -10,6 +10,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/rewrite/explain.h"
 #include "pare/rewrite/pipeline.h"
 #include "tests/passes/random_architecture.h"
 
@@ -57,6 +58,17 @@ void check_tensors(const Model& after) {
   }
 }
 
+// What no formula speaks of is as it was.
+void check_explained(const Weights& before, const Weights& after) {
+  const Explanation said = explain(before, after);
+  CHECK_FALSE(text_of(said).empty());
+  for (const auto& [name, weight] : after) {
+    if (!said.formulas.contains(name)) {
+      CHECK_MESSAGE(at::equal(weight.load(), before.at(name).load()), name);
+    }
+  }
+}
+
 void check_step(const Original& original, const PassStep& step, Tally& tally) {
   const Proposal& proposal = step.proposal;
   const Architecture& before = original.model.architecture;
@@ -71,6 +83,7 @@ void check_step(const Original& original, const PassStep& step, Tally& tally) {
   }
   ++tally.applied;
   check_tensors(proposal.after);
+  check_explained(original.model.weights, proposal.after.weights);
   tally.worst = std::max(tally.worst, check_same(original, proposal.after, proposal.roundings, text_of(step.call)));
   CHECK(count(before).total - count(proposal.after.architecture).total == step.saved_parameters);
 }

@@ -282,12 +282,6 @@ TEST_CASE("older files of some relatives hold frequencies that nobody reads") {
                  "'model.layers.0.rotary_emb.inv_freq'"));
 }
 
-TEST_CASE("a file without the head it names is told the bare class of its family") {
-  const Weights headless = random_weights(tied_tensors);
-  CHECK(contains(refusal(small("mistral", {{"architectures", {"MistralForCausalLM"}}}), headless),
-                 "let it name MistralModel"));
-}
-
 TEST_CASE("what llama's relatives do not compute is refused by name") {
   const std::pair<json, const char*> cases[] = {
       {small("mistral", {{"layer_types", {"full_attention"}}}), "layer_types is [\"full_attention\"]"},

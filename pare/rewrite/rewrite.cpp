@@ -134,28 +134,30 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
 // less as was measured too much; a list of passes is done as it stands or not at all.
 Rewritten rewrite(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
+  if (options.passes && options.passes->empty()) {
+    throw InputError("the list of passes is empty: name one, or give no list, and auto chooses");
+  }
   const Companions companions = check_places(source, output, options);
   Budget budget = budget_of(options, options.dtype.value_or(source.dtype));
-  Rewritten result;
-  try {
-    try_once(source, output, options, budget, companions, result);
-    while (!is_kept(result, options)) {
-      const Verification measured = *result.verification;
-      if (options.passes || measured.predicted_error == 0) {
+  while (true) {
+    Rewritten result;
+    try {
+      try_once(source, output, options, budget, companions, result);
+      if (is_kept(result, options)) {
+        return result;
+      }
+      if (options.passes || result.verification->predicted_error == 0) {
         refuse_result(result, options, source.model.architecture);
       }
-      if (options.on_retry) {
-        options.on_retry(measured);
-      }
-      budget = smaller_budget(budget, measured, options);
-      result = {};
-      try_once(source, output, options, budget, companions, result);
+    } catch (Error& error) {
+      error.warnings.insert(error.warnings.begin(), result.warnings.begin(), result.warnings.end());
+      throw;
     }
-  } catch (Error& error) {
-    error.warnings.insert(error.warnings.begin(), result.warnings.begin(), result.warnings.end());
-    throw;
+    if (options.on_retry) {
+      options.on_retry(*result.verification);
+    }
+    budget = smaller_budget(budget, *result.verification, options);
   }
-  return result;
 }
 
 }  // namespace pare

@@ -272,6 +272,16 @@ TEST_CASE("gemma2 scales scores by a root of its own") {
   CHECK_FALSE(scale(6));  // the width of a head: the usual scale
 }
 
+TEST_CASE("older files of some relatives hold frequencies that nobody reads") {
+  const Weights stored = random_weights(std::string(common_tensors) + "model.layers.0.rotary_emb.inv_freq 3\n");
+  for (const char* type : {"llama", "mistral"}) {
+    CHECK(refusal(small(type, {{"architectures", {type[0] == 'l' ? "LlamaForCausalLM" : "MistralForCausalLM"}}}),
+                  stored) == "");
+  }
+  CHECK(contains(refusal(small("qwen3", {{"architectures", {"Qwen3ForCausalLM"}}}), stored),
+                 "'model.layers.0.rotary_emb.inv_freq'"));
+}
+
 TEST_CASE("what llama's relatives do not compute is refused by name") {
   const std::pair<json, const char*> cases[] = {
       {small("mistral", {{"layer_types", {"full_attention"}}}), "layer_types is [\"full_attention\"]"},

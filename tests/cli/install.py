@@ -70,6 +70,11 @@ def use(report, work, moved):
     (older / "version.py").write_text("__version__ = '1.0.0+cpu'\n")
     result = run(*configure, "-B", work / "wrong", f"-DPARE_TORCH={older}")
     report.check("another torch", ended(result, 1, ["has version 1.0.0", "pass -DPARE_TORCH=DIR"]))
+    (work / "bin").mkdir()
+    (work / "bin" / "python3").write_text(f"#!/bin/sh\necho '{cached('PARE_TORCH')}'\n")  # as one that can import torch
+    (work / "bin" / "python3").chmod(0o755)
+    python = {**os.environ, "PATH": f"{work / 'bin'}:{os.environ['PATH']}"}
+    report.check("the torch of python3", ended(run(*configure, "-B", work / "found", env=python)))
     report.check("configure", ended(run(*configure, "-B", build, f"-DPARE_TORCH={cached('PARE_TORCH')}")))
     built = run("cmake", "--build", build, "-j", os.cpu_count())  # without the project's own flags and precompiled headers
     report.check("build", ended(built))

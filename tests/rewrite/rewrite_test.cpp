@@ -148,6 +148,8 @@ TEST_CASE("a refusal brings every reason and leaves nothing") {
   }
   CHECK(at.folder.entries() == 1);
   CHECK_THROWS_AS(rewrite(at.source, at.source.path / "inside"), InputError);
+  CHECK(contains(message_of<InputError>([&] { rewrite(at.source, at.output, {.passes = std::vector<PassCall>()}); }),
+                 "the list of passes is empty"));
 }
 
 TEST_CASE("options of a call that names none have their defaults") {

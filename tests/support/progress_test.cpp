@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "pare/support/log.h"
 #include "tests/support/helpers.h"
@@ -51,6 +54,37 @@ TEST_CASE("a short job away from a terminal shows nothing") {
           Progress progress("reading", 10);
           progress.advance(10);
         }).empty());
+}
+
+TEST_CASE("progress is shown where a program asked for it, and only there") {
+  // A terminal, and long enough ago that there is something to draw.
+  const auto drawn = [] {
+    const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    REQUIRE(terminal >= 0);
+    REQUIRE(::grantpt(terminal) == 0);
+    REQUIRE(::unlockpt(terminal) == 0);
+    const int screen = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+    const int saved = ::dup(STDERR_FILENO);
+    ::dup2(screen, STDERR_FILENO);
+    {
+      Progress progress("reading", 10);
+      ::usleep(200'000);
+      progress.advance(5);
+    }
+    ::dup2(saved, STDERR_FILENO);
+    char text[1000];
+    const ssize_t size = ::read(terminal, text, sizeof text);
+    for (const int descriptor : {terminal, screen, saved}) {
+      ::close(descriptor);
+    }
+    return std::string(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  };
+  ::setenv("TERM", "xterm", 1);
+  CHECK(drawn() == "");
+  show_progress(true);
+  CHECK(contains(drawn(), "5 of 10"));
+  show_progress(false);
+  CHECK(drawn() == "");
 }
 
 TEST_CASE("log lines go to stderr, and quiet leaves the warnings") {

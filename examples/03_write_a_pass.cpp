@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 
-#include <exception>
 #include <iostream>
 
 #include "pare/algebra/operations.h"

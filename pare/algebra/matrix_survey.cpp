@@ -181,6 +181,10 @@ std::optional<Target> target_from_word(const std::string& word) {
   return std::nullopt;
 }
 
+std::vector<Target> targets_of(const std::optional<Target>& asked) {
+  return asked ? std::vector{*asked} : std::vector{Target::query, Target::key, Target::value};
+}
+
 std::string abridged(const std::vector<std::string>& words) {
   constexpr size_t most = 3;
   if (words.size() <= most) {

@@ -55,6 +55,8 @@ Precondition conditioning_of(const Removal& removal);
 std::vector<std::string> obstacles(const Stream& stream);
 // The words of the command line: q, k or v; nothing for `best`.
 std::optional<Target> target_from_word(const std::string& word);
+// The one that was asked for, or all three of them.
+std::vector<Target> targets_of(const std::optional<Target>& asked);
 // The first few, for people.
 std::string abridged(const std::vector<std::string>& words);
 

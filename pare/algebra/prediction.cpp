@@ -44,8 +44,8 @@ Budget Budget::after(double roundings) const {
 }
 
 std::string Budget::excess(double roundings) const {
-  return fmt::format("predicted error {:.3g} in {}, allowed {:.3g}{}", predicted_error(roundings, dtype),
-                     dtype_word(dtype), error, source.empty() ? "" : fmt::format(" ({})", source));
+  return fmt::format("predicted error {:.3g} in {}, allowed {:.3g}{}", predicted_error(roundings, dtype), word(dtype),
+                     error, source.empty() ? "" : fmt::format(" ({})", source));
 }
 
 }  // namespace pare

@@ -71,8 +71,8 @@ class JsonReader {
       if (known_.contains(key)) {
         continue;
       }
-      const std::string near = nearest(key, {known_.begin(), known_.end()});
-      problems_.add(at(key) + ": unknown key" + (near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
+      problems_.add(at(key) + ": unknown key" +
+                    did_you_mean(key, {known_.begin(), known_.end()}, " (did you mean '{}'?)"));
     }
   }
 

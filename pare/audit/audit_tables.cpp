@@ -23,7 +23,7 @@ std::string headline(const Audit& audit) {
   text = wrapped(fmt::format("{}, width {}, context {}", text, a.width, a.context), 2, "");
   if (audit.stored) {
     text += wrapped(fmt::format("family {}, stored in {}, {} of safetensors", audit.stored->family,
-                                dtype_word(audit.stored->dtype), human_bytes(audit.stored->file_bytes)),
+                                word(audit.stored->dtype), human_bytes(audit.stored->file_bytes)),
                     2, "");
   }
   return text;
@@ -49,7 +49,7 @@ std::string byte_table(const Audit& audit) {
   table.row({"stored as", "weights", "cache per token"});
   table.rule();
   for (Dtype dtype : shown_dtypes) {
-    table.row({std::string(dtype_word(dtype)), human_bytes(bytes_of(audit.parameters, dtype)),
+    table.row({std::string(word(dtype)), human_bytes(bytes_of(audit.parameters, dtype)),
                audit.cache_elements == 0 ? "-" : with_commas(bytes_of(audit.cache_elements, dtype)) + " B"});
   }
   if (audit.stored) {
@@ -111,8 +111,8 @@ nlohmann::ordered_json to_json(const Audit& audit) {
     }
   }
   for (Dtype dtype : shown_dtypes) {
-    json["bytes"][std::string(dtype_word(dtype))] = bytes_of(audit.parameters, dtype);
-    json["kv_cache_bytes_per_token"][std::string(dtype_word(dtype))] = bytes_of(audit.cache_elements, dtype);
+    json["bytes"][std::string(word(dtype))] = bytes_of(audit.parameters, dtype);
+    json["kv_cache_bytes_per_token"][std::string(word(dtype))] = bytes_of(audit.cache_elements, dtype);
   }
   if (audit.skipless) {
     json["without_query_and_output"] = {{"parameters", audit.skipless->remaining},
@@ -123,7 +123,7 @@ nlohmann::ordered_json to_json(const Audit& audit) {
   if (audit.stored) {
     json["bytes"]["stored"] = audit.stored->bytes;
     json["family"] = audit.stored->family;
-    json["dtype"] = dtype_word(audit.stored->dtype);
+    json["dtype"] = word(audit.stored->dtype);
     json["file_bytes"] = audit.stored->file_bytes;
   }
   add_json(json, audit.passes);

@@ -69,7 +69,7 @@ bool has_subject(const PassStep& step) {
 
 std::string saving_table(const PassAudit& audit) {
   Table table({Align::left, Align::right, Align::right, Align::right, Align::right});
-  table.row({"what can go, exactly", "parameters", std::string(dtype_word(audit.dtype)), "share", "decoding"});
+  table.row({"what can go, exactly", "parameters", std::string(word(audit.dtype)), "share", "decoding"});
   table.rule();
   for (const PassStep& step : audit.alone) {
     if (step.proposal.applies) {
@@ -87,7 +87,7 @@ std::string error_table(const PassAudit& audit) {
   Table table({Align::left, Align::right, Align::right, Align::right, Align::right});
   std::vector<std::string> head = {"predicted relative error, stored in"};
   for (Dtype dtype : stored_types) {
-    head.emplace_back(dtype_word(dtype));
+    head.emplace_back(word(dtype));
   }
   table.row(head);
   table.rule();
@@ -194,8 +194,7 @@ void add_json(nlohmann::ordered_json& json, const PassAudit& audit) {
   for (const PassStep& step : audit.alone) {
     nlohmann::ordered_json pass = to_json(step, audit.dtype);
     for (Dtype dtype : stored_types) {
-      pass["predicted_error_by_dtype"][std::string(dtype_word(dtype))] =
-          predicted_error(step.proposal.roundings, dtype);
+      pass["predicted_error_by_dtype"][std::string(word(dtype))] = predicted_error(step.proposal.roundings, dtype);
     }
     pass["speedup"] = speedup(audit.parameters, step.saved_parameters);
     json["passes"].push_back(std::move(pass));

@@ -221,7 +221,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       continue;
     }
     const Weight& weight = stored.at(name);
-    if (dtype_word(weight.dtype()).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
+    if (word(weight.dtype()).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
       uncomputable[weight.dtype()].push_back(name);
     }
     const Shape wanted = stored_shape(binding, table);
@@ -291,7 +291,7 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
         continue;
       }
       const Weight &one = stored.at(original->second), &other = stored.at(copy->second);
-      if (one.shape() == other.shape() && one.dtype() == other.dtype() && !dtype_word(one.dtype()).empty() &&
+      if (one.shape() == other.shape() && one.dtype() == other.dtype() && !word(one.dtype()).empty() &&
           !equal(one, other)) {
         differences.push_back(
             fmt::format("{}: tensors {} and {} differ, though the configuration ties them (tie_word_embeddings): "

@@ -48,7 +48,7 @@ const Row& row(Dtype dtype) {
       return candidate;
     }
   }
-  fail_check(__FILE__, __LINE__, "dtype", "a Dtype without a row in the table");
+  PARE_UNREACHABLE("a Dtype without a row in the table");
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ std::optional<Dtype> float_dtype_from_word(std::string_view word) {
   return std::nullopt;
 }
 
-std::string_view dtype_word(Dtype dtype) {
+std::string_view word(Dtype dtype) {
   return row(dtype).word;
 }
 

@@ -26,6 +26,6 @@ double unit_roundoff(Dtype dtype);  // of a type of floats: half the distance fr
 // The names of the command line and of config.json: float32, bfloat16, float16, float64. Empty for other types.
 // Read, short ones mean the same: fp32, bf16, half, double, ...
 std::optional<Dtype> float_dtype_from_word(std::string_view word);
-std::string_view dtype_word(Dtype dtype);
+std::string_view word(Dtype dtype);
 
 }  // namespace pare

@@ -51,9 +51,8 @@ const Family& find_family(const std::string& model_type, const std::string& subj
     }
     known.emplace_back(family->model_type);
   }
-  const std::string near = nearest(model_type, known);
   throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}{}{}", subject, quote(model_type),
-                               near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), fmt::join(known, ", "),
+                               did_you_mean(model_type, known, " (did you mean '{}'?)"), fmt::join(known, ", "),
                                remarks.empty() ? "" : "; ", fmt::join(remarks, "; ")));
 }
 

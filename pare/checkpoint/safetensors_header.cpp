@@ -69,9 +69,7 @@ class Entry {
     const std::string& word = value.get_ref<const std::string&>();
     std::optional<Dtype> found = dtype_from_name(word);
     if (!found) {
-      std::string near = nearest(word, dtype_names());
-      return problem(fmt::format("has the unknown dtype {}{}", quote(word),
-                                 near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+      return problem(fmt::format("has the unknown dtype {}{}", quote(word), did_you_mean(word, dtype_names())));
     }
     dtype = *found;
     return true;

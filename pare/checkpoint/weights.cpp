@@ -128,7 +128,7 @@ Dtype dtype_of(at::ScalarType type) {
       return ours;
     }
   }
-  fail_check(__FILE__, __LINE__, "type", std::string("no stored type for ") + at::toString(type));
+  PARE_UNREACHABLE(std::string("no stored type for ") + at::toString(type));
 }
 
 void check_finite(const at::Tensor& tensor, const std::string& name, const std::string& subject) {

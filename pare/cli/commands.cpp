@@ -60,14 +60,9 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
-}
-
 [[noreturn]] void refuse_command(const CLI::App& app, const std::string& word) {
   const std::vector<std::string> names = command_names(app);
-  throw InputError(fmt::format("there is no command {}{} (commands: {})", quote(word), suggestion(word, names),
+  throw InputError(fmt::format("there is no command {}{} (commands: {})", quote(word), did_you_mean(word, names),
                                fmt::join(names, ", ")));
 }
 
@@ -83,7 +78,7 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   }
   const std::string flag = word.substr(0, word.find('='));
   throw InputError(fmt::format("{} has no flag {}{} (see '{} --help')", chosen.empty() ? "pare" : scope.get_name(),
-                               quote(flag), suggestion(flag, known_flags(scope)),
+                               quote(flag), did_you_mean(flag, known_flags(scope)),
                                chosen.empty() ? "pare" : "pare " + scope.get_name()));
 }
 
@@ -171,14 +166,14 @@ CLI::Validator dtype_or(const std::vector<std::string>& others) {
     if (std::find(others.begin(), others.end(), value) != others.end()) {
       return "";
     }
-    std::string word = value.starts_with("torch.") ? value.substr(6) : value;
-    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-    const std::optional<Dtype> dtype = float_dtype_from_word(word);
+    std::string typed = value.starts_with("torch.") ? value.substr(6) : value;
+    std::transform(typed.begin(), typed.end(), typed.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::optional<Dtype> dtype = float_dtype_from_word(typed);
     if (!dtype) {
       return fmt::format("{} is not one of {} (short names such as bf16, fp16 and half are known too)", quote(value),
                          fmt::join(words, ", "));
     }
-    value = dtype_word(*dtype);
+    value = word(*dtype);
     return "";
   };
   return CLI::Validator(check, "", offer_name(Offer::only, words));

@@ -38,7 +38,7 @@ void check_size(const InitOptions& options, int64_t parameters, Dtype dtype, uin
   }
   const uint64_t halves = static_cast<uint64_t>(parameters) * 2;
   throw InputError(fmt::format("{} takes {} in {}: --yes writes it all the same; {}a preset such as gpt2 is smaller",
-                               quote(options.what), human_bytes(bytes), dtype_word(dtype),
+                               quote(options.what), human_bytes(bytes), word(dtype),
                                halves < bytes ? fmt::format("--dtype bfloat16 takes {}, ", human_bytes(halves)) : ""));
 }
 

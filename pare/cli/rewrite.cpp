@@ -62,8 +62,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
 std::string pass_table(const Rewritten& result) {
   const bool compat = result.plan.form == WrittenForm::compat;
   Table table({Align::left, Align::right, Align::right});
-  table.row(
-      {"pass", compat ? "made neutral" : "parameters less", fmt::format("predicted in {}", dtype_word(result.dtype))});
+  table.row({"pass", compat ? "made neutral" : "parameters less", fmt::format("predicted in {}", word(result.dtype))});
   table.rule();
   for (size_t n = 0; n < result.pipeline.steps.size(); ++n) {
     const PassStep& step = result.pipeline.steps[n];
@@ -100,10 +99,10 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   }
   if (result.verification) {
     const Verification& v = *result.verification;
-    text += fmt::format(
-        "verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
-        with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
-        v.predicted_error, dtype_word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
+    text +=
+        fmt::format("verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
+                    with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
+                    v.predicted_error, word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
   } else {
     text += "not verified (--no-verify): its certificate says so\n";
   }

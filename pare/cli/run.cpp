@@ -85,19 +85,6 @@ std::vector<Batch> read_batches(const RunOptions& options, const Architecture& a
                                 : read_token_lists(options.tokens, architecture);
 }
 
-Inputs moved(const Inputs& inputs, at::Device device, at::ScalarType dtype) {
-  Inputs result = inputs;
-  for (at::Tensor Inputs::*field : {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions}) {
-    if ((inputs.*field).defined()) {
-      result.*field = (inputs.*field).to(device);
-    }
-  }
-  if (inputs.pixels.defined()) {
-    result.pixels = inputs.pixels.to(device, dtype);
-  }
-  return result;
-}
-
 // Every result of one batch, under its name and the number of its sequence.
 void collect(const Batch& batch, const Outputs& outputs, const Taps& taps, Results& results) {
   std::map<std::string, at::Tensor> named = taps.recorded();
@@ -202,7 +189,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
     for (const std::string& glob : options.taps) {
       taps.record(glob);
     }
-    const Outputs outputs = model.forward(moved(batch.inputs, device, dtype), nullptr, &taps);
+    const Outputs outputs = model.forward(moved(batch.inputs, device), nullptr, &taps);
     check_taps(options, taps);
     collect(batch, outputs, taps, results);
     for (int64_t row = 0; row < static_cast<int64_t>(batch.sequences.size()); ++row) {

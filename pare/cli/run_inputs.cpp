@@ -169,9 +169,7 @@ void check_names(const Weights& file, const std::string& needed, const Architect
                                                  "pixel_values"};
   for (const auto& [name, weight] : file) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      const std::string near = nearest(name, known);
-      problems.add(
-          fmt::format("tensor {} is no input{}", quote(name), near.empty() ? "" : "; did you mean " + near + "?"));
+      problems.add(fmt::format("tensor {} is no input{}", quote(name), did_you_mean(name, known)));
     } else {
       check_read(name, architecture, problems);
     }
@@ -236,12 +234,7 @@ std::vector<Batch> read_input_tensors(const std::filesystem::path& path, const A
     for (int64_t s = first; s < std::min(first + most, total); ++s) {
       batch.sequences.push_back(s);
     }
-    for (at::Tensor Inputs::*field :
-         {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions, &Inputs::pixels}) {
-      if ((all.*field).defined()) {
-        batch.inputs.*field = (all.*field).narrow(0, first, static_cast<int64_t>(batch.sequences.size()));
-      }
-    }
+    batch.inputs = rows_of(all, first, std::ssize(batch.sequences));
     batches.push_back(std::move(batch));
   }
   return batches;

@@ -29,10 +29,8 @@ Architecture read_architecture_file(const std::string& path) {
 
 [[noreturn]] void refuse_unknown(const std::string& word) {
   const std::vector<std::string> names = preset_names();
-  const std::string near = nearest(word, names);
   throw InputError(fmt::format("{} is neither a file, nor a folder, nor a preset{} (presets: {}){}", quote(word),
-                               near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "),
-                               hub_hint(word)));
+                               did_you_mean(word, names), fmt::join(names, ", "), hub_hint(word)));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ std::string model_table(const ModelFolder& reference, const ModelFolder& candida
   const int64_t before = count(reference.model.architecture).total, after = count(candidate.model.architecture).total;
   Table table({Align::left, Align::left, Align::right, Align::left});
   const auto row = [&table](const char* what, const ModelFolder& model, int64_t parameters) {
-    table.row({what, fmt::format("{}, {}", model.family, dtype_word(model.dtype)), with_commas(parameters),
+    table.row({what, fmt::format("{}, {}", model.family, word(model.dtype)), with_commas(parameters),
                escaped(model.path.string())});
   };
   row("reference", reference, before);
@@ -64,8 +64,8 @@ std::string model_table(const ModelFolder& reference, const ModelFolder& candida
 
 std::string metrics_table(const Verification& v) {
   Table table({Align::left, Align::right, Align::right});
-  table.row({fmt::format("candidate in {}", dtype_word(v.compute_dtype)), "difference",
-             fmt::format("noise of {}", dtype_word(v.floor_dtype))});
+  table.row({fmt::format("candidate in {}", word(v.compute_dtype)), "difference",
+             fmt::format("noise of {}", word(v.floor_dtype))});
   table.rule();
   const Metrics &m = v.metrics, &n = v.noise_floor;
   table.row({"largest relative error", small(m.max_relative_logit_error), small(n.max_relative_logit_error)});
@@ -95,7 +95,7 @@ std::string verdict_text(const Verification& v) {
     case Verdict::equivalent:
       return text + fmt::format("verdict: equivalent (relative error at most {:.1e})\n", v.limit);
     case Verdict::within_noise:
-      return text + fmt::format("verdict: within_noise (at most twice the noise of {})\n", dtype_word(v.floor_dtype));
+      return text + fmt::format("verdict: within_noise (at most twice the noise of {})\n", word(v.floor_dtype));
     case Verdict::different:
       return text + "verdict: different\n";
   }

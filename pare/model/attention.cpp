@@ -213,8 +213,7 @@ AttentionLayer load_attention(Loader& loader, const Architecture& architecture, 
   layer.output = loader.linear(at(Slot::output));
   if (const ModuleId both = at(Slot::value_output); loader.stores(weight_of(both))) {
     // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
-    layer.output.weight =
-        loader.made_from(weight_of(both), [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
+    layer.output.weight = loader.made_from(weight_of(both), [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
   }
   layer.query_norm = load_norm(loader, t.qk_norm, at(Slot::query_norm));
   layer.key_norm = load_norm(loader, t.qk_norm, at(Slot::key_norm));

@@ -74,8 +74,8 @@ HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   layer.final_norm = load_norm(loader, a.final_norm, final_norm);
   layer.transform = load_transform(loader, a.head.transform, Slot::transform, Slot::transform_norm);
   if (a.head.sequence) {
-    layer.sequence_transform = load_transform(loader, a.head.sequence->transform, Slot::sequence_transform,
-                                              Slot::sequence_transform_norm);
+    layer.sequence_transform =
+        load_transform(loader, a.head.sequence->transform, Slot::sequence_transform, Slot::sequence_transform_norm);
   }
   layer.sequence = loader.linear(in_head(Slot::sequence));
   return layer;

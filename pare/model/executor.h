@@ -6,17 +6,10 @@
 #include <memory>
 
 #include "pare/checkpoint/model.h"
+#include "pare/model/inputs.h"
 #include "pare/model/taps.h"
 
 namespace pare {
-
-struct Inputs {
-  at::Tensor ids;    // int64 [batch, tokens]; not with pixels
-  at::Tensor mask;   // bool [batch, tokens]: true where there is a token; undefined: everywhere. Left or right padding.
-  at::Tensor types;  // int64 [batch, tokens]; undefined: zeros
-  at::Tensor positions;  // int64 [batch, tokens]; undefined: real tokens counted from 0, so padding changes no answer
-  at::Tensor pixels;     // float [batch, channels, height, width]
-};
 
 struct Outputs {
   at::Tensor hidden;  // [batch, tokens, width], after the final norm and what an encoder does to each token there

@@ -24,13 +24,6 @@ namespace pare {
 
 namespace {
 
-std::vector<Target> targets_of(const std::optional<Target>& asked) {
-  if (asked) {
-    return {*asked};
-  }
-  return {Target::query, Target::key, Target::value};
-}
-
 std::optional<int64_t> block_of(const Architecture& architecture, const std::string& layer) {
   if (layer == "all") {
     return std::nullopt;

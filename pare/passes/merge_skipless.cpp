@@ -23,17 +23,9 @@ namespace pare {
 
 namespace {
 
-std::vector<Target> targets_of(const std::optional<Target>& asked) {
-  if (asked) {
-    return {*asked, Target::output};
-  }
-  return {Target::query, Target::key, Target::value, Target::output};
-}
-
 std::vector<Precondition> skips_of(const Architecture& architecture) {
   std::vector<Precondition> failed;
-  const bool eliminable =
-      remove_matrices({architecture}, {.targets = {Target::query, Target::key, Target::value}}, std::nullopt).applies;
+  const bool eliminable = remove_matrices({architecture}, {.targets = targets_of(std::nullopt)}, std::nullopt).applies;
   const std::vector<Block>& blocks = architecture.blocks;
   for (size_t n = 0; n < blocks.size(); ++n) {
     const bool attention = blocks[n].attention.skip;
@@ -58,7 +50,9 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     return refused;
   }
   const std::optional<Target> asked = target_from_word(options.at("target"));
-  Proposal proposal = remove_matrices(model, {.targets = targets_of(asked), .asked = asked}, budget);
+  std::vector<Target> targets = targets_of(asked);
+  targets.push_back(Target::output);
+  Proposal proposal = remove_matrices(model, {.targets = targets, .asked = asked}, budget);
   for (const Block& block : model.architecture.blocks) {
     if (proposal.applies && block.wiring == Wiring::parallel) {
       proposal.notes.push_back(

@@ -25,7 +25,7 @@ const Pass& pass_at(const Place& place) {
       return *pass;
     }
   }
-  fail_check(__FILE__, __LINE__, "pass", "the order names a pass that has no file: " + std::string(place.id));
+  PARE_UNREACHABLE("the order names a pass that has no file: " + std::string(place.id));
 }
 
 std::vector<const Pass*> in_order() {

@@ -184,7 +184,7 @@ Explanation explain(const Weights& source, const Weights& written) {
     if (before == source.end() || formula != name) {
       explanation.formulas[name] = formula;
     } else if (weight.dtype() != before->second.dtype()) {
-      explanation.retyped[std::string(dtype_word(weight.dtype()))].push_back(name);
+      explanation.retyped[std::string(word(weight.dtype()))].push_back(name);
     }
   }
   for (const auto& [name, weight] : source) {

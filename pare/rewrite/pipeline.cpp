@@ -49,9 +49,8 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
     }
     return;
   }
-  const std::string near = nearest(name, names);
   throw InputError(fmt::format("pass {} has no option {}{} (options: {})", pass.id, quote(name),
-                               near.empty() ? "" : "; did you mean " + near + "?",
+                               did_you_mean(name, names),
                                names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
@@ -128,9 +127,8 @@ const Pass& find_pass(const std::string& id) {
   }
   std::vector<std::string> words = ids;
   words.emplace_back("auto");
-  const std::string near = nearest(id, words);
-  throw InputError(fmt::format("there is no pass {}{} (passes: {})", quote(id),
-                               near.empty() ? "" : "; did you mean " + near + "?", fmt::join(ids, ", ")));
+  throw InputError(
+      fmt::format("there is no pass {}{} (passes: {})", quote(id), did_you_mean(id, words), fmt::join(ids, ", ")));
 }
 
 PassCall call_of(const Pass& pass, Options options) {

@@ -152,7 +152,7 @@ void refuse_result(const Rewritten& result, const RewriteOptions& options, const
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
       "the original in {} {:.2g}. Nothing was written{}",
-      dtype_word(result.dtype), v.metrics.max_relative_logit_error, v.predicted_error, dtype_word(v.floor_dtype),
+      word(result.dtype), v.metrics.max_relative_logit_error, v.predicted_error, word(v.floor_dtype),
       v.noise_floor.max_relative_logit_error, ways));
 }
 

@@ -33,7 +33,7 @@ at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
 }
 
 Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
-  if (weight.dtype() == dtype || dtype_word(weight.dtype()).empty()) {  // as it is, or an index
+  if (weight.dtype() == dtype || word(weight.dtype()).empty()) {  // as it is, or an index
     return weight;
   }
   if (dtype != Dtype::f16) {
@@ -85,7 +85,7 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   }
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (dtype && config.contains(key)) {
-      config[key] = dtype_word(*dtype);
+      config[key] = word(*dtype);
     }
   }
   return config.dump(2) + "\n";

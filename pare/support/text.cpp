@@ -74,6 +74,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates, std::string_view text) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : fmt::format(fmt::runtime(text), near);
+}
+
 std::string escaped(std::string_view text) {
   constexpr size_t longest = 400;
   std::string result;

@@ -11,6 +11,9 @@ namespace pare {
 
 // The candidate that `word` is probably a misspelling of; empty when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// "; did you mean WORD?" of the nearest, or nothing; or another text around it, with {} for the word.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
+                         std::string_view text = "; did you mean {}?");
 
 // For messages, where names from files are untrusted: control characters and broken UTF-8 escaped, cut when very long.
 std::string escaped(std::string_view text);

@@ -13,25 +13,11 @@ namespace {
 
 constexpr int64_t slice_bytes = 16 << 20;
 
-Inputs moved(const Inputs& inputs, at::Device device) {
-  Inputs result = inputs;
-  for (at::Tensor Inputs::*field : {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions, &Inputs::pixels}) {
-    if ((inputs.*field).defined()) {
-      result.*field = (inputs.*field).to(device);
-    }
-  }
-  return result;
-}
-
-int64_t sequences_in(const Inputs& inputs) {
-  return (inputs.pixels.defined() ? inputs.pixels : inputs.ids).size(0);
-}
-
 at::Tensor real_tokens(const Architecture& a, const Inputs& inputs) {  // bool [batch, tokens]
   if (inputs.mask.defined()) {
     return inputs.mask.to(at::kCPU);
   }
-  return at::ones({sequences_in(inputs), inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(a)}, at::kBool);
+  return at::ones({batch_size(inputs), inputs.ids.defined() ? inputs.ids.size(1) : patch_positions(a)}, at::kBool);
 }
 
 // The token after each real token, -1 where a sequence ends.
@@ -77,20 +63,13 @@ Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device devi
 
 Inputs sequence_of(const Asked& asked, int64_t s) {
   for (const Inputs& input : asked.inputs) {
-    if (s >= sequences_in(input)) {
-      s -= sequences_in(input);
+    if (s >= batch_size(input)) {
+      s -= batch_size(input);
       continue;
     }
-    Inputs one = input;
-    for (at::Tensor Inputs::*field :
-         {&Inputs::ids, &Inputs::mask, &Inputs::types, &Inputs::positions, &Inputs::pixels}) {
-      if ((one.*field).defined()) {
-        one.*field = (one.*field).narrow(0, s, 1);
-      }
-    }
-    return one;
+    return rows_of(input, s, 1);
   }
-  fail_check(__FILE__, __LINE__, "s < sequences", "no such sequence");
+  PARE_UNREACHABLE("no such sequence");
 }
 
 at::Tensor rows_of(const Features& features, const Inputs& inputs) {

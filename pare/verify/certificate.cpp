@@ -95,14 +95,14 @@ ordered_json describe_files(const ModelFolder& model) {
           {"family", model.family},
           {"parameters", count(model.model.architecture).total},
           {"bytes", bytes},
-          {"dtype", dtype_word(model.dtype)},
+          {"dtype", word(model.dtype)},
           {"files", files}};
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
                               const InputSource& source, const Verification& v) {
   PARE_CHECK(passes.is_array(), "passes are a list");
-  ordered_json floor = {{"dtype", dtype_word(v.floor_dtype)}};
+  ordered_json floor = {{"dtype", word(v.floor_dtype)}};
   floor.update(metrics_json(v.noise_floor));
   return {{"tool", {{"name", "pare"}, {"version", PARE_VERSION}}},
           {"reference", reference},
@@ -117,7 +117,7 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
             {"sequences", v.sequences},
             {"tokens", v.tokens},
             {"seed", source.seed ? ordered_json(*source.seed) : ordered_json(nullptr)}}},
-          {"compute_dtype", dtype_word(v.compute_dtype)},
+          {"compute_dtype", word(v.compute_dtype)},
           {"metrics", metrics_json(v.metrics)},
           {"noise_floor", floor},
           {"first_divergence", divergence_json(v.first_divergence)},

@@ -37,7 +37,7 @@ const char* word(Verdict verdict) {
     case Verdict::different:
       return "different";
   }
-  fail_check(__FILE__, __LINE__, "verdict", "no such verdict");
+  PARE_UNREACHABLE("no such verdict");
 }
 
 double equivalence_limit(double predicted_error) {

@@ -17,7 +17,7 @@ TEST_CASE("names of dtypes go both ways") {
 
 TEST_CASE("the floats we compute with have words") {
   for (Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
-    CHECK(float_dtype_from_word(dtype_word(dtype)) == dtype);
+    CHECK(float_dtype_from_word(word(dtype)) == dtype);
   }
   CHECK(float_dtype_from_word("bfloat16") == Dtype::bf16);
   CHECK(float_dtype_from_word("bf16") == Dtype::bf16);
@@ -28,7 +28,7 @@ TEST_CASE("the floats we compute with have words") {
   for (const char* word : {"fp64", "double"}) {
     CHECK(float_dtype_from_word(word) == Dtype::f64);
   }
-  CHECK(dtype_word(Dtype::i32).empty());
+  CHECK(word(Dtype::i32).empty());
   CHECK_FALSE(float_dtype_from_word(""));
   CHECK_FALSE(float_dtype_from_word("int8"));
 }

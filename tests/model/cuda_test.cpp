@@ -23,13 +23,8 @@ bool has_cuda() {
   }
 }
 
-Inputs on_gpu(Inputs inputs) {
-  for (at::Tensor Inputs::*field : {&Inputs::ids, &Inputs::mask, &Inputs::types}) {
-    if ((inputs.*field).defined()) {
-      inputs.*field = (inputs.*field).cuda();
-    }
-  }
-  return inputs;
+Inputs on_gpu(const Inputs& inputs) {
+  return moved(inputs, at::kCUDA);
 }
 
 // c10::cuda::warning_state(), by the name of its one static variable: its header needs a CUDA toolkit. An enum that is

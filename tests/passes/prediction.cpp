@@ -23,7 +23,7 @@ constexpr Dtype stored_types[] = {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f1
 
 Model stored_as(Model model, Dtype dtype) {
   for (auto& [name, weight] : model.weights) {
-    weight = dtype_word(weight.dtype()).empty() ? weight : rounded(weight, dtype);
+    weight = word(weight.dtype()).empty() ? weight : rounded(weight, dtype);
   }
   return model;
 }
@@ -104,10 +104,10 @@ TEST_CASE("what is predicted is what happens, in all four types") {
   for (const auto& [key, ratios] : found) {
     const auto& [pass, dtype] = key;
     const auto predicted = [&r = ratios.predicted](double part) { return quantile(r, part); };
-    std::cout << fmt::format("{:21} {:8} {:5} models: {:.1e} {:.2f} {:.2f}; {:.2f} {:.2f}\n", pass, dtype_word(dtype),
+    std::cout << fmt::format("{:21} {:8} {:5} models: {:.1e} {:.2f} {:.2f}; {:.2f} {:.2f}\n", pass, word(dtype),
                              ratios.predicted.size(), predicted(0.05), predicted(0.5), predicted(0.9),
                              quantile(ratios.noise, 0.5), quantile(ratios.noise, 0.9));
-    INFO(pass, " in ", dtype_word(dtype));
+    INFO(pass, " in ", word(dtype));
     REQUIRE(ratios.predicted.size() >= 10);
     CHECK(predicted(0.9) < (dtype == Dtype::f64 ? 20 : 2));
     CHECK(predicted(0.5) > 0.02);

@@ -179,33 +179,37 @@ Block ArchitectureDraw::block(const Architecture& a) {
     t.output_norm = norm(false);
   }
   t.skip = skips_ == 1 || skips_ == 2 || (skips_ == 3 && chance(0.5));
+  // Only a matrix can be shrunk or left out. No heads is what validate() refuses, and then another is drawn: so that a
+  // seed means the model that it always meant.
+  const auto replace = [&t](Projection& projection, const Projection& kind) {
+    t.kv_heads = is<Dense>(projection) ? t.kv_heads : 0;
+    projection = kind;
+  };
   if (chance(0.05)) {
-    t.value = Shrunk{};
+    replace(t.value, Shrunk{});
   }
   if (chance(0.05)) {
-    t.key = Shrunk{};
+    replace(t.key, Shrunk{});
   }
   if (chance(0.08)) {
-    switch (between(0, 2)) {
-      case 0:
-        t.value = FromKey{};
-        break;
-      case 1:
-        t.key = FromValue{};
-        break;
-      default:
-        t.remembered = Remembered::inputs;
+    const char cache = pick({'k', 'v', 'x'});
+    if (cache == 'k') {
+      replace(t.value, FromKey{});
+    } else if (cache == 'v') {
+      replace(t.key, FromValue{});
+    } else {
+      t.remembered = Remembered::inputs;
     }
   }
   if (chance(0.85)) {
     Mlp m;
     const int64_t width = between(5, 14);
-    if (chance(0.1)) {
-      m.kind = NeuronHeads{.width = width, .shared_value = chance(0.5), .output_bias = chance(0.5)};
+    const bool heads = chance(0.1), shared = heads && chance(0.5);
+    const Activation activation = pick({Activation::gelu, Activation::silu, Activation::relu, Activation::tanh});
+    if (heads) {
+      m.kind = NeuronHeads{.width = width, .shared_value = shared, .output_bias = chance(0.5)};
     } else {
-      DenseMlp dense{.width = width};
-      dense.activation = pick({Activation::gelu, Activation::silu, Activation::relu, Activation::tanh});
-      dense.gated = chance(0.4);
+      DenseMlp dense{.width = width, .activation = activation, .gated = chance(0.4)};
       dense.bias = {.up = chance(0.5), .gate = dense.gated && chance(0.5), .down = chance(0.5)};
       m.kind = dense;
     }

@@ -163,7 +163,9 @@ TEST_CASE("options of a call that names none have their defaults") {
 
 TEST_CASE("warnings come back, also with an error") {
   Architecture skipless = biased();
-  skipless.blocks.front().attention.skip = false;
+  for (Block& block : skipless.blocks) {
+    block.attention.skip = false;
+  }
   skipless.head.tied = false;
   Workplace at(skipless);
   // The value bias has to be folded first, while there is an output bias to fold it into.

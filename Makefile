@@ -39,7 +39,7 @@ lint: ## format, layers, sizes, cited paths
 	@tools/lint.py
 
 format: ## clang-format on every source file
-	@clang-format -i $$(git ls-files '*.h' '*.cpp')
+	@clang-format -i $$(git ls-files -co --exclude-standard '*.h' '*.cpp')
 
 asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup.sh test

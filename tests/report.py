@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare"))
+PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare")).resolve()  # scripts work in folders of their own
 SHARED = pathlib.Path(os.environ.get("PARE_SHARED", ROOT.parent / "shared"))
 
 

@@ -106,8 +106,14 @@ def check_papers(path, text):
     papers = (ROOT / "docs/papers.md").read_text()
     if path.parent == pathlib.Path("docs/theorems") and "](../papers.md)" not in text:
         report(path, 0, "links no paper: cite docs/papers.md")
-    reference = re.search(r'\.reference = "([^"]*)"', text) if path.parent == pathlib.Path("pare/passes") else None
-    if reference:
+    if path.parent != pathlib.Path("pare/passes") or path.suffix != ".cpp" or path.stem == "order":
+        return
+    if f'.id = "{path.stem}"' not in text:
+        report(path, 0, f'its .id is not "{path.stem}", the name of its file')
+    reference = re.search(r'\.reference = "([^"]*)"', text)
+    if not reference:
+        report(path, 0, "has no .reference")
+    else:
         known = re.findall(r"^\| (?:\d \| )?([^|]* \d{4}) \|", papers, re.M)
         if not any(name in reference.group(1) for name in known):
             report(path, 0, f"its reference names none of docs/papers.md: {reference.group(1)}")

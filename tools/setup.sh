@@ -119,20 +119,54 @@ pip_install() { # quietly; the whole log is kept
   "$venv/bin/python" -m pip install --disable-pip-version-check --retries 1 --timeout 30 "$@" >$deps/pip.log 2>&1
 }
 
+# What libtorch_cpu.so itself needs of torch's dependencies: on x86_64 two CUDA packages of 15 MB, of gigabytes.
+library_packages() {
+  "$venv/bin/python" - <<'PYTHON'
+import importlib.metadata, platform, re
+for line in importlib.metadata.requires("torch") or []:
+    package = line.split(";")[0].strip()
+    if re.match(r"nvidia-cuda-(runtime|cupti)", package) and f'"{platform.machine()}"' in line:
+        print(package)
+PYTHON
+}
+
+# To build, the library alone; to compare with Python, all that `import torch` asks for, which completes the former.
+fetch_torch() {
+  if [[ $mode == test ]]; then
+    pip_install "torch==$torch_wheel"
+    return
+  fi
+  pip_install --no-deps "torch==$torch_wheel" || return 1
+  local packages
+  mapfile -t packages < <(library_packages)
+  [[ ${#packages[@]} == 0 ]] || pip_install --no-deps "${packages[@]}"
+}
+
+torch_loads() { # in Python, or as the library that pare is linked with
+  if [[ $mode == test ]]; then
+    $venv/bin/python -c 'import torch' 2>/dev/null
+  else
+    $venv/bin/python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1] + "/lib/libtorch_cpu.so")' "$1" 2>/dev/null
+  fi
+}
+
 find_torch() {
   local folder
   folder=$(system_torch)
   if [[ -z $folder ]]; then
     folder=$(torch_of $venv/bin/python || true)
-    if [[ -z $folder ]] || ! $venv/bin/python -c 'import torch' 2>/dev/null; then
-      [[ -e $venv ]] && say "$venv is incomplete: making it again"
-      make_venv || fail "python3 -m venv failed (log: $deps/pip.log): is python3-venv installed?"
+    if [[ -z $folder ]] || ! torch_loads "$folder"; then
+      if [[ -z $folder ]]; then
+        [[ -e $venv ]] && say "$venv is incomplete: making it again"
+        make_venv || fail "python3 -m venv failed (log: $deps/pip.log): is python3-venv installed?"
+      fi
       say "fetching torch $torch_wheel into $venv (some minutes)"
-      if ! pip_install "torch==$torch_wheel"; then
+      if ! fetch_torch; then
         tail -n 3 $deps/pip.log >&2
         fail "pip could not install torch $torch_wheel (whole log: $deps/pip.log). Without a network, let python3 import a torch 2.10 or 2.11."
       fi
       folder=$(torch_of $venv/bin/python) || fail "the fetched torch has no headers or libraries: remove $venv and try again"
+      torch_loads "$folder" || fail "the fetched torch cannot be loaded: remove $venv and try again"
     fi
   fi
   echo "$folder" >$deps/torch-path

@@ -131,16 +131,19 @@ static void expand(WrittenArchitecture& written, std::vector<std::string>& paths
 }
 
 Architecture architecture_from_json(const nlohmann::json& json, const std::string& subject) {
-  Problems problems;
+  Problems problems, contradictions;
   WrittenArchitecture written;
   std::vector<std::string> paths;
-  JsonReader reader(json, "", problems);
+  JsonReader reader(json, "", problems, contradictions);
   reader.read(json, "", written);
   if (problems.empty()) {  // on a half-read value the rest would only invent more
     expand(written, paths, problems);
   }
   if (problems.empty()) {
     validate(written.architecture, problems, paths);
+  }
+  for (const std::string& contradiction : contradictions.list()) {
+    problems.add(contradiction);
   }
   problems.throw_if_any(subject);
   return std::move(written.architecture);

@@ -60,7 +60,7 @@ static std::string read_special(const nlohmann::json& json, Projection& p) {
   if (json.is_object()) {
     Problems problems;
     NonlinearForm form;
-    JsonReader reader(json, "", problems);
+    JsonReader reader(json, "", problems, problems);
     describe(reader, form);
     reader.finish();
     p = form.nonlinear;
@@ -118,7 +118,7 @@ static void apply_words(Io& io, const PairWords& pairs, CacheWord cache, Attenti
       return;
     }
     if (!is<Dense>(projection)) {
-      io.problem(key, needs);
+      io.contradiction(key, needs);
       return;
     }
     projection = kind;

@@ -33,8 +33,9 @@ const char* word_of(E value) {
 
 class JsonReader {
  public:
-  JsonReader(const nlohmann::json& json, std::string path, Problems& problems)
-      : json_(json), path_(std::move(path)), problems_(problems) {}
+  // `problems`: what cannot be read; `contradictions`: what can, and does not fit together.
+  JsonReader(const nlohmann::json& json, std::string path, Problems& problems, Problems& contradictions)
+      : json_(json), path_(std::move(path)), problems_(problems), contradictions_(contradictions) {}
 
   template <class T>
   void required(const char* key, T& value) {
@@ -64,7 +65,7 @@ class JsonReader {
     return value.template emplace<Kind>();
   }
   // What the fields say does not fit together.
-  void problem(const std::string& key, const std::string& text) { problems_.add(at(key) + ": " + text); }
+  void contradiction(const std::string& key, const std::string& text) { contradictions_.add(at(key) + ": " + text); }
   // Names every key of the object that no field asked for.
   void finish() {
     for (const auto& [key, value] : json_.items()) {
@@ -97,6 +98,7 @@ class JsonReader {
   const nlohmann::json& json_;
   std::string path_;
   Problems& problems_;
+  Problems& contradictions_;
   std::set<std::string> known_;
 };
 
@@ -118,7 +120,7 @@ class JsonWriter {
   Kind& chosen(Variant& value) {
     return std::get<Kind>(value);
   }
-  void problem(const std::string&, const std::string&) { PARE_UNREACHABLE("a value that cannot be written"); }
+  void contradiction(const std::string&, const std::string&) { PARE_UNREACHABLE("a value that cannot be written"); }
   void finish() {}
 
   template <class T>
@@ -165,7 +167,7 @@ void JsonReader::read(const nlohmann::json& json, const std::string& path, T& va
     if (!json.is_object()) {
       return wrong(path, json, "an object");
     }
-    JsonReader inner(json, path, problems_);
+    JsonReader inner(json, path, problems_, contradictions_);
     describe(inner, value);
     inner.finish();
   }

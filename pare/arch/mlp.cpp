@@ -35,10 +35,10 @@ static void fields_of(Io& io, NeuronHeads& m) {
   io.optional("shared_value", m.shared_value, false);
   io.optional("bias", bias, MlpBias{});
   if (bias.up) {
-    io.problem("bias.up", "a neuron head has its bias in the last column of query");
+    io.contradiction("bias.up", "a neuron head has its bias in the last column of query");
   }
   if (bias.gate) {
-    io.problem("bias.gate", "there is no gate");
+    io.contradiction("bias.gate", "there is no gate");
   }
   m.output_bias = bias.down;
 }

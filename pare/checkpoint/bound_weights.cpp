@@ -306,9 +306,10 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
   return differences;
 }
 
-Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical) {
+Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
+                       const Weights& named_like) {
   const TensorTable table = tensor_table(architecture);
-  const std::vector<Binding> bindings = family.bindings(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, named_like);
   check_complete(family, bindings, table);
   Weights stored;
   for (const Binding& binding : bindings) {

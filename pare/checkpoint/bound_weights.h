@@ -22,6 +22,8 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
                                             const std::string& subject);
 
 // The weights under the family's own names, to write with family_config(): every tensor present, copies left out.
-Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical);
+// Where the family has several sets of names, that of `named_like`.
+Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
+                       const Weights& named_like = {});
 
 }  // namespace pare

@@ -10,6 +10,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/checkpoint/shards.h"
 #include "pare/support/error.h"
+#include "pare/support/finite.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 
@@ -35,29 +36,17 @@ constexpr std::array<std::pair<Dtype, at::ScalarType>, 14> scalar_types = {{
     {Dtype::c64, at::kComplexFloat},
 }};
 
-// An infinity or NaN has an exponent of ones only, so adding one at its end carries into the sign's place.
-// No comparisons and no branches: compilers turn this into vector code on any machine.
-template <typename Word>
-bool all_finite(std::span<const std::byte> bytes, Word exponent, Word one) {
-  const Word* words = reinterpret_cast<const Word*>(bytes.data());
-  Word carries = 0;
-  for (size_t i = 0; i < bytes.size() / sizeof(Word); ++i) {
-    carries |= static_cast<Word>((words[i] & exponent) + one);
-  }
-  return (carries >> (8 * sizeof(Word) - 1)) == 0;
-}
-
 bool all_finite(at::ScalarType type, std::span<const std::byte> bytes) {
   switch (type) {
     case at::kHalf:
-      return all_finite<uint16_t>(bytes, 0x7C00, 0x0400);
+      return all_finite(bytes, FloatFormat::binary16);
     case at::kBFloat16:
-      return all_finite<uint16_t>(bytes, 0x7F80, 0x0080);
+      return all_finite(bytes, FloatFormat::bfloat16);
     case at::kFloat:
     case at::kComplexFloat:
-      return all_finite<uint32_t>(bytes, 0x7F800000, 0x00800000);
+      return all_finite(bytes, FloatFormat::binary32);
     case at::kDouble:
-      return all_finite<uint64_t>(bytes, 0x7FF0000000000000, 0x0010000000000000);
+      return all_finite(bytes, FloatFormat::binary64);
     default:
       return true;
   }

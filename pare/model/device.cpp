@@ -27,7 +27,9 @@ void load_cuda() {
         fmt::format("--device cuda: the libtorch in {} was built without CUDA", library.parent_path().string()));
   }
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw IoError(fmt::format("--device cuda: cannot load {}: {}", library.string(), dlerror()));
+    throw IoError(
+        fmt::format("--device cuda: cannot load {}: {} (a torch with all that it depends on brings it: make test)",
+                    library.string(), dlerror()));
   }
 }
 

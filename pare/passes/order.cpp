@@ -1,5 +1,7 @@
 // The order of the passes. A pass is found by its file; its place in this list is where it loses nothing.
 
+#include <algorithm>
+
 #include "pare/passes/pass.h"
 #include "pare/support/error.h"
 
@@ -19,21 +21,16 @@ constexpr Place order[] = {
     {"eliminate_projection", "takes what merge_skipless leaves"},
 };
 
-const Pass& pass_at(const Place& place) {
-  for (const Pass* pass : passes_by_file()) {
-    if (pass->id == place.id) {
-      return *pass;
-    }
-  }
-  PARE_UNREACHABLE("the order names a pass that has no file: " + std::string(place.id));
-}
-
 std::vector<const Pass*> in_order() {
-  std::vector<const Pass*> passes;
+  std::vector<const Pass*> passes, found = passes_by_file();
   for (const Place& place : order) {
-    passes.push_back(&pass_at(place));
+    const auto pass = std::find_if(found.begin(), found.end(), [&](const Pass* p) { return p->id == place.id; });
+    PARE_CHECK(pass != found.end(),
+               "no file of pare/passes is left for this line of the order: " + std::string(place.id));
+    passes.push_back(*pass);
+    found.erase(pass);
   }
-  PARE_CHECK(passes.size() == passes_by_file().size(), "every file of pare/passes has a place in the order");
+  PARE_CHECK(found.empty(), "a pass without a place in the order: " + std::string(found.front()->id));
   return passes;
 }
 

@@ -200,8 +200,8 @@ std::string text_of(const Explanation& explanation) {
   std::string text;
   if (!explanation.formulas.empty()) {
     text += wrapped(
-        "Every tensor that is new or changed, in terms of the model's own. A row of activations stands before its "
-        "matrix, [in, out]; tables and biases are rows:",
+        "Every tensor that is new or changed, in terms of the model's own, under pare's names (docs/formats.md). A row "
+        "of activations stands before its matrix, [in, out]; tables and biases are rows:",
         0);
     text += equations({explanation.formulas.begin(), explanation.formulas.end()});
   }

@@ -85,6 +85,10 @@ PassStep propose(const Model& model, const PassCall& call, const std::optional<B
   } else if (!step.proposal.applies) {
     step.proposal.after = model;
   }
+  const std::vector<Precondition>& conditions = step.proposal.preconditions;
+  PARE_CHECK(step.proposal.applies || std::any_of(conditions.begin(), conditions.end(),
+                                                  [](const Precondition& condition) { return !condition.holds; }),
+             fmt::format("{} refuses without a reason", call.pass->id));
   Problems problems;
   validate(step.proposal.after.architecture, problems);
   PARE_CHECK(problems.empty(), fmt::format("{} made an architecture that is not valid: {}", call.pass->id,

@@ -69,10 +69,7 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   const std::string path = (source.path / "config.json").string();
   nlohmann::ordered_json config = parse_json(read_text_file(path, 16'000'000), path);
   for (const auto& [key, value] : written.items()) {
-    // Sizes are as they are now, however the source said them: ALBERT's groups can be said in several ways.
-    const bool other_size = value.is_number_integer() && config.contains(key) && config.at(key).is_number_integer() &&
-                            config.at(key) != value;
-    if (!said.contains(key) || said.at(key) != value || other_size) {
+    if (!said.contains(key) || said.at(key) != value) {
       config[key] = value;
     }
   }
@@ -104,8 +101,8 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  return {std::move(config), form.architecture, family_weights(family, form.architecture, typed),
-          std::move(explanation)};
+  return {std::move(config), form.architecture,
+          family_weights(family, form.architecture, typed, open_weights(source.path)), std::move(explanation)};
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,

@@ -72,6 +72,17 @@ TEST_CASE("what is absent takes its default, and everything is written") {
   CHECK(architecture_text(architecture_from_json(written, "again")) == architecture_text(a));
 }
 
+TEST_CASE("what does not fit together is listed with all else that is wrong") {
+  const std::string said = complaint([](json& text) {
+    json& attention = text["blocks"][0]["attention"];
+    attention["cache"] = "k";
+    attention["value"] = "identity";
+    attention["softcap"] = -1;
+  });
+  CHECK(says(said, "blocks[0].attention.cache: k replaces the value matrix: leave value dense"));
+  CHECK(says(said, "blocks[0].attention.softcap: -1 is not positive"));
+}
+
 TEST_CASE("equal neighbours are written as one kind with repeat") {
   json text = small();
   text["blocks"].push_back(text["blocks"][0]);

@@ -26,8 +26,9 @@ MODELS = {"plain": architecture(False, True), "residual": architecture(True, Fal
           "normed": architecture(True, True, {"kind": "rms"})}
 
 PLAIN = """\
-Every tensor that is new or changed, in terms of the model's own. A row of
-activations stands before its matrix, [in, out]; tables and biases are rows:
+Every tensor that is new or changed, in terms of the model's own, under pare's
+names (docs/formats.md). A row of activations stands before its matrix, [in,
+out]; tables and biases are rows:
   blocks.0-31.attention.key.bias = blocks.n.attention.key.bias · Rₙᵀ
   blocks.0-31.attention.key.weight = Θₙ⁻¹ · blocks.n.attention.key.weight · Rₙᵀ
   blocks.0-31.attention.output.weight = blocks.n.attention.output.weight · Θₙ

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/families/shared/bert_like.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -67,6 +68,13 @@ Architecture read_config(Config& config) {
   Sharing sharing = {.layers = std::ssize(a.blocks)};
   sharing.groups = config.integer({"num_hidden_groups"}, 1, 1, sharing.layers);
   sharing.inner = config.integer({"inner_group_num"}, 1, 1, most::layers / sharing.layers);
+  // Where nothing is shared, files of other groups have as many tensors, and transformers would not find them.
+  const std::string last =
+      fmt::format("albert_layer_groups.{}.albert_layers.{}.ffn.weight", sharing.groups - 1, sharing.inner - 1);
+  if (!config.stores(last, true)) {
+    config.problem(fmt::format("num_hidden_groups {} and inner_group_num {} ask for a tensor {}, and there is none",
+                               sharing.groups, sharing.inner, quote(last)));
+  }
   const Block block = a.blocks.front();
   a.blocks.assign(static_cast<size_t>(sharing.groups * sharing.inner), block);
   if (sharing.layers != sharing.groups) {

@@ -86,9 +86,9 @@ PassStep propose(const Model& model, const PassCall& call, const std::optional<B
     step.proposal.after = model;
   }
   const std::vector<Precondition>& conditions = step.proposal.preconditions;
-  PARE_CHECK(step.proposal.applies || std::any_of(conditions.begin(), conditions.end(),
-                                                  [](const Precondition& condition) { return !condition.holds; }),
-             fmt::format("{} refuses without a reason", call.pass->id));
+  const bool reasons = step.proposal.over_budget || std::any_of(conditions.begin(), conditions.end(),
+                                                                [](const Precondition& p) { return !p.holds; });
+  PARE_CHECK(step.proposal.applies || reasons, fmt::format("{} refuses without a reason", call.pass->id));
   Problems problems;
   validate(step.proposal.after.architecture, problems);
   PARE_CHECK(problems.empty(), fmt::format("{} made an architecture that is not valid: {}", call.pass->id,

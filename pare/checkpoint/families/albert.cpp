@@ -71,7 +71,7 @@ Architecture read_config(Config& config) {
   // Where nothing is shared, files of other groups have as many tensors, and transformers would not find them.
   const std::string last =
       fmt::format("albert_layer_groups.{}.albert_layers.{}.ffn.weight", sharing.groups - 1, sharing.inner - 1);
-  if (!config.stores(last, true)) {
+  if (sharing.layers == sharing.groups && sharing.groups * sharing.inner > 1 && !config.stores(last, true)) {
     config.problem(fmt::format("num_hidden_groups {} and inner_group_num {} ask for a tensor {}, and there is none",
                                sharing.groups, sharing.inner, quote(last)));
   }

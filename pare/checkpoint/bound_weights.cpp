@@ -217,11 +217,11 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       copies.erase(copies.begin());
     } else {
       missing.push_back(binding.stored);
-      only_head_missing = only_head_missing && binding.canonical.front().starts_with("head.");
+      only_head_missing = only_head_missing && table.at(binding.canonical.front()).id.module.sublayer == Sublayer::head;
       continue;
     }
     const Weight& weight = stored.at(name);
-    if (word(weight.dtype()).empty() && !binding.canonical.front().ends_with(".pivot")) {  // those are indices
+    if (word(weight.dtype()).empty() && !table.at(binding.canonical.front()).index) {
       uncomputable[weight.dtype()].push_back(name);
     }
     const Shape wanted = stored_shape(binding, table);

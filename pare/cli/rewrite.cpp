@@ -75,7 +75,7 @@ std::string pass_table(const Rewritten& result) {
 
 void print_result(const ModelFolder& source, const std::string& out, const Rewritten& result) {
   const Plan& plan = result.plan;
-  const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.architecture).total;
+  const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
   std::string text = pass_table(result);
   for (const PassStep& step : result.pipeline.steps) {
     for (const std::string& note : step.proposal.notes) {

@@ -23,7 +23,7 @@ Plan plan_writing(const ModelFolder& source, const Pipeline& pipeline, WrittenFo
 
 uint64_t bytes_of(const Plan& plan) {
   uint64_t bytes = plan.companions.bytes;
-  for (const auto& [name, weight] : plan.prepared.weights) {
+  for (const auto& [name, weight] : plan.prepared.model.weights) {
     bytes += static_cast<uint64_t>(bytes_of(element_count(weight.shape()), weight.dtype()));
   }
   return bytes;

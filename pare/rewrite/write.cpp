@@ -96,13 +96,15 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   const Weights typed = stored_types(source, form.weights, options.dtype);
   Explanation explanation = explain(source.model.weights, typed);
   if (!compat || source.family == "pare") {
-    return {family_config(native_family(), form.architecture).dump(2) + "\n", form.architecture,
-            family_weights(native_family(), form.architecture, typed), std::move(explanation)};
+    return {family_config(native_family(), form.architecture).dump(2) + "\n",
+            {form.architecture, family_weights(native_family(), form.architecture, typed)},
+            std::move(explanation)};
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  return {std::move(config), form.architecture,
-          family_weights(family, form.architecture, typed, open_weights(source.path)), std::move(explanation)};
+  return {std::move(config),
+          {form.architecture, family_weights(family, form.architecture, typed, open_weights(source.path))},
+          std::move(explanation)};
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,
@@ -110,7 +112,7 @@ std::map<std::string, std::string> write_prepared(const fs::path& folder, const 
                                                   uint64_t shard_bytes) {
   write_text_file(folder / "config.json", prepared.config);
   std::map<std::string, std::string> copied = copy_companions(source.path, companions, folder);
-  write_weights(folder, prepared.weights, shard_bytes);
+  write_weights(folder, prepared.model.weights, shard_bytes);
   return copied;
 }
 

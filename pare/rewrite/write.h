@@ -27,8 +27,7 @@ struct WriteOptions {
 // Everything but the writing: Refused where the source's family cannot express the result.
 struct Prepared {
   std::string config;
-  Architecture architecture;
-  Weights weights;  // under the names of the form
+  Model model;  // its weights under the names of the form
   Explanation explanation;
 };
 Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options);

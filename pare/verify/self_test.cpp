@@ -102,7 +102,10 @@ std::vector<std::string> choose_matrices(const ComparedModel& runner, const Plac
   }
   // Rounding makes a gradient that is zero a tiny one.
   std::erase_if(effects, [most](const auto& entry) { return !(entry.second > 1e-3 * most); });
-  const auto of_head = [](const auto& entry) { return entry.first.starts_with("head."); };
+  const TensorTable table = tensor_table(runner.model.architecture);
+  const auto of_head = [&table](const auto& entry) {
+    return table.at(entry.first).id.module.sublayer == Sublayer::head;
+  };
   if (!std::all_of(effects.begin(), effects.end(), of_head)) {
     std::erase_if(effects, of_head);
   }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <set>
 
 #include "pare/model/rope.h"
 #include "pare/support/error.h"
@@ -18,7 +17,7 @@ void store_positions(Model& model) {
   const int64_t rows = model.architecture.context, width = embedding_width(model.architecture);
   model.architecture.embedding.position = Position::learned;
   if (model.has_weights()) {
-    model.weights["embed.position.weight"] =
+    model.weights[name_of(weight_of(position_table))] =
         computed({rows, width}, fmt::format("sinusoidal({}, {})", rows, width), {}, [=](const auto&) {
           return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble).squeeze(0);
         });
@@ -84,7 +83,7 @@ Model untied(const Model& model) {
   Model after = model;
   after.architecture.head.tied = false;
   if (model.has_weights()) {
-    after.weights["head.weight"] = as_head(model.weights.at("embed.token.weight"));
+    after.weights[name_of(weight_of(head_matrix))] = as_head(model.weights.at(name_of(weight_of(token_table))));
   }
   return after;
 }

@@ -19,10 +19,7 @@ std::vector<std::pair<int64_t, int64_t>> rotated_planes(const Rope& rope) {
 }
 
 bool is_free(const Attention& t, Target target) {
-  const bool plain_key = is<Dense>(t.key) || is<Identity>(t.key),
-             plain_value = is<Dense>(t.value) || is<Identity>(t.value);
-  if (t.scores != Form::factored || t.values != Form::factored || !plain_key || !plain_value ||
-      t.remembered != Remembered::keys_values) {
+  if (!has_plain_keys_and_values(t)) {
     return false;
   }
   if (target == Target::value) {

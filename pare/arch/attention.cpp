@@ -11,6 +11,12 @@ bool has_dense_projections(const Attention& t) {
          is<Dense>(t.value);
 }
 
+bool has_plain_keys_and_values(const Attention& t) {
+  const auto plain = [](const Projection& projection) { return is<Dense>(projection) || is<Identity>(projection); };
+  return t.scores == Form::factored && t.values == Form::factored && plain(t.key) && plain(t.value) &&
+         t.remembered == Remembered::keys_values;
+}
+
 // ---- as JSON
 
 // The format is older than the kinds of projections: a shrunk key or value is a word under `pairs`, one computed from

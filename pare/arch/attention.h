@@ -72,5 +72,7 @@ struct Attention {
 
 // Queries, keys and values are plain products of one input, each with a matrix of its own.
 bool has_dense_projections(const Attention& attention);
+// Keys and values are such products, or the input itself, and are what is remembered.
+bool has_plain_keys_and_values(const Attention& attention);
 
 }  // namespace pare

@@ -165,10 +165,8 @@ class Validator {
                    "the first block is run again later");
     rules_.require(block.wiring == Wiring::serial && !t.gate, path,
                    "a parallel MLP or a gate reads the same input as the projections");
-    const bool shortened = is<Shrunk>(t.key) || is<Shrunk>(t.value) || is<FromValue>(t.key) || is<FromKey>(t.value);
-    rules_.require(t.scores == Form::factored && t.values == Form::factored && !shortened &&
-                       t.remembered == Remembered::keys_values,
-                   path, "needs factored scores and values, full pairs and a kv cache in the first block");
+    rules_.require(has_plain_keys_and_values(t), path,
+                   "needs factored scores and values, full pairs and a kv cache in the first block");
   }
 
   // Every count of a valid model fits in 56 bits, so nobody after this has to think of overflow.

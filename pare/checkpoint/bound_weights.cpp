@@ -119,10 +119,10 @@ std::set<std::string> expected_names(const std::vector<Binding>& bindings) {
 
 // Of several sets of names the one that a file has; the first where it has none.
 std::vector<Binding> bindings_found(const Family& family, const Architecture& architecture, const Weights& stored) {
-  if (!family.other_bindings) {
+  if (!family.possible_bindings) {
     return family.bindings(architecture);
   }
-  std::vector<std::vector<Binding>> sets = family.other_bindings(architecture);
+  std::vector<std::vector<Binding>> sets = family.possible_bindings(architecture);
   Problems ignored;
   const auto missing = [&](const std::vector<Binding>& bindings) {
     const std::set<std::string> expected = expected_names(bindings);

@@ -71,7 +71,7 @@ struct Family {
   // Where the family keeps every tensor of ours.
   std::vector<Binding> (*bindings)(const Architecture& architecture);
   // Where files of one Architecture can have several sets of names: all of them.
-  std::vector<std::vector<Binding>> (*other_bindings)(const Architecture& architecture) = nullptr;
+  std::vector<std::vector<Binding>> (*possible_bindings)(const Architecture& architecture) = nullptr;
   // Globs of stored tensors that the computation does not read (masks, frequencies): they may be there or not.
   std::vector<std::string_view> ignored = {};
   // Endings of names in older files, and what they are called now.

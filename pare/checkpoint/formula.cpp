@@ -15,6 +15,8 @@ int precedence_of(Kind kind) {
   return std::min(static_cast<int>(kind), static_cast<int>(Kind::name));
 }
 
+}  // namespace
+
 std::string subscript(int64_t number) {
   std::string text;
   for (const char digit : std::to_string(number)) {
@@ -23,8 +25,6 @@ std::string subscript(int64_t number) {
   }
   return text;
 }
-
-}  // namespace
 
 struct Formula::Expression {
   Kind kind = Kind::name;

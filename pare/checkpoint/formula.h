@@ -34,6 +34,8 @@ class Formula {
   std::shared_ptr<const Expression> expression_;
 };
 
+std::string subscript(int64_t number);  // "₁₂"
+
 // Writes formulas down. Symbols that occur get a name of their own, and are defined once.
 class Notation {
  public:

@@ -49,8 +49,8 @@ EmbeddingLayer load_embedding_of(const Model& model, const Arithmetic& arithmeti
   at::Tensor kept;
   if (!model.architecture.embedding.patch) {
     kept = tokens_in(inputs);
-    for (const char* name : {"embed.token.weight", "embed.table.weight"}) {
-      if (const auto found = few.find(name); found != few.end()) {
+    for (const ModuleId& module : {token_table, in_embedding(Slot::table)}) {
+      if (const auto found = few.find(name_of(weight_of(module))); found != few.end()) {
         const Weight table = found->second;
         Shape shape = table.shape();
         shape[0] = kept.numel();
@@ -123,13 +123,14 @@ Linear head_rows(const Model& model, const Arithmetic& arithmetic, int64_t begin
   Linear head;
   head.weight = rows_between(weights.at(head_matrix_name(a)), begin, count).to(arithmetic.device, arithmetic.dtype);
   if (a.head.bias) {
-    head.bias = rows_between(weights.at("head.bias"), begin, count).to(arithmetic.device, arithmetic.dtype);
+    head.bias =
+        rows_between(weights.at(name_of(bias_of(head_matrix))), begin, count).to(arithmetic.device, arithmetic.dtype);
   }
   return head;
 }
 
 std::string head_matrix_name(const Architecture& a) {
-  return a.head.tied ? "embed.token.weight" : "head.weight";
+  return name_of(weight_of(a.head.tied ? token_table : head_matrix));
 }
 
 }  // namespace pare

@@ -59,12 +59,7 @@ std::string distance(int64_t from, const Numeral& to) {
   if (!to.below) {
     return by == 0 ? "n" : fmt::format("n{:+}", by);
   }
-  std::string text = by == 0 ? "ₙ" : by > 0 ? "ₙ₊" : "ₙ₋";
-  for (const char digit : by == 0 ? "" : std::to_string(std::abs(by))) {
-    text += "\xE2\x82";
-    text += static_cast<char>('\x80' + (digit - '0'));
-  }
-  return text;
+  return by == 0 ? "ₙ" : (by > 0 ? "ₙ₊" : "ₙ₋") + subscript(std::abs(by));
 }
 
 enum class Relative { names, all };

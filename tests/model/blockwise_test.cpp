@@ -84,15 +84,8 @@ TEST_CASE("a table is read in pieces where it can be, and only the rows in use a
 
 TEST_CASE("each block is read once, and one that the next layer runs again is kept") {
   const Architecture a = parse(causal("", "null", R"(, "layers": [1, 0, 0, 1, 1])"));
-  std::map<std::string, int> loads;
-  Weights weights = as_weights(generic_tensors(a));
-  for (auto& [name, weight] : weights) {
-    weight = Weight::made(name, weight.dtype(), weight.shape(), {weight},
-                          [&count = loads[name]](std::vector<at::Tensor>& in) {
-                            ++count;
-                            return in[0];
-                          });
-  }
+  Loads loads;
+  const Weights weights = counted(as_weights(generic_tensors(a)), loads);
   const std::vector<Inputs> inputs = two_batches(a);
   BlockwiseRun run({a, weights}, {}, inputs);
   CHECK(loads["blocks.1.attention.output.weight"] == 0);

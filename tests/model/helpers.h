@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,6 +37,21 @@ inline Weights as_weights(const Tensors& tensors) {
         Weight::leaf(name, dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor.clone(); });
   }
   return weights;
+}
+
+using Loads = std::map<std::string, std::atomic<int>>;
+
+// The same weights, and how often each is loaded from now on.
+inline Weights counted(const Weights& weights, Loads& loads) {
+  Weights counting;
+  for (const auto& [name, weight] : weights) {
+    counting[name] = Weight::made(name, weight.dtype(), weight.shape(), {weight},
+                                  [&count = loads[name]](std::vector<at::Tensor>& in) {
+                                    ++count;
+                                    return in[0];
+                                  });
+  }
+  return counting;
 }
 
 inline Executor double_model(const Architecture& architecture, const Tensors& tensors) {

@@ -96,15 +96,8 @@ TEST_CASE("an audit measures every matrix once, however many passes ask") {
   for (const bool skip : {true, false}) {
     CAPTURE(skip);
     const Architecture a = skip_only(skip);
-    std::map<std::string, std::atomic<int>> loads;
-    Weights weights = as_weights(generic_tensors(a));
-    for (auto& [name, weight] : weights) {
-      weight = Weight::made(name, weight.dtype(), weight.shape(), {weight},
-                            [&count = loads[name]](std::vector<at::Tensor>& in) {
-                              ++count;
-                              return in[0];
-                            });
-    }
+    Loads loads;
+    const Weights weights = counted(as_weights(generic_tensors(a)), loads);
     const PassAudit audit = audit_passes({a, weights}, Dtype::f64, Measure::always);
     REQUIRE(audit.measured);
     REQUIRE(audit.together.roundings > 0);

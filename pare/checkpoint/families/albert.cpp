@@ -120,12 +120,12 @@ std::vector<Binding> bindings(const Architecture& a) {
   return bindings_in(a, sharings_of(a).front());
 }
 
-std::vector<std::vector<Binding>> other_bindings(const Architecture& a) {
-  std::vector<std::vector<Binding>> others;
+std::vector<std::vector<Binding>> possible_bindings(const Architecture& a) {
+  std::vector<std::vector<Binding>> sets;
   for (const Sharing& sharing : sharings_of(a)) {
-    others.push_back(bindings_in(a, sharing));
+    sets.push_back(bindings_in(a, sharing));
   }
-  return others;
+  return sets;
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ const Family& family_albert() {
       .read_config = read_config,
       .write_config = write_config,
       .bindings = bindings,
-      .other_bindings = other_bindings,
+      .possible_bindings = possible_bindings,
       // Pre-training left a pooler and a sentence-order head in many masked-LM files. An untied decoder brings its own
       // bias, and nothing reads the other one.
       .ignored = {"albert.embeddings.position_ids", "albert.embeddings.token_type_ids", "albert.pooler.*",

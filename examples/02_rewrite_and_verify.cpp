@@ -11,7 +11,6 @@
 #include "pare/rewrite/reasons.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
-#include "pare/verify/draw_inputs.h"
 
 int main(int count, char** words) {
   if (count != 3) {
@@ -30,8 +29,7 @@ int main(int count, char** words) {
 
     const pare::ModelFolder smaller = pare::open_model(words[2]);
     const pare::Architecture &before = source.model.architecture, &after = smaller.model.architecture;
-    const pare::Verification again = pare::verify(source, smaller, pare::draw_inputs(before, after, 8, /*seed=*/42),
-                                                  {.predicted_error = result.verification->predicted_error});
+    const pare::Verification again = pare::verify(source, smaller, {}, {.seed = 42});  // no inputs: random ones
     std::cout << pare::count(before).total << " -> " << pare::count(after).total << " parameters, relative error "
               << again.metrics.max_relative_logit_error << ": " << pare::word(again.verdict) << "\n";
     return 0;

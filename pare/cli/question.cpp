@@ -7,7 +7,6 @@
 
 #include "pare/cli/run_inputs.h"
 #include "pare/support/error.h"
-#include "pare/verify/draw_inputs.h"
 
 namespace pare {
 
@@ -18,6 +17,10 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_s
   command.add_option("--random", flags.random, fmt::format("or: so many random sequences [{}]", usual_sequences))
       ->check(CLI::Range(1, 100000).description(""))
       ->type_name("N");
+  command.add_option("--budget", flags.budget, "tokens to ask for what no proof covers")
+      ->check(CLI::Range(1, 100'000'000).description(""))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 std::optional<Question> read_question_file(const QuestionFlags& flags, const Architecture& architecture) {
@@ -36,15 +39,6 @@ std::optional<Question> read_question_file(const QuestionFlags& flags, const Arc
     question.numbers.insert(question.numbers.end(), batch.sequences.begin(), batch.sequences.end());
   }
   return question;
-}
-
-Question read_question(const QuestionFlags& flags, int64_t usual_sequences, uint64_t seed,
-                       const Architecture& reference, const Architecture& candidate) {
-  read_question_file(flags, candidate);  // what one of the two cannot read is refused before anything runs
-  if (std::optional<Question> question = read_question_file(flags, reference)) {
-    return *std::move(question);
-  }
-  return draw_question(reference, candidate, flags.random > 0 ? flags.random : usual_sequences, seed);
 }
 
 }  // namespace pare

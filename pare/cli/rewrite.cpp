@@ -52,6 +52,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
   options.verify = !flags.no_verify;
   options.question = read_question_file(flags.question, architecture);
   options.random = flags.question.random > 0 ? flags.question.random : options.random;
+  options.budget = flags.question.budget;
   options.seed = settings.seed;
   options.device = options.verify ? find_device(settings.device) : at::Device(at::kCPU);
   options.shard_bytes = flags.shard_bytes;
@@ -102,7 +103,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     text +=
         fmt::format("verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
                     with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
-                    v.predicted_error, word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
+                    result.predicted_error(), word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
   } else {
     text += "not verified (--no-verify): its certificate says so\n";
   }

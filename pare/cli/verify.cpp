@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -27,10 +28,11 @@ namespace {
 
 struct VerifyFlags {
   std::string reference, candidate, dtype = "float64";
+  bool strict = false;
   QuestionFlags question;
 };
 
-constexpr int64_t usual_sequences = 8;
+constexpr int64_t usual_sequences = VerifyOptions{}.sequences;
 
 std::string small(double value) {
   return value == 0 ? "0" : std::isfinite(value) ? fmt::format("{:.2e}", value) : "not a number";
@@ -77,11 +79,61 @@ std::string metrics_table(const Verification& v) {
   return table.text();
 }
 
-std::string verdict_text(const Verification& v) {
+std::string claim_text(const std::optional<Claim>& claim) {
+  if (!claim) {
+    return "";
+  }
+  return fmt::format("its certificate claims: {}{}\n",
+                     claim->passes.empty() ? "no passes" : fmt::format("{}", fmt::join(claim->passes, ", ")),
+                     claim->reference_matches ? "" : ", of another reference");
+}
+
+// How many tensors are explained in each way, most first.
+std::string proof_text(const Proof& proof) {
+  std::map<std::string, int64_t> ways;
+  for (const Relation& relation : proof.relations) {
+    ++ways[relation.how];
+  }
+  std::vector<std::pair<int64_t, std::string>> sorted;
+  for (const auto& [how, count] : ways) {
+    sorted.emplace_back(-count, how);
+  }
+  std::sort(sorted.begin(), sorted.end());
   std::string text;
-  if (v.self_test) {
-    text += fmt::format("self test: {}\n  moved by {:.1e} is caught, by {:.1e} is missed\n", v.self_test->tensor,
-                        v.self_test->smallest_caught, v.self_test->largest_missed);
+  for (const auto& [count, how] : sorted) {
+    text += fmt::format("{}{} {}", text.empty() ? "tensors: " : ", ", with_commas(-count), how);
+  }
+  return text.empty() ? "" : text + "\n";
+}
+
+// The first few of many, each on a line.
+std::string some_of(const std::vector<std::string>& lines) {
+  constexpr size_t shown_lines = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(lines.size(), shown_lines); ++i) {
+    text += fmt::format("  {}\n", lines[i]);
+  }
+  return lines.size() > shown_lines ? text + fmt::format("  and {} more\n", lines.size() - shown_lines) : text;
+}
+
+std::string self_test_text(const std::vector<SelfTest>& tests) {
+  if (tests.empty()) {
+    return "";
+  }
+  Table table({Align::left, Align::right, Align::right});
+  table.row({"self test: this tensor moved by", "is caught", "is missed"});
+  table.rule();
+  for (const SelfTest& test : tests) {
+    table.row({test.tensor, test.smallest_caught > 0 ? fmt::format("{:.1e}", test.smallest_caught) : "no effect",
+               test.largest_missed > 0 ? fmt::format("{:.1e}", test.largest_missed) : "-"});
+  }
+  return table.text() + "\n";
+}
+
+std::string divergence_text(const Verification& v) {
+  std::string text;
+  for (const SettingDifference& d : v.differences) {
+    text += fmt::format("{} is {} in the reference, {} in the candidate\n", d.setting, d.reference, d.candidate);
   }
   if (v.first_divergence) {
     const Divergence& d = *v.first_divergence;
@@ -91,72 +143,119 @@ std::string verdict_text(const Verification& v) {
       text += fmt::format("  {}\n", d.note);
     }
   }
-  switch (v.verdict) {
-    case Verdict::equivalent:
-      return text + fmt::format("verdict: equivalent (relative error at most {:.1e})\n", v.limit);
-    case Verdict::within_noise:
-      return text + fmt::format("verdict: within_noise (at most twice the noise of {})\n", word(v.floor_dtype));
-    case Verdict::different:
-      return text + "verdict: different\n";
-  }
   return text;
 }
 
-void print_result(const ModelFolder& reference, const ModelFolder& candidate, const Question& question,
-                  const Verification& v) {
-  print_text(fitted(model_table(reference, candidate) +
-                    fmt::format("{} sequences, {} tokens ({}{})\n\n", with_commas(v.sequences), with_commas(v.tokens),
-                                question.source.kind,
-                                question.source.seed ? fmt::format(", seed {}", *question.source.seed) : "") +
-                    metrics_table(v) + "\n" + verdict_text(v)));
+std::string verdict_text(const Verification& v) {
+  const bool whole = v.coverage.complete;
+  const std::string where = whole ? "" : " on what was exercised";
+  switch (v.verdict) {
+    case Verdict::identical:
+      return "verdict: identical (the same numbers, so for all inputs)\n";
+    case Verdict::proved:
+      return fmt::format("verdict: proved (for all inputs: the reference, each weight moved by {} at most)\n",
+                         small(v.proof.moved));
+    case Verdict::equivalent:
+      return fmt::format("verdict: equivalent{} (relative error at most {:.1e})\n", where, v.allowed);
+    case Verdict::within_noise:
+      return fmt::format("verdict: within_noise{} (at most twice the noise of {})\n", where, word(v.floor_dtype));
+    case Verdict::different:
+      return "verdict: different\n";
+  }
+  return "";
+}
+
+std::string coverage_text(const Verification& v) {
+  if (v.coverage.complete) {
+    return "";
+  }
+  return "not exercised (--budget asks more):\n" + some_of(v.coverage.not_exercised) +
+         fmt::format("  the longest sequence had {} tokens of {}\n\n", with_commas(v.coverage.longest),
+                     with_commas(v.coverage.context));
+}
+
+void print_result(const ModelFolder& reference, const ModelFolder& candidate, const InputSource& source,
+                  const Verification& v, const std::optional<Claim>& claim) {
+  std::string text = model_table(reference, candidate) + claim_text(claim);
+  if (v.tokens > 0) {
+    text += fmt::format("{} sequences, {} tokens ({}{})\n\n{}\n", with_commas(v.sequences), with_commas(v.tokens),
+                        source.kind, source.seed ? fmt::format(", seed {}", *source.seed) : "", metrics_table(v)) +
+            self_test_text(v.self_tests) + proof_text(v.proof) + coverage_text(v);
+  }
+  print_text(fitted(text + divergence_text(v) + verdict_text(v)));
+}
+
+// What is wrong, for the exit code; nothing where all is well.
+std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Verification& v) {
+  const std::string pair =
+      fmt::format("{} is not the same function as {}", quote(flags.candidate), quote(flags.reference));
+  if (!v.differences.empty()) {
+    std::vector<ErrorReason> reasons;
+    for (const SettingDifference& d : v.differences) {
+      reasons.push_back({fmt::format("{} is {}, expected {}", d.setting, d.candidate, d.reference),
+                         {{"where", d.setting}, {"expected", d.reference}, {"found", d.candidate}}});
+    }
+    const SettingDifference& first = v.differences.front();
+    return VerificationFailed(
+        fmt::format("{}: {} is {} in the reference, {} in the candidate{}", pair, first.setting, first.reference,
+                    first.candidate,
+                    v.differences.size() > 1 ? fmt::format(", and {} settings more", v.differences.size() - 1) : ""),
+        std::move(reasons));
+  }
+  if (v.first_divergence) {
+    const Divergence& d = *v.first_divergence;
+    return VerificationFailed(fmt::format("{}: relative error {}, allowed {:.1e}", pair,
+                                          small(v.metrics.max_relative_logit_error), v.allowed),
+                              {{fmt::format("{} of sequence {} differs", d.tap, d.sequence),
+                                {{"where", d.tap},
+                                 {"expected", fmt::format("a difference of at most {:.1e}", d.allowed)},
+                                 {"found", small(d.difference)}}}});
+  }
+  if (flags.strict && !v.coverage.complete) {
+    std::vector<ErrorReason> reasons;
+    for (const std::string& text : v.coverage.not_exercised) {
+      reasons.push_back({text});
+    }
+    return VerificationFailed(fmt::format("--strict: {} {} not exercised: {}", v.coverage.not_exercised.size(),
+                                          v.coverage.not_exercised.size() == 1 ? "tensor was" : "tensors were",
+                                          v.coverage.not_exercised.front()),
+                              std::move(reasons));
+  }
+  return std::nullopt;
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
   const ModelFolder reference = open_and_warn(flags.reference), candidate = open_and_warn(flags.candidate);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
-  nlohmann::ordered_json described_reference, described_candidate;
-  VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),
-                        .seed = settings.seed,
-                        .device = find_device(settings.device)};
-  Origin origin;
   check_comparable(reference, candidate);
-  const Question question = read_question(flags.question, usual_sequences, settings.seed, reference.model.architecture,
-                                          candidate.model.architecture);
-  if (certificate || settings.json) {  // reading every byte, so only where hashes are asked for
-    described_candidate = describe_files(candidate);
-    described_reference = describe_files(reference);
-  }
+  const std::optional<Question> file = read_question_file(flags.question, reference.model.architecture);
+  const InputSource source = file ? file->source : InputSource{"random", settings.seed};
+  std::optional<Claim> claim;
   if (certificate) {
-    check_certified(*certificate, described_candidate);
-    origin = certified_origin(*certificate, described_reference);
-    print_warnings(origin.warnings);
-    options.predicted_error = origin.predicted_error;
+    check_certified(*certificate, describe_files(candidate));
+    claim = read_claim(*certificate, describe_files(reference));
   }
-  Verification verification = verify(reference, candidate, question.inputs, options);
-  if (verification.first_divergence && !question.numbers.empty()) {
+  Verification verification = verify(reference, candidate, file ? file->inputs : std::vector<Inputs>(),
+                                     {.dtype = float_dtype_from_word(flags.dtype).value(),
+                                      .seed = settings.seed,
+                                      .sequences = flags.question.random > 0 ? flags.question.random : usual_sequences,
+                                      .budget = flags.question.budget,
+                                      .device = find_device(settings.device)});
+  if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
-    sequence = question.numbers[static_cast<size_t>(sequence)];
+    sequence = file->numbers[static_cast<size_t>(sequence)];
   }
-  std::optional<VerificationFailed> failure;
-  if (verification.verdict == Verdict::different) {
-    const Divergence& d = *verification.first_divergence;
-    failure.emplace(
-        fmt::format("{} is not the same function as {}: relative error {}, allowed {:.1e}", quote(flags.candidate),
-                    quote(flags.reference), small(verification.metrics.max_relative_logit_error), d.allowed),
-        std::vector<ErrorReason>{{fmt::format("{} of sequence {} differs", d.tap, d.sequence),
-                                  {{"where", d.tap},
-                                   {"expected", fmt::format("a difference of at most {:.1e}", d.allowed)},
-                                   {"found", small(d.difference)}}}});
-  }
+  const std::optional<VerificationFailed> failure = failure_of(flags, verification);
+  // Also where text is printed: a file that was written to meanwhile is found here.
+  nlohmann::ordered_json document = certificate_json(describe_files(reference), describe_files(candidate),
+                                                     nlohmann::ordered_json::array(), source, verification, claim);
   if (settings.json) {  // one document also where it failed: the certificate, with the error
-    nlohmann::ordered_json document =
-        certificate_json(described_reference, described_candidate, origin.passes, question.source, verification);
     if (failure) {
       document.update(error_document(describe(*failure)));
     }
     print_json(document);
   } else {
-    print_result(reference, candidate, question, verification);
+    print_result(reference, candidate, source, verification, claim);
   }
   if (failure) {
     throw *failure;
@@ -175,8 +274,9 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_flag("--strict", flags->strict, "fail unless every tensor is explained or exercised");
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
-in the candidate's folder must fit its files, and says which error to expect.
+in the candidate's folder must fit its files; what else it says is only a claim.
 Example: pare verify model smaller --random 16)");
   command->callback([flags, &settings] { verify_command(*flags, settings); });
 }

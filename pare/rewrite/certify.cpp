@@ -29,17 +29,17 @@ nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& can
                                const std::map<std::string, std::string>& companions) {
   nlohmann::ordered_json described = describe_files(candidate);
   described["path"] = output.string();
-  const Verification unseen{.predicted_error = predicted_error(result.pipeline.roundings, result.dtype)};
   nlohmann::ordered_json certificate = certificate_json(describe_files(source), described, passes_json(result), asked,
-                                                        result.verification.value_or(unseen));
+                                                        result.verification.value_or(Verification{}));
+  certificate["predicted_error"] = result.predicted_error();
   certificate["form"] = {{"name", word(result.plan.form)},
                          {"neutral_parameters", result.plan.neutral},
                          {"note", what_it_is(result.plan.form)}};
   certificate["companions"] = companions;
   certificate["formulas"] = to_json(result.plan.prepared.explanation);
   if (!result.verification) {
-    for (const char* key :
-         {"inputs", "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"}) {
+    for (const char* key : {"inputs", "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test",
+                            "proof", "coverage", "verdict"}) {
       certificate[key] = nullptr;
     }
   }

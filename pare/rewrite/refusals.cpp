@@ -147,12 +147,12 @@ void refuse_result(const Rewritten& result, const RewriteOptions& options, const
     throw VerificationFailed(
         fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
                     "Nothing was written{}",
-                    v.metrics.max_relative_logit_error, v.predicted_error, options.max_error.value_or(0), ways));
+                    v.metrics.max_relative_logit_error, result.predicted_error(), options.max_error.value_or(0), ways));
   }
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
       "the original in {} {:.2g}. Nothing was written{}",
-      word(result.dtype), v.metrics.max_relative_logit_error, v.predicted_error, word(v.floor_dtype),
+      word(result.dtype), v.metrics.max_relative_logit_error, result.predicted_error(), word(v.floor_dtype),
       v.noise_floor.max_relative_logit_error, ways));
 }
 

@@ -12,7 +12,6 @@
 #include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/support/output_place.h"
-#include "pare/verify/draw_inputs.h"
 
 namespace pare {
 
@@ -55,13 +54,14 @@ Budget budget_of(const RewriteOptions& options, Dtype dtype) {
   return {options.verify ? std::numeric_limits<double>::infinity() : 0.1, dtype, "nothing is measured"};
 }
 
-// What was measured to be too much, scaled down to what is allowed. At most half, since KL may be what differed; so
-// this ends.
-Budget smaller_budget(const Budget& budget, const Verification& v, const RewriteOptions& options) {
-  const double noise = std::max(v.limit, 2 * v.noise_floor.max_relative_logit_error);
-  const double allowed = std::min(noise, options.max_error.value_or(noise));
-  return {v.predicted_error * std::min(0.5, allowed / v.metrics.max_relative_logit_error), budget.dtype,
-          "more was measured to be too much"};
+// What was measured to be too much, scaled down to what is allowed. At most half, so this ends.
+Budget smaller_budget(const Budget& budget, const Rewritten& result, const RewriteOptions& options) {
+  const Verification& v = *result.verification;
+  double share = std::min(0.5, 1 / v.excess);
+  if (options.max_error) {
+    share = std::min(share, *options.max_error / v.metrics.max_relative_logit_error);
+  }
+  return {result.predicted_error() * share, budget.dtype, "more was measured to be too much"};
 }
 
 Pipeline propose(const ModelFolder& source, const RewriteOptions& options, const Budget& budget) {
@@ -99,15 +99,11 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
   const Clock::time_point written = Clock::now();
   const ModelFolder candidate = open_model(output.temporary());
   add_warnings(candidate.warnings);
-  Question question;
+  const Question question = options.question.value_or(Question{.source = {"random", options.seed}});
   if (options.verify) {
-    question = options.question ? *options.question
-                                : draw_question(source.model.architecture, candidate.model.architecture, options.random,
-                                                options.seed);
-    result.verification = verify(source, candidate, question.inputs,
-                                 {.predicted_error = predicted_error(result.pipeline.roundings, result.dtype),
-                                  .seed = options.seed,
-                                  .device = options.device});
+    result.verification =
+        verify(source, candidate, question.inputs,
+               {.seed = options.seed, .sequences = options.random, .budget = options.budget, .device = options.device});
     if (!is_kept(result, options)) {
       return;
     }
@@ -131,6 +127,10 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
 
 }  // namespace
 
+double Rewritten::predicted_error() const {
+  return pare::predicted_error(pipeline.roundings, dtype);
+}
+
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
 // less as was measured too much; a list of passes is done as it stands or not at all.
 Rewritten rewrite(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
@@ -146,7 +146,7 @@ Rewritten rewrite(const ModelFolder& source, const fs::path& output, const Rewri
       if (is_kept(result, options)) {
         return result;
       }
-      if (options.passes || result.verification->predicted_error == 0) {
+      if (options.passes || result.predicted_error() == 0) {
         refuse_result(result, options, source.model.architecture);
       }
     } catch (Error& error) {
@@ -156,7 +156,7 @@ Rewritten rewrite(const ModelFolder& source, const fs::path& output, const Rewri
     if (options.on_retry) {
       options.on_retry(*result.verification);
     }
-    budget = smaller_budget(budget, *result.verification, options);
+    budget = smaller_budget(budget, result, options);
   }
 }
 

@@ -30,6 +30,7 @@ struct RewriteOptions {
   bool verify = true;                // false: kept unseen, as the certificate then says
   std::optional<Question> question;  // what both models are asked; absent: so many random sequences
   int64_t random = 4;
+  int64_t budget = VerifyOptions{}.budget;
   uint64_t seed = 0;  // of random sequences and of the self test
   at::Device device = at::kCPU;
   uint64_t shard_bytes = 5'000'000'000;
@@ -45,6 +46,8 @@ struct Rewritten {
   std::vector<std::string> warnings;
   Dtype dtype = Dtype::f32;  // that most of it is stored in
   double writing_seconds = 0, verifying_seconds = 0;
+
+  double predicted_error() const;  // before it was measured
 };
 
 // Refused, with every reason, where a pass does not apply or the result would be too large or too far off;

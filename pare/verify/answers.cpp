@@ -89,9 +89,6 @@ Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::fun
   BlockwiseRun run(runner.model, runner.arithmetic, asked.inputs);
   Answer answer;
   while (run.done() < run.layers()) {
-    if (run.done() + 1 == run.layers()) {
-      answer.last = run.streams();
-    }
     run.run_layer();
     advance();
   }
@@ -110,37 +107,76 @@ Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::fun
   return answer;
 }
 
-Comparison compare(const ComparedModel& reference, const Answer& first, const ComparedModel& candidate,
-                   const Answer& second, const at::Tensor& targets) {
-  Comparison comparison;
-  const int64_t columns = head_size(reference.model.architecture);
-  if (columns == 0) {
-    comparison.rows = compare_rows(first.rows, second.rows);
-  } else if (!is_choice(reference.model.architecture)) {
-    const auto values = [columns](const ComparedModel& runner, const Answer& answer) {
-      const Linear head = head_rows(runner.model, runner.arithmetic, 0, columns);
-      return logits(head, runner.model.architecture, answer.rows);
-    };
-    comparison.rows = compare_rows(values(reference, first), values(candidate, second));
-  } else {
-    LogitRows collected(targets);
-    const int64_t rows = first.rows.size(0), widest = std::max(first.rows.size(1), second.rows.size(1));
-    const int64_t step = columns_at_once(rows, widest);
-    for (int64_t begin = 0; begin < columns; begin += step) {
-      const int64_t count = std::min(step, columns - begin);
-      const auto slice = [&](const ComparedModel& runner, const Answer& answer) {
-        const Linear head = head_rows(runner.model, runner.arithmetic, begin, count);
-        return logits(head, runner.model.architecture, answer.rows);
-      };
-      const at::Tensor theirs = slice(reference, first);
-      collected.add(theirs, slice(candidate, second), begin);
+namespace {
+
+at::Tensor logits_of(const Said& said, int64_t begin, int64_t count) {
+  const Linear head = head_rows(said.model.model, said.model.arithmetic, begin, count);
+  return logits(head, said.model.model.architecture, said.answer.rows);
+}
+
+// From some columns: eight stretches of them, evenly apart, so that each can be read at once.
+Scales scales_of_logits(const Said& reference, int64_t columns, uint64_t seed) {
+  constexpr int64_t stretches = 8, together = 32;
+  if (columns <= stretches * together) {
+    return scales_of(logits_of(reference, 0, columns), true);
+  }
+  const int64_t apart = columns / stretches;
+  const int64_t first = static_cast<int64_t>(seed % static_cast<uint64_t>(apart - together + 1));
+  std::vector<at::Tensor> sample;
+  for (int64_t s = 0; s < stretches; ++s) {
+    sample.push_back(logits_of(reference, s * apart + first, together));
+  }
+  return scales_of(at::cat(sample, 1), true);
+}
+
+std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
+                                  int64_t columns, uint64_t seed) {
+  const Scales scales = scales_of_logits(reference, columns, seed);
+  std::vector<LogitRows> collected(others.size(), LogitRows(scales, targets));
+  int64_t widest = reference.answer.rows.size(1);
+  for (const Said& other : others) {
+    widest = std::max(widest, other.answer.rows.size(1));
+  }
+  const int64_t step = columns_at_once(reference.answer.rows.size(0), widest);
+  for (int64_t begin = 0; begin < columns; begin += step) {
+    const int64_t count = std::min(step, columns - begin);
+    const at::Tensor theirs = logits_of(reference, begin, count);
+    for (size_t i = 0; i < others.size(); ++i) {
+      collected[i].add(theirs, logits_of(others[i], begin, count), begin);
     }
-    comparison.rows = collected.finish();
   }
-  if (first.pooled.defined()) {
-    comparison.pooled = compare_rows(first.pooled, second.pooled);
+  std::vector<Rows> rows;
+  for (const LogitRows& one : collected) {
+    rows.push_back(one.finish());
   }
-  return comparison;
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
+                                uint64_t seed) {
+  const Architecture& a = reference.model.model.architecture;
+  const int64_t columns = head_size(a);
+  std::vector<Comparison> comparisons(others.size());
+  if (columns > 0 && is_choice(a)) {
+    std::vector<Rows> rows = compare_choices(reference, others, targets, columns, seed);
+    for (size_t i = 0; i < others.size(); ++i) {
+      comparisons[i].rows = std::move(rows[i]);
+    }
+  } else {
+    const auto values = [columns](const Said& said) {
+      return columns == 0 ? said.answer.rows : logits_of(said, 0, columns);
+    };
+    const at::Tensor theirs = values(reference);
+    for (size_t i = 0; i < others.size(); ++i) {
+      comparisons[i].rows = compare_rows(theirs, values(others[i]));
+    }
+  }
+  for (size_t i = 0; i < others.size() && reference.answer.pooled.defined(); ++i) {
+    comparisons[i].pooled = compare_rows(reference.answer.pooled, others[i].answer.pooled);
+  }
+  return comparisons;
 }
 
 }  // namespace pare

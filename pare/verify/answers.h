@@ -35,7 +35,6 @@ struct ComparedModel {
 struct Answer {
   at::Tensor rows;    // what the head's matrix reads, or an encoder's hidden states
   at::Tensor pooled;  // one row for each sequence: what an encoder pools, or the logits of a second head
-  LayerInputs last;   // what stands before the last layer
 };
 
 // `advance` is called after every layer.
@@ -44,8 +43,15 @@ Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::fun
 at::Tensor rows_of(const Features& features, const Inputs& inputs);
 at::Tensor pooled_of(const Features& features);
 
-// Both answers to the same rows. The heads' matrices are read in slices, each once.
-Comparison compare(const ComparedModel& reference, const Answer& first, const ComparedModel& candidate,
-                   const Answer& second, const at::Tensor& targets);
+// What one model said to what was asked.
+struct Said {
+  const ComparedModel& model;
+  const Answer& answer;
+};
+
+// The reference's answer beside each of the others', to the same rows. The heads' matrices are read in slices, each
+// once. `seed` chooses the columns that scales are taken from.
+std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
+                                uint64_t seed);
 
 }  // namespace pare

@@ -47,11 +47,42 @@ ordered_json divergence_json(const std::optional<Divergence>& d) {
           {"note", d->note.empty() ? ordered_json(nullptr) : ordered_json(d->note)}};
 }
 
-ordered_json self_test_json(const std::optional<SelfTest>& t) {
-  if (!t) {
-    return nullptr;
+ordered_json self_tests_json(const std::vector<SelfTest>& tests) {
+  ordered_json list = ordered_json::array();
+  for (const SelfTest& t : tests) {
+    list.push_back({{"tensor", t.tensor},
+                    {"smallest_caught", t.smallest_caught > 0 ? ordered_json(t.smallest_caught) : nullptr},
+                    {"largest_missed", t.largest_missed}});
   }
-  return {{"tensor", t->tensor}, {"smallest_caught", t->smallest_caught}, {"largest_missed", t->largest_missed}};
+  return list;
+}
+
+ordered_json differences_json(const std::vector<SettingDifference>& differences) {
+  ordered_json list = ordered_json::array();
+  for (const SettingDifference& d : differences) {
+    list.push_back({{"setting", d.setting}, {"reference", d.reference}, {"candidate", d.candidate}});
+  }
+  return list;
+}
+
+ordered_json proof_json(const Proof& proof) {
+  ordered_json relations = ordered_json::array();
+  for (const Relation& r : proof.relations) {
+    relations.push_back({{"tensor", r.tensor}, {"how", r.how}, {"residual", r.residual}});
+  }
+  return {{"complete", proof.complete},
+          {"weights_moved_by", proof.moved},
+          {"condition", proof.condition},
+          {"relations", relations},
+          {"gaps", proof.gaps}};
+}
+
+ordered_json coverage_json(const Coverage& coverage) {
+  return {{"complete", coverage.complete},
+          {"longest_sequence", coverage.longest},
+          {"context", coverage.context},
+          {"tensors", coverage.tensors},
+          {"not_exercised", coverage.not_exercised}};
 }
 
 // The hashes of one side, checked to be what they should.
@@ -111,17 +142,23 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"form", nullptr},  // these three are known to who wrote the candidate
           {"companions", nullptr},
           {"formulas", nullptr},
-          {"predicted_error", v.predicted_error},
+          {"predicted_error", nullptr},
           {"inputs",
            {{"kind", source.kind},
             {"sequences", v.sequences},
             {"tokens", v.tokens},
-            {"seed", source.seed ? ordered_json(*source.seed) : ordered_json(nullptr)}}},
+            {"seed", source.seed ? ordered_json(*source.seed) : ordered_json(nullptr)},
+            {"drawn_seed", v.drawn_seed}}},
           {"compute_dtype", word(v.compute_dtype)},
           {"metrics", metrics_json(v.metrics)},
           {"noise_floor", floor},
+          {"excess", v.excess},
+          {"allowed_error", v.allowed},
           {"first_divergence", divergence_json(v.first_divergence)},
-          {"self_test", self_test_json(v.self_test)},
+          {"differences", differences_json(v.differences)},
+          {"proof", proof_json(v.proof)},
+          {"coverage", coverage_json(v.coverage)},
+          {"self_test", self_tests_json(v.self_tests)},
           {"verdict", word(v.verdict)}};
 }
 

@@ -7,26 +7,10 @@
 
 namespace pare {
 
-namespace {
-
-// The sequence with the largest difference; one that is not a number counts as infinite.
-int64_t worst_sequence(const Asked& asked, const Comparison& compared) {
-  const auto worst = [](const Rows& rows) {
-    return at::nan_to_num(rows.difference, std::numeric_limits<double>::infinity()).argmax().item<int64_t>();
-  };
-  const int64_t row = worst(compared.rows);
-  if (compared.pooled && compared.rows.difference[row].item<double>() == 0) {
-    return worst(*compared.pooled);
-  }
-  return asked.sequence[row].item<int64_t>();
-}
-
-}  // namespace
-
-Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Asked& asked,
-                            const Comparison& compared, double allowed) {
-  Divergence found{.allowed = allowed, .sequence = worst_sequence(asked, compared)};
-  const std::vector<Inputs> worst = {sequence_of(asked, found.sequence)};
+Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Inputs& sequence,
+                            const std::string& answer, double difference, double allowed) {
+  Divergence found{.allowed = allowed};
+  const std::vector<Inputs> worst = {sequence};
   Taps first_taps, second_taps;
   first_taps.record("blocks.*.attention.probabilities");
   second_taps.record("blocks.*.attention.probabilities");
@@ -51,18 +35,15 @@ Divergence first_divergence(const ComparedModel& reference, const ComparedModel&
     if (worst[0].mask.defined()) {  // what padding looks at means nothing
       gap = gap.index_select(2, at::nonzero(worst[0].mask[0]).flatten());
     }
-    const double difference = gap.max().item<double>();
-    if (!(difference <= allowed)) {
+    const double apart = gap.max().item<double>();
+    if (!(apart <= allowed)) {
       found.tap = tap;
-      found.difference = difference;
+      found.difference = apart;
       return found;
     }
   }
-  const bool of_sequence =
-      compared.pooled && metrics_of({compared.rows, std::nullopt}).max_relative_logit_error <= allowed;
-  const bool encoder = reference.model.architecture.task == Task::encoder;
-  found.tap = encoder ? (of_sequence ? "pooled" : "final") : (of_sequence ? "sequence_logits" : "logits");
-  found.difference = metrics_of(compared).max_relative_logit_error;
+  found.tap = answer;
+  found.difference = difference;
   return found;
 }
 

@@ -6,9 +6,9 @@
 
 namespace pare {
 
-// Runs the worst sequence through both models, layer beside layer: attention probabilities by their largest absolute
-// difference, then the logits (an encoder's hidden states) by their relative error.
-Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Asked& asked,
-                            const Comparison& compared, double allowed);
+// Runs one sequence through both models, layer beside layer: attention probabilities by their largest absolute
+// difference, then what the models say, by `difference`.
+Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Inputs& sequence,
+                            const std::string& answer, double difference, double allowed);
 
 }  // namespace pare

@@ -4,67 +4,137 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
 
+#include "pare/arch/head.h"
 #include "pare/support/error.h"
 
 namespace pare {
 
 namespace {
 
-constexpr int64_t long_tokens = 256, short_tokens = 64;
+constexpr int64_t long_tokens = 256, short_tokens = 64, tiny_tokens = 16;
 
-// Every token once before any comes again.
-at::Tensor dealt(int64_t vocab, int64_t count, at::Generator generator) {
-  std::vector<at::Tensor> decks;
-  for (int64_t left = count; left > 0; left -= vocab) {
-    decks.push_back(at::randperm(vocab, generator, at::kLong));
+class Dealer {
+ public:
+  // `cards` come first.
+  Dealer(const Architecture& reference, std::vector<int64_t> cards, uint64_t seed)
+      : architecture_(reference), deck_(std::move(cards)), random_(seed) {
+    std::shuffle(deck_.begin(), deck_.end(), random_);
   }
-  return at::cat(decks).narrow(0, 0, count);
-}
 
-// Lengths between half and all of the tokens, the first row whole; every other row padded in front.
-at::Tensor padding(int64_t batch, int64_t tokens, at::Generator generator) {
-  at::Tensor length = at::randint((tokens + 1) / 2, tokens + 1, {batch, 1}, generator, at::kLong);
-  length[0].fill_(tokens);
-  const at::Tensor place = at::arange(tokens, at::kLong).unsqueeze(0);
-  const at::Tensor in_front = at::arange(batch, at::kLong).unsqueeze(1).remainder(2) == 1;
-  return at::where(in_front, place >= tokens - length, place < length);
+  // [sequences, tokens], padded where asked for: lengths between half and all of the tokens, the first row whole, every
+  // other row padded in front.
+  Inputs batch(int64_t sequences, int64_t tokens, bool padded) {
+    Inputs inputs;
+    inputs.ids = at::empty({sequences, tokens}, at::kLong);
+    for (int64_t s = 0; s < sequences; ++s) {
+      fill(inputs.ids[s].data_ptr<int64_t>(), tokens);
+    }
+    if (padded && sequences > 1 && tokens > 1) {
+      inputs.mask = padding(sequences, tokens);
+    }
+    if (architecture_.embedding.types > 1) {
+      inputs.types = at::empty({sequences, tokens}, at::kLong);
+      std::generate_n(inputs.types.data_ptr<int64_t>(), sequences * tokens,
+                      [this] { return below(architecture_.embedding.types); });
+    }
+    return inputs;
+  }
+
+  bool cards_left() const { return !deck_.empty() && first_deck_; }
+
+ private:
+  int64_t below(int64_t count) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(count)); }
+
+  // Every token once before any comes again.
+  int64_t next() {
+    if (deck_.empty()) {
+      first_deck_ = false;
+      deck_.resize(static_cast<size_t>(architecture_.vocab));
+      std::iota(deck_.begin(), deck_.end(), 0);
+      std::shuffle(deck_.begin(), deck_.end(), random_);
+    }
+    const int64_t token = deck_.back();
+    deck_.pop_back();
+    return token;
+  }
+
+  void fill(int64_t* ids, int64_t tokens) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      const bool repeats = i > 0 && below(4) == 0;
+      ids[i] = repeats ? ids[below(i)] : next();
+    }
+  }
+
+  at::Tensor padding(int64_t sequences, int64_t tokens) {
+    const at::Tensor mask = at::ones({sequences, tokens}, at::kBool);
+    for (int64_t s = 1; s < sequences; ++s) {
+      const int64_t missing = below(tokens / 2 + 1);
+      mask[s].narrow(0, s % 2 == 1 ? 0 : tokens - missing, missing).fill_(false);
+    }
+    return mask;
+  }
+
+  const Architecture& architecture_;
+  std::vector<int64_t> deck_;
+  bool first_deck_ = true;
+  std::mt19937_64 random_;
+};
+
+Inputs images(const Patch& patch, int64_t count, uint64_t seed) {
+  Inputs inputs;
+  inputs.pixels =
+      at::randn({count, patch.channels, patch.image, patch.image}, at::detail::createCPUGenerator(seed), at::kDouble);
+  return inputs;
 }
 
 }  // namespace
 
-std::vector<Inputs> draw_inputs(const Architecture& reference, const Architecture& candidate, int64_t sequences,
-                                uint64_t seed) {
+std::vector<Inputs> draw_inputs(const Architecture& reference, int64_t sequences, uint64_t seed) {
   PARE_CHECK(sequences > 0, "nothing to draw");
-  at::Generator generator = at::detail::createCPUGenerator(seed);
   if (reference.embedding.patch) {
-    const Patch& patch = *reference.embedding.patch;
-    Inputs images;
-    images.pixels = at::randn({sequences, patch.channels, patch.image, patch.image}, generator, at::kDouble);
-    return {images};
+    return {images(*reference.embedding.patch, sequences, seed)};
   }
-  const int64_t context = std::min(reference.context, candidate.context);
-  const int64_t types = std::min(reference.embedding.types, candidate.embedding.types);
-  const int64_t first = std::min(context, long_tokens), others = std::min(context, short_tokens);
-  const at::Tensor tokens = dealt(reference.vocab, first + (sequences - 1) * others, generator);
-  std::vector<Inputs> drawn(sequences > 1 ? 2 : 1);
-  drawn[0].ids = tokens.narrow(0, 0, first).unsqueeze(0);
+  Dealer dealer(reference, {}, seed);
+  const auto at_most = [&reference](int64_t tokens) { return std::min(reference.context, tokens); };
+  std::vector<Inputs> drawn = {dealer.batch(1, at_most(long_tokens), false)};
   if (sequences > 1) {
-    drawn[1].ids = tokens.narrow(0, first, tokens.size(0) - first).view({sequences - 1, others});
-    if (reference.task != Task::causal_lm) {
-      drawn[1].mask = padding(sequences - 1, others, generator);
-    }
+    drawn.push_back(dealer.batch(sequences - 1, at_most(short_tokens), true));
   }
-  for (Inputs& inputs : drawn) {
-    if (types > 0) {
-      inputs.types = at::randint(types, inputs.ids.sizes(), generator, at::kLong);
-    }
-  }
+  drawn.push_back(dealer.batch(1, at_most(tiny_tokens), false));
   return drawn;
 }
 
-Question draw_question(const Architecture& reference, const Architecture& candidate, int64_t sequences, uint64_t seed) {
-  return {.inputs = draw_inputs(reference, candidate, sequences, seed), .numbers = {}, .source = {"random", seed}};
+std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wanted, int64_t budget, uint64_t seed) {
+  if (reference.embedding.patch) {
+    const int64_t each = patch_positions(reference);
+    const int64_t count = std::max(wanted.sequences, (wanted.tokens + each - 1) / each);
+    const int64_t most = std::max<int64_t>(1, budget / each);
+    return count == 0 ? std::vector<Inputs>()
+                      : std::vector{images(*reference.embedding.patch, std::min(count, most), seed)};
+  }
+  Dealer dealer(reference, wanted.cards, seed);
+  std::vector<Inputs> drawn;
+  int64_t sequences = 0, tokens = 0;
+  const auto add = [&](int64_t count, int64_t length) {
+    drawn.push_back(dealer.batch(count, length, false));
+    sequences += count;
+    tokens += count * length;
+  };
+  if (wanted.longest > 0) {
+    add(1, std::min({wanted.longest, reference.context, budget / 2}));
+  }
+  // Short ones where whole sequences are counted.
+  const int64_t length = std::min(reference.context, wanted.sequences > 0 ? tiny_tokens : short_tokens);
+  while ((dealer.cards_left() || sequences < wanted.sequences || tokens < wanted.tokens) && tokens + length <= budget) {
+    const int64_t missing = std::max({wanted.sequences - sequences, (wanted.tokens - tokens + length - 1) / length,
+                                      int64_t{dealer.cards_left() ? 1 : 0}});
+    add(std::clamp<int64_t>(missing, 1, std::min<int64_t>(64, (budget - tokens) / length)), length);
+  }
+  return drawn;
 }
 
 }  // namespace pare

@@ -1,20 +1,25 @@
 #pragma once
-// Random inputs that two models can both read.
+// Random inputs, drawn from what the reference can read. A candidate has no say in what it is asked.
 
 #include <vector>
 
 #include "pare/arch/architecture.h"
 #include "pare/model/executor.h"
-#include "pare/verify/question.h"
 
 namespace pare {
 
-// One sequence of up to 256 tokens, the others of up to 64, never past either context. Tokens are dealt like cards, so
-// that a small vocabulary is seen whole. Encoders get padding too, and token types where both models have them;
-// models of images get pixels.
-std::vector<Inputs> draw_inputs(const Architecture& reference, const Architecture& candidate, int64_t sequences,
-                                uint64_t seed);
-// The same as a question.
-Question draw_question(const Architecture& reference, const Architecture& candidate, int64_t sequences, uint64_t seed);
+// One sequence of up to 256 tokens, the others of up to 64, and one of 16 for the self test. Tokens are dealt like
+// cards, so that a small vocabulary is seen whole, and every fourth repeats an earlier one. Some sequences are padded,
+// tokens have types; models of images get pixels.
+std::vector<Inputs> draw_inputs(const Architecture& reference, int64_t sequences, uint64_t seed);
+
+// What is still to be asked, beyond that.
+struct Wanted {
+  int64_t tokens = 0, sequences = 0;  // so many of each, at least
+  int64_t longest = 0;                // one sequence as long as this
+  std::vector<int64_t> cards;         // tokens that must occur
+};
+// As much of it as `budget` tokens allow.
+std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wanted, int64_t budget, uint64_t seed);
 
 }  // namespace pare

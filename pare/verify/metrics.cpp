@@ -10,6 +10,12 @@ namespace pare {
 
 namespace {
 
+constexpr double smallest_spread = 1.0 / 64;  // of the usual row's
+constexpr double common_part = 1.0 / 1024;    // of a value's own size
+
+constexpr at::Tensor Rows::*fields[] = {&Rows::error,  &Rows::size,          &Rows::kl,           &Rows::agrees,
+                                        &Rows::regret, &Rows::reference_nll, &Rows::candidate_nll};
+
 at::Tensor running_max(const at::Tensor& before, const at::Tensor& now) {
   return before.defined() ? at::maximum(before, now) : now;
 }
@@ -18,9 +24,18 @@ at::Tensor running_sum(const at::Tensor& before, const at::Tensor& shrink, const
   return before.defined() ? before * shrink + now : now;
 }
 
-double relative_error(const Rows& rows) {
-  const double difference = rows.difference.max().item<double>(), spread = rows.spread.max().item<double>();
-  return difference == 0 ? 0 : difference / spread;
+// Of each row; between the middle two where their number is even.
+at::Tensor medians(const at::Tensor& values) {
+  const at::Tensor sorted = std::get<0>(values.sort(1));
+  const int64_t count = values.size(1);
+  return (sorted.select(1, (count - 1) / 2) + sorted.select(1, count / 2)) / 2;
+}
+
+// The largest difference of each row, each over its own scale. No difference is none, also where there is no scale.
+at::Tensor largest_error(const at::Tensor& reference, const at::Tensor& gap, const Scales& scales) {
+  const at::Tensor own = at::maximum((reference - scales.center.unsqueeze(1)).abs(), reference.abs() * common_part);
+  const at::Tensor scale = at::maximum(own, scales.spread.unsqueeze(1));
+  return at::where(gap == 0, 0.0, gap.abs() / scale).amax(1);
 }
 
 double larger(double a, double b) {  // that NaN is never the smaller one
@@ -41,7 +56,51 @@ std::optional<double> mean_of_predicted(const at::Tensor& values, const at::Tens
   return values.masked_select(predicted).mean().item<double>();
 }
 
+Rows on_cpu(Rows rows) {
+  for (at::Tensor Rows::*field : fields) {
+    if ((rows.*field).defined()) {
+      rows.*field = (rows.*field).to(at::kCPU);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
+
+double largest(const at::Tensor& values) {
+  return values.numel() == 0 ? 0 : values.max().item<double>();
+}
+
+Scales scales_of(const at::Tensor& sample, bool choice) {
+  const at::Tensor values = sample.to(at::kDouble);
+  const bool centred = choice && values.size(1) > 1;  // a single value is measured by its own size
+  Scales scales;
+  scales.center = centred ? medians(values) : at::zeros({values.size(0)}, values.options());
+  const at::Tensor spread = medians((values - scales.center.unsqueeze(1)).abs());
+  const at::Tensor usual = medians(spread.unsqueeze(0));
+  scales.spread = at::maximum(spread, smallest_spread * usual);
+  return scales;
+}
+
+Rows joined(const Rows& first, const Rows& second) {
+  Rows both = first;
+  for (at::Tensor Rows::*field : fields) {
+    if ((both.*field).defined()) {
+      both.*field = at::cat({first.*field, second.*field});
+    }
+  }
+  return both;
+}
+
+Rows rows_at(const Rows& rows, const at::Tensor& places) {
+  Rows some = rows;
+  for (at::Tensor Rows::*field : fields) {
+    if ((some.*field).defined()) {
+      some.*field = (some.*field).index_select(0, places);
+    }
+  }
+  return some;
+}
 
 at::Tensor LogitRows::Side::add(const at::Tensor& logits, int64_t first, const at::Tensor& targets) {
   const auto [now, where] = logits.max(1);
@@ -65,13 +124,15 @@ at::Tensor LogitRows::Side::log_sum() const {
 }
 
 void LogitRows::add(const at::Tensor& reference, const at::Tensor& candidate, int64_t first) {
-  const at::Tensor r = reference.to(at::kDouble), gap = r - candidate.to(at::kDouble);
-  difference_ = running_max(difference_, gap.abs().amax(1));
-  least_ = running_max(least_, (-r).amax(1));
-  sum_ = sum_.defined() ? sum_ + r.sum(1) : r.sum(1);
-  columns_ += r.size(1);
+  const at::Tensor r = reference.to(at::kDouble), c = candidate.to(at::kDouble), gap = r - c;
+  error_ = running_max(error_, largest_error(r, gap, scales_));
+  widest_gap_ = running_max(widest_gap_, gap.abs().amax(1));
   const at::Tensor shrink = reference_.add(r, first, targets_);
-  candidate_.add(candidate.to(at::kDouble), first, targets_);
+  const at::Tensor before = candidate_.place;
+  candidate_.add(c, first, targets_);
+  const at::Tensor column = (candidate_.place - first).clamp_min(0).unsqueeze(1);
+  const at::Tensor value = r.gather(1, column).squeeze(1);
+  chosen_ = before.defined() ? at::where(candidate_.place == before, chosen_, value) : value;
   const at::Tensor weight = (r - reference_.most.unsqueeze(1)).exp();
   mean_gap_ = running_sum(mean_gap_, shrink, (weight * gap).sum(1));
   mean_ratio_ = running_sum(mean_ratio_, shrink, (weight * at::expm1(-gap)).sum(1));
@@ -79,46 +140,42 @@ void LogitRows::add(const at::Tensor& reference, const at::Tensor& candidate, in
 
 Rows LogitRows::finish() const {
   Rows rows;
-  rows.difference = difference_;
-  const at::Tensor mean = sum_ / columns_;
-  rows.spread = at::maximum(reference_.most - mean, mean + least_);
+  rows.error = error_;
+  rows.size = at::maximum(scales_.spread, reference_.most - scales_.center);
   // KL = E[gap] + log E[exp(-gap)] under the reference. The second form keeps the digits of models that are nearly
   // equal, where the first loses all but those of the logits themselves; the first cannot overflow.
   const at::Tensor gap = mean_gap_ / reference_.total;
   const at::Tensor far = gap - reference_.log_sum() + candidate_.log_sum();
   const at::Tensor near = gap + at::log1p(mean_ratio_ / reference_.total);
-  rows.kl = at::where(difference_ < 0.5, near, far).clamp_min(0);
+  rows.kl = at::where(widest_gap_ < 0.5, near, far).clamp_min(0);
   rows.agrees = (reference_.place == candidate_.place).to(at::kDouble);
+  rows.regret = reference_.most - chosen_;
   if (targets_.defined()) {
     rows.reference_nll = reference_.log_sum() - reference_.target;
     rows.candidate_nll = candidate_.log_sum() - candidate_.target;
   }
-  for (at::Tensor Rows::*field :
-       {&Rows::difference, &Rows::spread, &Rows::kl, &Rows::agrees, &Rows::reference_nll, &Rows::candidate_nll}) {
-    if ((rows.*field).defined()) {
-      rows.*field = (rows.*field).to(at::kCPU);
-    }
-  }
-  return rows;
+  return on_cpu(std::move(rows));
 }
 
 Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate) {
   const at::Tensor r = reference.to(at::kDouble);
-  const at::Tensor centred = r.size(1) > 1 ? r - r.mean(1, true) : r;  // a single value is its own mean
-  return {.difference = (r - candidate.to(at::kDouble)).abs().amax(1).to(at::kCPU),
-          .spread = centred.abs().amax(1).to(at::kCPU)};
+  const Scales scales = scales_of(r, false);
+  Rows rows;
+  rows.error = largest_error(r, r - candidate.to(at::kDouble), scales);
+  rows.size = scales.spread;
+  return on_cpu(std::move(rows));
 }
 
 Metrics metrics_of(const Comparison& comparison) {
   const Rows& rows = comparison.rows;
   Metrics metrics;
-  metrics.max_relative_logit_error = relative_error(rows);
+  metrics.max_relative_logit_error = largest(rows.error);
   if (comparison.pooled) {
-    metrics.max_relative_logit_error = larger(relative_error(*comparison.pooled), metrics.max_relative_logit_error);
+    metrics.max_relative_logit_error = larger(largest(comparison.pooled->error), metrics.max_relative_logit_error);
   }
   metrics.mean_kl_nats = mean_of(rows.kl);
   if (rows.kl.defined()) {
-    metrics.max_kl_nats = rows.kl.max().item<double>();
+    metrics.max_kl_nats = largest(rows.kl);
   }
   metrics.top1_agreement = mean_of(rows.agrees);
   if (rows.reference_nll.defined()) {

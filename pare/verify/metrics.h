@@ -1,5 +1,6 @@
 #pragma once
-// How far two models' answers are apart. Logits come in slices of the vocabulary, so that nobody has to hold them all.
+// How far two models' answers are apart, row by row. Logits come in slices of the vocabulary, so that nobody has to
+// hold them all.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +9,7 @@
 namespace pare {
 
 struct Metrics {
-  double max_relative_logit_error = 0;  // max |difference| / max |reference - its row's mean|, over everything compared
+  double max_relative_logit_error = 0;  // the largest of the rows' errors
   // Absent where they mean nothing: an encoder has no logits, question answering and a single class no choice among
   // those of a row, and only a causal model predicts the next token.
   std::optional<double> mean_kl_nats, max_kl_nats;  // KL(reference, candidate) of a row, summed over the vocabulary
@@ -16,18 +17,36 @@ struct Metrics {
   std::optional<double> reference_nll_nats, candidate_nll_nats;  // of the next token
 };
 
+// What the differences of each row are measured by; known from the reference alone. A difference in column j counts
+// over the largest of the row's spread, that column's own distance from the centre, and its size / 1024. So a column
+// that is huge (a bias of -1e13 on padding) excuses nothing but itself, and what all logits have in common counts for
+// no more than rounding makes of it.
+struct Scales {
+  at::Tensor center;  // the median of a row; zero where rows are not a choice among columns
+  at::Tensor spread;  // the median distance from it, at least 1/64 of what is usual among the rows
+};
+// Medians are of these columns of each row.
+Scales scales_of(const at::Tensor& sample, bool choice);
+
 // One number for each compared row, float64 on the CPU. A row is a token, or a sequence where it has one answer.
 struct Rows {
-  at::Tensor difference, spread;
+  at::Tensor error;                         // the largest difference, each over its scale
+  at::Tensor size;                          // the scale of the reference's first choice, or the spread
   at::Tensor kl, agrees;                    // undefined where a row is no choice
+  at::Tensor regret;                        // how much less the reference likes the candidate's first choice
   at::Tensor reference_nll, candidate_nll;  // undefined where nothing is predicted, NaN where a row has no next token
 };
+double largest(const at::Tensor& values);  // 0 of none
+
+Rows joined(const Rows& first, const Rows& second);
+Rows rows_at(const Rows& rows, const at::Tensor& places);
 
 // Collects rows of logits from slices of their columns.
 class LogitRows {
  public:
   // `targets` int64 [rows]: the next token, or -1; undefined: nothing is predicted.
-  explicit LogitRows(at::Tensor targets = {}) : targets_(std::move(targets)) {}
+  explicit LogitRows(Scales scales, at::Tensor targets = {})
+      : scales_(std::move(scales)), targets_(std::move(targets)) {}
 
   // Columns from `first` on, [rows, columns] in any float type. Every column once.
   void add(const at::Tensor& reference, const at::Tensor& candidate, int64_t first);
@@ -39,19 +58,20 @@ class LogitRows {
     at::Tensor add(const at::Tensor& logits, int64_t first, const at::Tensor& targets);  // what old sums shrink by
     at::Tensor log_sum() const;
   };
-  at::Tensor targets_, difference_, least_, sum_;
+  Scales scales_;
+  at::Tensor targets_, error_, widest_gap_;
+  at::Tensor chosen_;                 // the reference's value of the candidate's first choice
   at::Tensor mean_gap_, mean_ratio_;  // expectations under the reference, not divided by its total yet
   Side reference_, candidate_;
-  int64_t columns_ = 0;
 };
 
-// Rows that are not logits, compared as they are.
+// Rows that are no choice, compared as they are.
 Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate);
 
 // Everything that two models were asked: rows of logits or hidden states, and what is said of a sequence besides.
 struct Comparison {
   Rows rows;
-  std::optional<Rows> pooled;  // of another size than the hidden states, so with an error of its own
+  std::optional<Rows> pooled;
 };
 
 Metrics metrics_of(const Comparison& comparison);

@@ -2,18 +2,30 @@
 // A check that cannot fail proves nothing: how small a change of the candidate does this one catch?
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "pare/verify/answers.h"
-#include "pare/verify/verify.h"
 
 namespace pare {
 
-// Disturbs a matrix of the candidate's last block that matters (its gradient is not zero), else of its head, by more
-// and more until `caught`; another one where that never happens. Only the last block and the head are run again, on one
-// sequence. A block that several layers share is disturbed in its last run alone, which makes it harder to catch.
-// VerificationFailed when 100 % of each is missed.
-SelfTest test_check(const ComparedModel& reference, const Answer& truth, const ComparedModel& candidate,
-                    const Answer& answer, const Asked& asked, const Comparison& compared, double allowed, uint64_t seed,
-                    const std::function<bool(const Comparison&)>& caught);
+// One tensor of the candidate, each element of it moved by a fraction of its own size, up or down at random.
+struct SelfTest {
+  std::string tensor;
+  double smallest_caught = 0;  // 0: not even 100 %, so it has no effect on what was asked
+  double largest_missed = 0;
+};
+
+// One sequence of what was asked, and what the reference said to it.
+struct Sample {
+  Inputs inputs;
+  Answer truth;
+  at::Tensor targets;
+};
+
+// Disturbs tensors from all over the candidate, of the embedding, of blocks and of the head, chosen by the seed, by
+// more and more from `smallest` up to 100 %, and asks whether `caught`. VerificationFailed when nothing ever is.
+std::vector<SelfTest> test_check(const ComparedModel& reference, const ComparedModel& candidate, const Sample& sample,
+                                 double smallest, uint64_t seed, const std::function<bool(const Comparison&)>& caught);
 
 }  // namespace pare

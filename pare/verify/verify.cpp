@@ -4,32 +4,63 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
-#include "pare/support/progress.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/divergence.h"
-#include "pare/verify/self_test.h"
+#include "pare/verify/draw_inputs.h"
+#include "pare/verify/drawn_seed.h"
+#include "pare/verify/exam.h"
+#include "pare/verify/noise.h"
 
 namespace pare {
 
 namespace {
 
-// Of two types, the one that rounds more.
-Dtype coarser(Dtype a, Dtype b) {
-  const auto rank = [](Dtype dtype) {
-    return dtype == Dtype::f64 ? 0 : dtype == Dtype::f32 ? 1 : dtype == Dtype::f16 ? 2 : 3;
-  };
-  return rank(a) >= rank(b) ? a : b;
+// What the answer is called, for the place where models part that agree on all that comes before.
+const char* answer_name(const Architecture& a, bool pooled) {
+  if (a.task == Task::encoder) {
+    return pooled ? "pooled" : "final";
+  }
+  return pooled ? "sequence_logits" : "logits";
+}
+
+// Scores that are held as a whole take room by the square.
+int64_t longest_affordable(const Architecture& a, int64_t budget) {
+  constexpr double score_bytes = 1 << 29;
+  double longest = static_cast<double>(budget) / 2;
+  for (const Block& block : a.blocks) {
+    longest = std::min(longest, std::sqrt(score_bytes / (8 * static_cast<double>(block.attention.heads))));
+  }
+  return std::max<int64_t>(1, static_cast<int64_t>(longest));
+}
+
+void ask_for_the_rest(Exam& exam, const Architecture& reference, const Architecture& candidate, const Proof& proof,
+                      int64_t budget, uint64_t seed) {
+  Wanted wanted = wanted_by(reference, candidate, proof);
+  for (const Asked& asked : exam.asked()) {
+    wanted.tokens = std::max<int64_t>(0, wanted.tokens - asked.tokens);
+    wanted.sequences = std::max<int64_t>(0, wanted.sequences - asked.sequences);
+  }
+  wanted.longest = std::min(wanted.longest, longest_affordable(reference, budget));
+  const std::vector<Inputs> more = draw_wanted(reference, wanted, budget, seed + 1);
+  if (!more.empty()) {
+    exam.ask(more);
+  }
 }
 
 }  // namespace
 
 const char* word(Verdict verdict) {
   switch (verdict) {
+    case Verdict::identical:
+      return "identical";
+    case Verdict::proved:
+      return "proved";
     case Verdict::equivalent:
       return "equivalent";
     case Verdict::within_noise:
@@ -38,20 +69,6 @@ const char* word(Verdict verdict) {
       return "different";
   }
   PARE_UNREACHABLE("no such verdict");
-}
-
-double equivalence_limit(double predicted_error) {
-  return std::min(1e-6, std::max(1e-12, 100 * predicted_error));
-}
-
-// NaN compares as false: what is not a number is different.
-Verdict judge(const Metrics& metrics, const Metrics& noise_floor, double limit, bool float64) {
-  if (float64 && metrics.max_relative_logit_error <= limit) {
-    return Verdict::equivalent;
-  }
-  const bool near = metrics.max_relative_logit_error <= 2 * noise_floor.max_relative_logit_error;
-  const bool likely = !metrics.mean_kl_nats || *metrics.mean_kl_nats <= 2 * noise_floor.mean_kl_nats.value_or(0);
-  return near && likely ? Verdict::within_noise : Verdict::different;
 }
 
 void check_comparable(const ModelFolder& reference, const ModelFolder& candidate) {
@@ -68,9 +85,6 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
   };
   same("the task", std::string(word(a.task)), std::string(word(b.task)));
   same("what is read", images(a), images(b));
-  if (!a.embedding.patch && !b.embedding.patch) {
-    same("the vocabulary", a.vocab, b.vocab);
-  }
   same("the number of classes", a.head.classes.value_or(0), b.head.classes.value_or(0));
   if (a.task == Task::encoder && b.task == Task::encoder) {
     same("the width of the hidden states", hidden_width(a), hidden_width(b));
@@ -86,59 +100,62 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
   problems.throw_if_any(fmt::format("{} and {} cannot be compared", shown(reference.path), shown(candidate.path)));
 }
 
-Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> inputs,
+Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options) {
   check_comparable(reference, candidate);
   const at::InferenceMode inference;
+  const Architecture &a = reference.model.architecture, &b = candidate.model.architecture;
   Verification result;
   result.compute_dtype = options.dtype;
-  result.floor_dtype = coarser(candidate.dtype, options.dtype);
-  result.predicted_error = options.predicted_error;
-  result.limit = equivalence_limit(options.predicted_error);
-
-  const auto runner = [&options](const ModelFolder& model, Dtype dtype) {
-    return ComparedModel{model.model, {scalar_type(dtype), options.device}};
-  };
-  const ComparedModel exact = runner(reference, Dtype::f64), tried = runner(candidate, options.dtype);
-  const Asked asked = ask(reference.model.architecture, inputs, options.device);
-  result.sequences = asked.sequences;
-  result.tokens = asked.tokens;
-
-  const bool noisy = result.floor_dtype != Dtype::f64;
-  const auto layers = [](const ModelFolder& model) { return layer_blocks(model.model.architecture).size(); };
-  Progress progress("verifying", (noisy ? 2 : 1) * layers(reference) + layers(candidate));
-  const auto advance = [&progress] { progress.advance(); };
-  const Answer truth = answer_of(exact, asked, advance);
-  const Answer answer = answer_of(tried, asked, advance);
-  const Comparison compared = compare(exact, truth, tried, answer, asked.targets);
-  result.metrics = metrics_of(compared);
-  if (noisy) {
-    const ComparedModel rounded = runner(reference, result.floor_dtype);
-    result.noise_floor = metrics_of(compare(exact, truth, rounded, answer_of(rounded, asked, advance), asked.targets));
-  } else {  // float64 against itself
-    const bool of_logits = result.metrics.mean_kl_nats.has_value();
-    const std::optional<double> zero = of_logits ? std::optional(0.0) : std::nullopt;
-    result.noise_floor = {0,
-                          zero,
-                          zero,
-                          of_logits ? std::optional(1.0) : std::nullopt,
-                          result.metrics.reference_nll_nats,
-                          result.metrics.reference_nll_nats};
+  result.floor_dtype = coarsest(candidate.model.weights);
+  result.drawn_seed = drawn_seed(reference, candidate, options.seed);
+  result.differences = compare_settings(a, b);
+  if (!result.differences.empty()) {
+    return result;
   }
-  const auto verdict_of = [&](const Comparison& comparison) {
-    return judge(metrics_of(comparison), result.noise_floor, result.limit, options.dtype == Dtype::f64);
-  };
-  result.verdict = verdict_of(compared);
-  const double allowed =
-      std::max(options.dtype == Dtype::f64 ? result.limit : 0, 2 * result.noise_floor.max_relative_logit_error);
-  if (result.verdict == Verdict::different) {
-    result.first_divergence = first_divergence(exact, tried, asked, compared, allowed);
-  } else {
-    // Of what is called equivalent, a change that only counts as noise is caught too: it would not be called so.
-    const auto caught = [&](const Comparison& comparison) { return verdict_of(comparison) != result.verdict; };
-    const double claimed = result.verdict == Verdict::equivalent ? result.limit : allowed;
-    result.self_test = test_check(exact, truth, tried, answer, asked, compared, claimed, options.seed, caught);
+  result.proof = prove(reference.model, candidate.model, options.device);
+
+  const bool float64 = options.dtype == Dtype::f64;
+  const Model moved = moved_by_rounding(reference.model, candidate.model.weights, result.drawn_seed);
+  const ComparedModel exact{reference.model, {at::kDouble, options.device}};
+  const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
+  const ComparedModel noisy{moved, tried.arithmetic};
+  const double to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype);
+  const double condition = result.proof.complete ? result.proof.condition : 0;
+  Exam exam(exact, tried, noisy, to_float64, condition, result.drawn_seed);
+  exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
+                         : std::vector<Inputs>(given.begin(), given.end()));
+  const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };
+  if (given.empty() && !result.proof.complete && is_same()) {
+    ask_for_the_rest(exam, a, b, result.proof, options.budget, result.drawn_seed);
   }
+
+  for (const Asked& asked : exam.asked()) {
+    result.sequences += asked.sequences;
+    result.tokens += asked.tokens;
+  }
+  result.coverage = coverage_of(a, b, result.proof, exam.asked());
+  result.metrics = metrics_of(exam.compared());
+  result.noise_floor = metrics_of(exam.noise());
+  const WorstRow worst = exam.worst();
+  result.excess = worst.excess;
+  result.allowed = worst.allowed;
+  if (!is_same()) {
+    result.first_divergence = first_divergence(exact, tried, exam.sequence(worst.sequence),
+                                               answer_name(a, worst.pooled), worst.error, worst.allowed);
+    result.first_divergence->sequence = worst.sequence;
+    return result;
+  }
+  const bool equivalent = exam.is_equivalent();
+  if (float64 && result.proof.identical && result.metrics.max_relative_logit_error == 0) {
+    result.verdict = Verdict::identical;
+    return result;
+  }
+  result.verdict = float64 && result.proof.complete ? Verdict::proved
+                   : equivalent                     ? Verdict::equivalent
+                                                    : Verdict::within_noise;
+  result.self_tests = test_check(exact, tried, exam.sample(), worst.allowed / 64, result.drawn_seed,
+                                 [&](const Comparison& changed) { return !exam.still_holds(changed, equivalent); });
   return result;
 }
 

@@ -1,35 +1,32 @@
 #pragma once
-// Whether two models are the same function: measured, set against the noise of their storage, and the check checked.
+// Whether two models are the same function: proved where every tensor is explained, measured row by row, set against
+// the noise of storage, with the check itself checked. docs/certificates/README.md says what each verdict excludes.
 
 #include <ATen/core/Tensor.h>
 
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "pare/checkpoint/model_folder.h"
 #include "pare/model/executor.h"
+#include "pare/verify/coverage.h"
 #include "pare/verify/metrics.h"
+#include "pare/verify/proof.h"
+#include "pare/verify/self_test.h"
+#include "pare/verify/settings.h"
 
 namespace pare {
 
 enum class Verdict {
-  equivalent,    // to the last digits of float64
-  within_noise,  // nearer than twice what storing and computing in the candidate's type costs
+  identical,     // the same numbers in the same architecture
+  proved,        // every tensor explained by a symmetry that was found and checked: for all inputs
+  equivalent,    // to the last digits of float64, on what was exercised
+  within_noise,  // no further off than twice what storing in the candidate's types costs, on what was exercised
   different,
 };
 const char* word(Verdict verdict);
-
-// The largest relative error in float64 that still counts as equivalent.
-double equivalence_limit(double predicted_error);
-// `float64`: whether the candidate was computed in it, without which nothing is `equivalent`.
-Verdict judge(const Metrics& metrics, const Metrics& noise_floor, double limit, bool float64);
-
-// The check, checked: every element of one matrix moved by this fraction of itself, up or down at random.
-struct SelfTest {
-  std::string tensor;
-  double smallest_caught = 0, largest_missed = 0;
-};
 
 // The first place where models differ by more than is allowed, among those that a change of basis leaves alone.
 struct Divergence {
@@ -40,29 +37,37 @@ struct Divergence {
 };
 
 struct VerifyOptions {
-  Dtype dtype = Dtype::f64;    // the candidate's arithmetic; the reference is always run in float64
-  double predicted_error = 0;  // of the passes that made the candidate, 0 when unknown
-  uint64_t seed = 0;           // of the self test
+  Dtype dtype = Dtype::f64;  // the candidate's arithmetic; the reference is always run in float64
+  uint64_t seed = 0;         // mixed with the hashes of both models, so that nobody can prepare for what it draws
+  int64_t sequences = 8;     // random ones, where no inputs are given
+  int64_t budget = 16384;    // tokens that may be asked besides, for what no proof covers
   at::Device device = at::kCPU;
 };
 
 struct Verification {
   Dtype compute_dtype = Dtype::f64, floor_dtype = Dtype::f64;
+  uint64_t drawn_seed = 0;
+  std::vector<SettingDifference> differences;  // where there are any, nothing else was looked at
+  Proof proof;
+  Coverage coverage;
   int64_t sequences = 0, tokens = 0;
   Metrics metrics;
-  Metrics noise_floor;  // the reference with weights and arithmetic in floor_dtype, against itself in float64
-  double predicted_error = 0, limit = 0;
+  Metrics noise_floor;  // the reference with every weight moved by one rounding of the candidate's type
+  // Of the row that comes closest to what it may differ by, or is furthest beyond: its difference over what is allowed
+  // there (above 1 is too much), and that allowed relative error.
+  double excess = 0, allowed = 0;
   Verdict verdict = Verdict::different;
-  std::optional<SelfTest> self_test;           // absent when different: then the check has caught something already
-  std::optional<Divergence> first_divergence;  // only when different
+  std::vector<SelfTest> self_tests;            // none when identical or different
+  std::optional<Divergence> first_divergence;  // only when different, and something was asked
 };
 
-// InputError when the two cannot be compared: other tasks, vocabularies, classes, images.
+// InputError when there is no common question: other tasks, classes, images, widths of hidden states.
 void check_comparable(const ModelFolder& reference, const ModelFolder& candidate);
 
-// VerificationFailed when the self test misses a disturbance of 100 %: such a check proves nothing.
-// Both models are run block by block; neither is ever held whole.
-Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> inputs,
+// Without `given` inputs, random ones: a few where the proof covers everything, else as many as exercise all that it
+// leaves open and the budget allows. VerificationFailed when the self test catches nothing: such a check proves
+// nothing. Both models are run block by block; neither is ever held whole.
+Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options);
 
 }  // namespace pare

@@ -1,0 +1,170 @@
+#include "pare/verify/coverage.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "pare/arch/head.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+bool is_open(const Proof& proof, const std::string& tensor, bool of_candidate_only) {
+  return of_candidate_only ? !proof.complete : proof.unexplained.contains(tensor);
+}
+
+// Every tensor that either model has and the proof does not explain.
+std::vector<TensorSpec> open_tensors(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
+  const TensorTable table = tensor_table(reference);
+  std::vector<TensorSpec> open;
+  for (const TensorSpec& spec : table) {
+    if (is_open(proof, spec.name, false)) {
+      open.push_back(spec);
+    }
+  }
+  for (const TensorSpec& spec : tensor_table(candidate)) {
+    if (!table.contains(spec.name) && is_open(proof, spec.name, true)) {
+      open.push_back(spec);
+    }
+  }
+  return open;
+}
+
+enum class Level { token, sequence };  // what a row of its input is
+
+Level level_of(const TensorSpec& spec, const Architecture& a) {
+  const ModuleId& m = spec.id.module;
+  if (m.sublayer != Sublayer::head) {
+    return Level::token;
+  }
+  const bool second = m.slot == Slot::sequence || m.slot == Slot::sequence_transform;
+  const bool pooler = has_pooler(a) && m.slot == Slot::transform;
+  return second || pooler || answers_sequences(a) ? Level::sequence : Level::token;
+}
+
+// A matrix's: how many numbers of its input each row of its output depends on. 0 for a vector.
+int64_t inputs_of(const TensorSpec& spec) {
+  if (spec.shape.size() < 2 || spec.index) {
+    return 0;
+  }
+  return spec.id.module.slot == Slot::patch ? element_count(spec.shape) / spec.shape[0] : spec.shape.back();
+}
+
+bool is_table(const TensorSpec& spec) {
+  const ModuleId& m = spec.id.module;
+  return m == token_table || m == position_table || m == in_embedding(Slot::type) || m == in_embedding(Slot::table);
+}
+
+struct Seen {
+  int64_t tokens = 0, sequences = 0, longest = 0;
+  std::set<int64_t> ids, types;
+};
+
+Seen seen_in(const Architecture& reference, const std::vector<Asked>& rounds) {
+  Seen seen;
+  for (const Asked& asked : rounds) {
+    seen.tokens += asked.tokens;
+    seen.sequences += asked.sequences;
+    for (const Inputs& inputs : asked.inputs) {
+      if (!inputs.ids.defined()) {
+        seen.longest = patch_positions(reference);
+        continue;
+      }
+      const at::Tensor real = inputs.mask.defined() ? inputs.mask : at::ones_like(inputs.ids, at::kBool);
+      seen.longest = std::max(seen.longest, real.sum(1).max().item<int64_t>());
+      const auto collect = [&real](std::set<int64_t>& into, const at::Tensor& values) {
+        const at::Tensor found = std::get<0>(at::unique_dim(values.masked_select(real).to(at::kCPU), 0));
+        into.insert(found.data_ptr<int64_t>(), found.data_ptr<int64_t>() + found.numel());
+      };
+      collect(seen.ids, inputs.ids);
+      collect(seen.types, inputs.types.defined() ? inputs.types : at::zeros_like(inputs.ids));
+    }
+  }
+  return seen;
+}
+
+std::string missing_rows(const std::vector<int64_t>& strange, const std::set<int64_t>& asked, int64_t rows) {
+  int64_t missing = 0;
+  if (strange.empty()) {
+    missing = rows - std::ssize(asked);
+  } else {
+    missing = std::count_if(strange.begin(), strange.end(), [&asked](int64_t row) { return !asked.contains(row); });
+  }
+  return missing > 0 ? fmt::format("{} of its {} rows were not asked", with_commas(missing), with_commas(rows)) : "";
+}
+
+// Why a table's rows were not all seen; empty where they were.
+std::string missing_in_table(const TensorSpec& spec, const Architecture& reference, const Proof& proof,
+                             const Seen& seen) {
+  if (spec.id.module == position_table) {
+    const int64_t offset = reference.embedding.position_offset;
+    const int64_t needed =
+        proof.strange_positions.empty() ? reference.context : 1 + proof.strange_positions.back() - offset;
+    return seen.longest < needed ? fmt::format("no sequence is longer than {}, {} would be needed",
+                                               with_commas(seen.longest), with_commas(needed))
+                                 : "";
+  }
+  if (spec.id.module == in_embedding(Slot::type)) {
+    return missing_rows(proof.strange_types, seen.types, spec.shape[0]);
+  }
+  return missing_rows(proof.strange_tokens, seen.ids, spec.shape[0]);
+}
+
+}  // namespace
+
+Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
+  Wanted wanted;
+  for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
+    wanted.longest = reference.context;
+    if (is_table(spec)) {
+      const bool of_tokens = spec.id.module == token_table || spec.id.module == in_embedding(Slot::table);
+      if (of_tokens && wanted.cards.empty()) {
+        wanted.cards = proof.strange_tokens;
+        for (int64_t token = 0; wanted.cards.empty() && token < reference.vocab; ++token) {
+          wanted.cards.push_back(token);
+        }
+      }
+      if (!(spec.id.module == token_table && reference.head.tied)) {
+        continue;
+      }
+    }
+    const int64_t rows = inputs_of(spec) + inputs_of(spec) / 4 + 1;
+    int64_t& enough = level_of(spec, reference) == Level::sequence ? wanted.sequences : wanted.tokens;
+    enough = std::max(enough, rows);
+  }
+  return wanted;
+}
+
+Coverage coverage_of(const Architecture& reference, const Architecture& candidate, const Proof& proof,
+                     const std::vector<Asked>& asked) {
+  const Seen seen = seen_in(reference, asked);
+  Coverage coverage{.longest = seen.longest,
+                    .context = reference.embedding.patch ? patch_positions(reference) : reference.context};
+  for (const Relation& relation : proof.relations) {
+    coverage.tensors[relation.tensor] = relation.how;
+  }
+  for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
+    const int64_t rows = level_of(spec, reference) == Level::sequence ? seen.sequences : seen.tokens;
+    const int64_t inputs = inputs_of(spec);
+    std::string missing;
+    if (is_table(spec)) {
+      missing = missing_in_table(spec, reference, proof, seen);
+    }
+    const bool is_matrix = !is_table(spec) || (spec.id.module == token_table && reference.head.tied);
+    if (missing.empty() && is_matrix && rows <= inputs) {
+      missing = fmt::format("{} rows were compared, and it has {} inputs", with_commas(rows), with_commas(inputs));
+    }
+    coverage.tensors[spec.name] = missing.empty() ? "exercised" : "not exercised: " + missing;
+    if (!missing.empty()) {
+      coverage.complete = false;
+      coverage.not_exercised.push_back(spec.name + ": " + missing);
+    }
+  }
+  return coverage;
+}
+
+}  // namespace pare

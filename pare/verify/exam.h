@@ -1,0 +1,67 @@
+#pragma once
+// Both models asked the same, in one or more rounds, and what their answers come to.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pare/verify/answers.h"
+#include "pare/verify/judge.h"
+#include "pare/verify/self_test.h"
+
+namespace pare {
+
+// Where a row differs most, in units of what it may differ by.
+struct WorstRow {
+  double excess = 0, error = 0, allowed = 0;
+  int64_t sequence = 0;
+  bool pooled = false;
+};
+
+class Exam {
+ public:
+  // `noise`: the reference, its weights moved by a rounding, in the candidate's arithmetic. `to_float64`: how much
+  // smaller a rounding of float64 is. What is referred to outlives this.
+  Exam(const ComparedModel& reference, const ComparedModel& candidate, const ComparedModel& noise, double to_float64,
+       double condition, uint64_t seed)
+      : reference_(reference),
+        candidate_(candidate),
+        noise_(noise),
+        to_float64_(to_float64),
+        condition_(condition),
+        seed_(seed) {}
+
+  void ask(std::span<const Inputs> inputs);
+
+  const std::vector<Asked>& asked() const { return asked_; }
+  const Comparison& compared() const { return compared_; }
+  const Comparison& noise() const { return measured_noise_; }
+
+  bool is_equivalent() const;
+  bool is_within_noise() const;
+  // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise.
+  WorstRow worst() const;
+
+  Inputs sequence(int64_t number) const;
+  // The shortest sequence, and whether its rows, changed so, would still be called what these are called.
+  Sample sample() const;
+  bool still_holds(const Comparison& changed, bool as_equivalent) const;
+
+ private:
+  struct Part {
+    const Rows* rows;
+    const Rows* noise;
+  };
+  std::vector<Part> parts() const;
+  bool may_be_equivalent() const { return candidate_.arithmetic.dtype == at::kDouble; }
+  int64_t sample_sequence() const;
+
+  const ComparedModel &reference_, &candidate_, &noise_;
+  double to_float64_, condition_;
+  uint64_t seed_;
+  std::vector<Asked> asked_;
+  std::vector<Answer> truths_;
+  Comparison compared_, measured_noise_;
+};
+
+}  // namespace pare

@@ -1,0 +1,22 @@
+#pragma once
+// What two models say of themselves, compared directly: settings that no rewrite may change, and that random inputs
+// might not tell apart.
+
+#include <string>
+#include <vector>
+
+#include "pare/arch/architecture.h"
+
+namespace pare {
+
+struct SettingDifference {
+  std::string setting;  // "blocks.3.attention.window"
+  std::string reference, candidate;
+};
+
+// What the candidate cannot take of all that the reference can (context, vocabulary, token types), and what decides who
+// sees whom, which positions there are, and where numbers are capped. Layers are compared one by one where both models
+// have the same number of them.
+std::vector<SettingDifference> compare_settings(const Architecture& reference, const Architecture& candidate);
+
+}  // namespace pare

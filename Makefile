@@ -4,10 +4,11 @@ JOBS ?= $(shell nproc)
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 DRAWS ?= 30000
+CAMPAIGN ?= 20000
 FIRST_SEED ?= $(shell date +%s)
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build install configure lint format asan tsan fuzz bench clean
+.PHONY: help demo test build install configure lint format asan tsan fuzz campaign bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -67,6 +68,12 @@ fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; rand
 	@cmake --build build -j $(JOBS) --target test_passes
 	@echo "== $(DRAWS) random architectures through every pass, from seed $(FIRST_SEED)"
 	@OMP_NUM_THREADS=1 PARE_DRAWS=$(DRAWS) PARE_FIRST_SEED=$(FIRST_SEED) build/test_passes -tc='every pass on*'
+
+campaign: ## CAMPAIGN=20000 right and as many sabotaged rewrites into verify, on JOBS processes
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory configure
+	@cmake --build build -j $(JOBS) --target test_attacks
+	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
 bench: ## the executor against transformers, both in one run; figures in benchmarks/README.md
 	@tools/setup.sh test

@@ -32,7 +32,7 @@ struct VerifyFlags {
   QuestionFlags question;
 };
 
-constexpr int64_t usual_sequences = VerifyOptions{}.sequences;
+const int64_t usual_sequences = VerifyOptions{}.sequences;
 
 std::string small(double value) {
   return value == 0 ? "0" : std::isfinite(value) ? fmt::format("{:.2e}", value) : "not a number";

@@ -117,9 +117,9 @@ std::string missing_in_table(const TensorSpec& spec, const Architecture& referen
 }  // namespace
 
 Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
-  Wanted wanted;
+  // So many that rows which are rarely off are among them.
+  Wanted wanted{.tokens = 2048, .sequences = answers_sequences(reference) ? 256 : 0, .longest = reference.context};
   for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
-    wanted.longest = reference.context;
     if (is_table(spec)) {
       const bool of_tokens = spec.id.module == token_table || spec.id.module == in_embedding(Slot::table);
       if (of_tokens && wanted.cards.empty()) {

@@ -60,28 +60,42 @@ std::vector<Exam::Part> Exam::parts() const {
   return parts;
 }
 
+Allowed Exam::equivalence_of(const Rows& noise) const {
+  return equivalence(noise, standard_.to_float64, standard_.condition, standard_.against);
+}
+
 // NaN compares as false: what is not a number is different.
 bool Exam::is_equivalent() const {
   const std::vector<Part> all = parts();
   return may_be_equivalent() && std::all_of(all.begin(), all.end(), [this](const Part& part) {
-           return largest(excess(*part.rows, equivalence(*part.noise, to_float64_, condition_))) <= 1;
+           return largest(excess(*part.rows, equivalence_of(*part.noise))) <= 1;
          });
 }
 
 bool Exam::is_within_noise() const {
   const std::vector<Part> all = parts();
-  return std::all_of(all.begin(), all.end(), [](const Part& part) {
-    return largest(excess(*part.rows, twice(*part.noise))) <= 1 && usually_within(*part.rows, *part.noise);
+  return std::all_of(all.begin(), all.end(), [this](const Part& part) {
+    return largest(excess(*part.rows, noise_limit_of(*part.noise))) <= 1 && usual_excess(*part.rows, *part.noise) <= 1;
   });
+}
+
+Allowed Exam::allowed_of(const Rows& noise) const {
+  const Allowed near = noise_limit_of(noise);
+  return may_be_equivalent() ? either(near, equivalence_of(noise)) : near;
+}
+
+at::Tensor Exam::beyond() const {
+  std::vector<at::Tensor> all;
+  for (const Part& part : parts()) {
+    all.push_back(excess(*part.rows, allowed_of(*part.noise)));
+  }
+  return at::cat(all);
 }
 
 WorstRow Exam::worst() const {
   WorstRow worst{.excess = -1};
   for (const Part& part : parts()) {
-    Allowed allowed = twice(*part.noise);
-    if (may_be_equivalent()) {
-      allowed = either(allowed, equivalence(*part.noise, to_float64_, condition_));
-    }
+    const Allowed allowed = allowed_of(*part.noise);
     const at::Tensor beyond = excess(*part.rows, allowed);
     const int64_t row = beyond.argmax().item<int64_t>();
     if (beyond[row].item<double>() > worst.excess) {
@@ -90,6 +104,11 @@ WorstRow Exam::worst() const {
                .allowed = allowed.error[row].item<double>(),
                .sequence = row,
                .pooled = part.rows != &compared_.rows};
+    }
+  }
+  if (worst.excess <= 1 && !is_equivalent()) {
+    for (const Part& part : parts()) {
+      worst.excess = std::max(worst.excess, usual_excess(*part.rows, *part.noise));
     }
   }
   if (!worst.pooled) {  // from a row to its sequence
@@ -141,7 +160,7 @@ Sample Exam::sample() const {
 bool Exam::still_holds(const Comparison& changed, bool as_equivalent) const {
   const int64_t number = sample_sequence();
   const auto holds = [&](const Rows& rows, const Rows& noise, const at::Tensor& places) {
-    const Allowed all = as_equivalent ? equivalence(noise, to_float64_, condition_) : twice(noise);
+    const Allowed all = as_equivalent ? equivalence_of(noise) : noise_limit_of(noise);
     Allowed allowed{all.error.index_select(0, places), {}};
     if (all.root_kl.defined()) {
       allowed.root_kl = all.root_kl.index_select(0, places);

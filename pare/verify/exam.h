@@ -18,18 +18,20 @@ struct WorstRow {
   bool pooled = false;
 };
 
+// What rows are held against.
+struct Standard {
+  double to_float64 = 1;  // how much smaller a rounding of float64 is than the one that noise is measured with
+  double condition = 0;   // of the bases that a proof found
+  Against against = Against::own_noise;
+};
+
 class Exam {
  public:
-  // `noise`: the reference, its weights moved by a rounding, in the candidate's arithmetic. `to_float64`: how much
-  // smaller a rounding of float64 is. What is referred to outlives this.
-  Exam(const ComparedModel& reference, const ComparedModel& candidate, const ComparedModel& noise, double to_float64,
-       double condition, uint64_t seed)
-      : reference_(reference),
-        candidate_(candidate),
-        noise_(noise),
-        to_float64_(to_float64),
-        condition_(condition),
-        seed_(seed) {}
+  // `noise`: the reference, its weights moved by a rounding, in the candidate's arithmetic. What is referred to
+  // outlives this.
+  Exam(const ComparedModel& reference, const ComparedModel& candidate, const ComparedModel& noise,
+       const Standard& standard, uint64_t seed)
+      : reference_(reference), candidate_(candidate), noise_(noise), standard_(standard), seed_(seed) {}
 
   void ask(std::span<const Inputs> inputs);
 
@@ -39,8 +41,11 @@ class Exam {
 
   bool is_equivalent() const;
   bool is_within_noise() const;
-  // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise.
+  // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise. Where only the
+  // usual row is too far off, its excess is that.
   WorstRow worst() const;
+  // Of each row, and then of what is said of each sequence besides.
+  at::Tensor beyond() const;
 
   Inputs sequence(int64_t number) const;
   // The shortest sequence, and whether its rows, changed so, would still be called what these are called.
@@ -53,11 +58,14 @@ class Exam {
     const Rows* noise;
   };
   std::vector<Part> parts() const;
+  Allowed equivalence_of(const Rows& noise) const;
+  Allowed allowed_of(const Rows& noise) const;  // the larger of the two
+  Allowed noise_limit_of(const Rows& noise) const { return noise_limit(noise, standard_.against); }
   bool may_be_equivalent() const { return candidate_.arithmetic.dtype == at::kDouble; }
   int64_t sample_sequence() const;
 
   const ComparedModel &reference_, &candidate_, &noise_;
-  double to_float64_, condition_;
+  Standard standard_;
   uint64_t seed_;
   std::vector<Asked> asked_;
   std::vector<Answer> truths_;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "pare/checkpoint/dtype.h"
@@ -24,53 +26,74 @@ double robust_most(const at::Tensor& values) {
   return (middle + 6 * (known - middle).abs().median()).item<double>();
 }
 
-at::Tensor of_row_or_usual(const at::Tensor& noise) {
-  return at::nan_to_num(noise, 0, 0).clamp_min(robust_most(noise));
+at::Tensor floor_of(const at::Tensor& noise, Against against) {
+  const at::Tensor known = at::nan_to_num(noise, 0, 0);
+  return known.clamp_min(against == Against::any_noise ? largest(known) : robust_most(noise));
+}
+
+// What an error that is allowed can do to the odds of two columns.
+at::Tensor root_kl_of(const at::Tensor& error, const Rows& noise) {
+  return std::sqrt(2) * error * noise.size;
+}
+
+double nth_share(const at::Tensor& values, double share) {
+  const at::Tensor sorted = std::get<0>(values.sort());
+  return sorted[static_cast<int64_t>(share * static_cast<double>(values.numel() - 1))].item<double>();
+}
+
+double over(double value, double limit) {
+  return value == 0 ? 0 : value / limit;
 }
 
 }  // namespace
 
-Allowed equivalence(const Rows& noise, double to_float64, double condition) {
+Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against) {
   const double of_basis = 100 * unit_roundoff(Dtype::f64) * condition;
   Allowed allowed;
-  allowed.error =
-      (10 * to_float64 * of_row_or_usual(noise.error)).clamp_min(std::max(least_error, of_basis)).clamp_max(most_error);
+  allowed.error = (10 * to_float64 * floor_of(noise.error, against))
+                      .clamp_min(std::max(least_error, of_basis))
+                      .clamp_max(most_error);
   if (noise.kl.defined()) {
-    allowed.root_kl = allowed.error * noise.size.clamp_min(1);
+    allowed.root_kl = root_kl_of(allowed.error, noise).clamp_min(least_error);
   }
   return allowed;
 }
 
-Allowed twice(const Rows& noise) {
+Allowed noise_limit(const Rows& noise, Against against) {
+  const double times = against == Against::any_noise ? 10 : 2;
   Allowed allowed;
-  allowed.error = 2 * of_row_or_usual(noise.error);
+  allowed.error = times * floor_of(noise.error, against);
   if (noise.kl.defined()) {
-    allowed.root_kl = (2 * of_row_or_usual(noise.kl.sqrt())).clamp_min(least_root_kl);
+    allowed.root_kl = at::maximum(times * floor_of(noise.kl.sqrt(), against), root_kl_of(allowed.error, noise));
+    allowed.root_kl = allowed.root_kl.clamp_min(least_root_kl);
   }
   return allowed;
 }
 
 at::Tensor excess(const Rows& rows, const Allowed& allowed) {
-  const auto over = [](const at::Tensor& value, const at::Tensor& limit) {
+  const auto over_limit = [](const at::Tensor& value, const at::Tensor& limit) {
     return at::where(value == 0, 0.0, value / limit);
   };
-  at::Tensor worst = over(rows.error, allowed.error);
+  at::Tensor worst = over_limit(rows.error, allowed.error);
   if (rows.kl.defined()) {
-    worst = at::maximum(worst, over(rows.kl.sqrt(), allowed.root_kl));
-    worst = at::maximum(worst, over(rows.regret, 2 * allowed.error * rows.size));
+    worst = at::maximum(worst, over_limit(rows.kl.sqrt(), allowed.root_kl));
+    worst = at::maximum(worst, over_limit(rows.regret, 2 * allowed.error * rows.size));
   }
   return at::nan_to_num(worst, std::numeric_limits<double>::infinity());
 }
 
-bool usually_within(const Rows& rows, const Rows& noise) {
-  if (rows.error.numel() < enough_rows) {
-    return true;
-  }
-  const auto within = [](const at::Tensor& values, const at::Tensor& floor, double least) {
-    return values.median().item<double>() <= std::max(least, 2 * floor.median().item<double>());
+double usual_excess(const Rows& rows, const Rows& noise) {
+  const auto beyond = [](const at::Tensor& values, const at::Tensor& floor, double least) {
+    if (values.numel() < enough_rows) {  // too few to have a usual one
+      return over(nth_share(values, 0.5), std::max(least, 2 * largest(floor)));
+    }
+    const double middle = over(nth_share(values, 0.5), std::max(least, 2 * nth_share(floor, 0.5)));
+    return std::max(middle, over(nth_share(values, 0.9), std::max(least, 2 * nth_share(floor, 0.9))));
   };
-  return within(rows.error, noise.error, 0) &&
-         (!rows.kl.defined() || within(rows.kl.sqrt(), noise.kl.sqrt(), least_root_kl));
+  const double of_error = beyond(rows.error, noise.error, 0);
+  const double worst =
+      rows.kl.defined() ? std::max(of_error, beyond(rows.kl.sqrt(), noise.kl.sqrt(), least_root_kl)) : of_error;
+  return std::isnan(worst) || std::isnan(of_error) ? std::numeric_limits<double>::infinity() : worst;
 }
 
 }  // namespace pare

@@ -7,26 +7,32 @@
 
 namespace pare {
 
+// Which noise a row is held against. Of a pair that nothing is known of, only its own or what is usual among the rows
+// (the median and six times the median distance from it), which no half of the rows can lift. Where every tensor is
+// explained, rows only have to show what rounding costs in the new basis, and models that make much of a rounding do so
+// in other rows each time: then that of any row.
+enum class Against { own_noise, any_noise };
+
 // One number for each row.
 struct Allowed {
   at::Tensor error;    // of Rows::error
-  at::Tensor root_kl;  // of the square root of Rows::kl: as linear in a difference as the error is; may be undefined
+  at::Tensor root_kl;  // of the square root of Rows::kl, as linear in a difference as the error is; may be undefined
 };
 
 // To be called the same to the last digits of float64: 1e-12, or ten times what one rounding of every weight does to
 // the reference, or what a basis of this condition costs; never more than 1e-6. `noise` was measured by moving weights
 // by 1 / `to_float64` roundings of float64.
-Allowed equivalence(const Rows& noise, double to_float64, double condition);
+Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against);
 
-// Twice the noise of the same row, or of what is usual among the rows: the median and six times the median distance
-// from it, which no half of the rows can lift.
-Allowed twice(const Rows& noise);
+// To be called within noise: twice its own or the usual; ten times that of any row, and then the quantiles count too.
+Allowed noise_limit(const Rows& noise, Against against);
 
 // Each row's difference over what is allowed, the worst of error, KL and first choice: above 1 is too much. What is not
 // a number is infinite.
 at::Tensor excess(const Rows& rows, const Allowed& allowed);
 
-// Whether also the usual row (the median) is within twice the usual noise. Always so of few rows, which have no usual.
-bool usually_within(const Rows& rows, const Rows& noise);
+// How far the usual row (the median) and nine of ten rows are from twice the noise of the usual row and of nine of ten:
+// the larger of both, above 1 is too much.
+double usual_excess(const Rows& rows, const Rows& noise);
 
 }  // namespace pare

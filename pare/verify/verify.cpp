@@ -120,9 +120,12 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
   const ComparedModel noisy{moved, tried.arithmetic};
-  const double to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype);
-  const double condition = result.proof.complete ? result.proof.condition : 0;
-  Exam exam(exact, tried, noisy, to_float64, condition, result.drawn_seed);
+  Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype)};
+  if (result.proof.complete) {
+    standard.condition = result.proof.condition;
+    standard.against = Against::any_noise;
+  }
+  Exam exam(exact, tried, noisy, standard, result.drawn_seed);
   exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
                          : std::vector<Inputs>(given.begin(), given.end()));
   const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };

@@ -26,7 +26,7 @@ Rows constant_rows(int64_t count, double error, double kl) {
 
 TEST_CASE("equivalent: 1e-12, ten times the noise of float64, or what a basis costs, and never above 1e-6") {
   const auto limit = [](double noise, double to_float64, double condition) {
-    return equivalence(constant_rows(3, noise, 0), to_float64, condition).error[1].item<double>();
+    return equivalence(constant_rows(3, noise, 0), to_float64, condition, Against::own_noise).error[1].item<double>();
   };
   CHECK(limit(0, 1, 0) == 1e-12);
   CHECK(limit(5e-12, 1, 0) == doctest::Approx(5e-11));
@@ -38,7 +38,7 @@ TEST_CASE("equivalent: 1e-12, ten times the noise of float64, or what a basis co
 TEST_CASE("noise: one row with any noise lifts its own limit and no other") {
   at::Tensor noise = at::full({1000}, 1e-3, at::kDouble);
   noise[7] = 1000;
-  const Allowed allowed = twice(rows_of(noise, noise.square()));
+  const Allowed allowed = noise_limit(rows_of(noise, noise.square()), Against::own_noise);
   CHECK(allowed.error[7].item<double>() == 2000);
   CHECK(allowed.error[8].item<double>() == doctest::Approx(2e-3));
   CHECK(allowed.root_kl[8].item<double>() == doctest::Approx(2e-3));
@@ -49,7 +49,7 @@ TEST_CASE("noise: one row with any noise lifts its own limit and no other") {
 }
 
 TEST_CASE("KL and first choice count beside the error") {
-  const Allowed allowed = twice(constant_rows(40, 1e-3, 1e-6));
+  const Allowed allowed = noise_limit(constant_rows(40, 1e-3, 1e-6), Against::own_noise);
   CHECK(largest(excess(constant_rows(40, 1e-3, 1e-6), allowed)) < 1);
   CHECK(largest(excess(constant_rows(40, 1e-3, 1e-5), allowed)) > 1);
   Rows other = constant_rows(40, 1e-3, 1e-6);
@@ -62,19 +62,33 @@ TEST_CASE("KL and first choice count beside the error") {
 TEST_CASE("what is not a number is too much, and no noise is no excuse") {
   Rows broken = constant_rows(3, 1e-3, 1e-6);
   broken.error[1] = std::numeric_limits<double>::quiet_NaN();
-  CHECK(largest(excess(broken, twice(constant_rows(3, 1e-3, 1e-6)))) > 1);
-  CHECK(largest(excess(constant_rows(3, 1e-3, 0), twice(broken))) < 1);  // the row's neighbours have a noise
-  CHECK(largest(excess(constant_rows(3, 1e-30, 0), twice(constant_rows(3, 0, 0)))) > 1);
-  CHECK(largest(excess(constant_rows(3, 0, 0), twice(constant_rows(3, 0, 0)))) == 0);
+  CHECK(largest(excess(broken, noise_limit(constant_rows(3, 1e-3, 1e-6), Against::own_noise))) > 1);
+  CHECK(largest(excess(constant_rows(3, 1e-3, 0), noise_limit(broken, Against::own_noise))) <
+        1);  // the row's neighbours have a noise
+  CHECK(largest(excess(constant_rows(3, 1e-30, 0), noise_limit(constant_rows(3, 0, 0), Against::own_noise))) > 1);
+  CHECK(largest(excess(constant_rows(3, 0, 0), noise_limit(constant_rows(3, 0, 0), Against::own_noise))) == 0);
   const Rows all_broken = constant_rows(3, std::numeric_limits<double>::quiet_NaN(), 0);
-  CHECK(largest(excess(constant_rows(3, 1e-3, 0), twice(all_broken))) > 1);
+  CHECK(largest(excess(constant_rows(3, 1e-3, 0), noise_limit(all_broken, Against::own_noise))) > 1);
 }
 
-TEST_CASE("also the usual row has to be within twice the usual noise") {
-  at::Tensor noise = at::arange(100, at::kDouble) / 100 + 0.5;
+TEST_CASE("where every tensor is explained, any row's noise counts, and what is usual among them") {
+  at::Tensor noise = at::full({1000}, 1e-3, at::kDouble);
+  noise[7] = 1;
   const Rows floor = rows_of(noise, noise.square());
-  CHECK(usually_within(rows_of(1.9 * noise, noise.square()), floor));
-  CHECK_FALSE(usually_within(rows_of(2.1 * noise, noise.square()), floor));
-  CHECK_FALSE(usually_within(rows_of(noise, 5 * noise.square()), floor));
-  CHECK(usually_within(constant_rows(3, 5, 0), constant_rows(3, 1, 0)));  // three rows have no usual one
+  CHECK(largest(excess(constant_rows(1000, 5, 1), noise_limit(floor, Against::any_noise))) < 1);
+  CHECK(usual_excess(constant_rows(1000, 5, 1), floor) > 1000);
+  CHECK(equivalence(floor, 1e-9, 0, Against::any_noise).error[0].item<double>() == doctest::Approx(1e-8));
+}
+
+TEST_CASE("also the usual row, and nine of ten, have to be within twice that of the noise") {
+  const at::Tensor noise = at::arange(100, at::kDouble) / 100 + 0.5;
+  const Rows floor = rows_of(noise, noise.square());
+  CHECK(usual_excess(rows_of(1.9 * noise, noise.square()), floor) < 1);
+  CHECK(usual_excess(rows_of(2.1 * noise, noise.square()), floor) > 1);
+  CHECK(usual_excess(rows_of(noise, 5 * noise.square()), floor) > 1);
+  at::Tensor few = noise.clone();
+  few.narrow(0, 85, 15).mul_(3);
+  CHECK(usual_excess(rows_of(few, noise.square()), floor) > 1);
+  CHECK(usual_excess(constant_rows(3, 1.9, 0), constant_rows(3, 1, 0)) < 1);
+  CHECK(usual_excess(constant_rows(3, 2.1, 0), constant_rows(3, 1, 0)) > 1);
 }

@@ -1,0 +1,280 @@
+// Right rewrites are accepted and sabotaged ones are not, over random architectures in the four types that models are
+// stored in. PARE_DRAWS and PARE_FIRST_SEED ask for more: `make campaign` runs 20,000 of each.
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <numeric>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/rewrite/pipeline.h"
+#include "pare/support/error.h"
+#include "pare/verify/draw_inputs.h"
+#include "pare/verify/exam.h"
+#include "pare/verify/noise.h"
+#include "pare/verify/verify.h"
+#include "tests/passes/random_architecture.h"
+
+namespace pare::test {
+
+namespace {
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::stoull(text) : otherwise;
+}
+
+ModelFolder folder_of(const Model& model, Dtype dtype) {
+  ModelFolder folder;
+  folder.path = "drawn";
+  folder.family = "pare";
+  folder.dtype = dtype;
+  folder.model = model;
+  for (auto& [name, weight] : folder.model.weights) {
+    const at::Tensor values = weight.load();
+    const at::Tensor stored = values.is_floating_point() ? values.to(scalar_type(dtype)) : values;
+    weight = Weight::leaf(name, dtype_of(stored.scalar_type()), stored.sizes().vec(), [stored] { return stored; });
+  }
+  return folder;
+}
+
+bool is_finite(const ModelFolder& folder) {
+  return std::all_of(folder.model.weights.begin(), folder.model.weights.end(),
+                     [](const auto& entry) { return entry.second.load().isfinite().all().template item<bool>(); });
+}
+
+// A model, and perhaps what passes make of it.
+struct Pair {
+  ModelFolder source, candidate;
+  double predicted = 0;
+  bool rewritten = false;
+};
+
+Pair drawn_pair(ArchitectureDraw& draw, uint64_t seed, Dtype dtype, bool rewrite) {
+  const Architecture drawn = draw.draw();
+  const Architecture a = seed % 3 == 2 ? draw.with_other_end(drawn) : drawn;
+  Pair pair;
+  pair.source = folder_of({a, as_weights(drawn_tensors(a, draw, seed))}, dtype);
+  pair.candidate = pair.source;
+  if (!rewrite) {
+    return pair;
+  }
+  std::vector<PassCall> calls;
+  for (const Pass* pass : all_passes()) {
+    if (draw.chance(0.3)) {
+      continue;
+    }
+    Options options;
+    for (const PassOption& option : pass->options) {
+      if (option.name == "target") {
+        options["target"] = draw.pick<std::string>({"q", "k", "v", "best"});
+      }
+    }
+    calls.insert(calls.begin() + draw.between(0, std::ssize(calls)), call_of(*pass, options));
+  }
+  const Pipeline pipeline = run_passes(pair.source.model, calls);
+  pair.rewritten = std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
+                               [](const PassStep& step) { return step.proposal.applies; });
+  pair.predicted = predicted_error(pipeline.roundings, dtype);
+  pair.candidate = folder_of(pipeline.after, dtype);
+  return pair;
+}
+
+Dtype dtype_for(uint64_t seed) {
+  constexpr Dtype all[] = {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16};
+  return all[seed % 4];
+}
+
+struct Tally {
+  std::map<std::string, int64_t> verdicts;
+  double worst = 0;
+  std::string text() const {
+    std::string text;
+    for (const auto& [verdict, count] : verdicts) {
+      text += fmt::format(" {} {},", count, verdict);
+    }
+    return text;
+  }
+};
+
+// What the sabotage was, for the message.
+struct Sabotage {
+  std::string what;
+  Model model;
+};
+
+Sabotage change_tensor(const Model& model, ArchitectureDraw& draw, uint64_t seed) {
+  std::vector<std::string> names;
+  for (const auto& [name, weight] : model.weights) {
+    if (weight.load().is_floating_point()) {
+      names.push_back(name);
+    }
+  }
+  const std::string name = names[static_cast<size_t>(draw.between(0, std::ssize(names) - 1))];
+  const Weight& before = model.weights.at(name);
+  const double size = std::pow(10, draw.pick({-7.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0}));
+  at::Tensor values = before.load().to(at::kDouble).clone();
+  at::Tensor rows = values.view({values.size(0), -1});
+  at::manual_seed(seed);
+  const int64_t row = draw.between(0, rows.size(0) - 1), column = draw.between(0, rows.size(1) - 1);
+  const double usual = values.square().mean().sqrt().item<double>() + 1e-300;
+  const std::string kind = draw.pick<std::string>({"element", "row", "column", "scaled", "all"});
+  if (kind == "element") {
+    rows[row][column] += size * usual;
+  } else if (kind == "row") {
+    rows[row] += size * usual * at::randn({rows.size(1)}, at::kDouble);
+  } else if (kind == "column") {
+    rows.select(1, column) += size * usual * at::randn({rows.size(0)}, at::kDouble);
+  } else if (kind == "scaled") {
+    rows *= 1 + size;
+  } else {
+    rows += size * usual * at::randn(rows.sizes(), at::kDouble);
+  }
+  Sabotage result{fmt::format("{} {} by {:.0e}", name, kind, size), model};
+  const at::Tensor stored = values.to(scalar_type(before.dtype()));
+  result.model.weights[name] = Weight::leaf(name, before.dtype(), before.shape(), [stored] { return stored; });
+  return result;
+}
+
+Sabotage change_setting(const Model& model, ArchitectureDraw& draw) {
+  Sabotage result{"", model};
+  Block& block =
+      result.model.architecture.blocks[static_cast<size_t>(draw.between(0, std::ssize(model.architecture.blocks) - 1))];
+  Attention& attention = block.attention;
+  const std::string what =
+      draw.pick<std::string>({"window", "rope", "scale", "alibi", "epsilon", "activation", "mask"});
+  result.what = "setting " + what;
+  if (what == "window") {
+    attention.window = attention.window ? *attention.window + 1 : 2;
+  } else if (what == "rope" && attention.rope) {
+    attention.rope->theta *= 1.01;
+  } else if (what == "scale") {
+    attention.scale = 1.01 * attention.scale.value_or(1 / std::sqrt(static_cast<double>(attention.head_width)));
+  } else if (what == "alibi") {
+    attention.alibi = attention.alibi ? std::nullopt : std::optional(Alibi{});
+  } else if (what == "epsilon" && attention.norm) {
+    attention.norm->epsilon *= 1.1;
+  } else if (what == "activation" && block.mlp && std::holds_alternative<DenseMlp>(block.mlp->kind)) {
+    Activation& activation = std::get<DenseMlp>(block.mlp->kind).activation;
+    activation = activation == Activation::gelu ? Activation::gelu_tanh : Activation::gelu;
+  } else if (what == "mask") {
+    attention.mask = attention.mask == Mask::causal ? Mask::full : Mask::causal;
+  }
+  return result;
+}
+
+// How far apart they are on far more than they were asked: every token, the whole context, another seed. What rounding
+// does to a row is the most of eight draws here: one may be small by chance.
+double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, const Verification& v, uint64_t seed) {
+  const Architecture& a = source.model.architecture;
+  Wanted wanted{.tokens = 1500, .sequences = 60, .longest = a.context};
+  wanted.cards.resize(static_cast<size_t>(a.vocab));
+  std::iota(wanted.cards.begin(), wanted.cards.end(), 0);
+  const std::vector<Inputs> inputs = draw_wanted(a, wanted, 3000, seed);
+  const ComparedModel exact{source.model, {}}, tried{candidate.model, {}};
+  at::Tensor least;
+  for (uint64_t draw = 0; draw < 8; ++draw) {
+    const Model moved = moved_by_rounding(source.model, candidate.model.weights, seed + 1000 * draw);
+    const ComparedModel noisy{moved, {}};
+    Exam exam(exact, tried, noisy,
+              {.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(v.floor_dtype),
+               .condition = v.proof.complete ? v.proof.condition : 0},
+              seed);
+    exam.ask(inputs);
+    const at::Tensor rows = exam.beyond();
+    least = least.defined() ? at::minimum(least, rows) : rows;
+  }
+  return largest(least);
+}
+
+}  // namespace
+
+TEST_CASE("campaign: right rewrites are accepted") {
+  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
+  std::map<std::string, Tally> tallies;
+  uint64_t asked = 0;
+  for (uint64_t seed = begin; asked < count; ++seed) {
+    ArchitectureDraw draw(seed);
+    const Dtype dtype = dtype_for(seed);
+    const Pair pair = drawn_pair(draw, seed, dtype, true);
+    if (!pair.rewritten || !is_finite(pair.candidate) || (dtype == Dtype::f64 && pair.predicted > 1e-6)) {
+      continue;  // what rewrite refuses
+    }
+    ++asked;
+    INFO("seed ", seed, ": ", architecture_to_json(pair.source.model.architecture).dump());
+    const Verification v = verify(pair.source, pair.candidate, {}, {.seed = seed, .sequences = 4});
+    Tally& tally = tallies[std::string(word(dtype))];
+    ++tally.verdicts[word(v.verdict)];
+    if (v.verdict != Verdict::different) {
+      tally.worst = std::max(tally.worst, v.excess);
+    }
+    const bool too_far = v.metrics.max_relative_logit_error > 2 * v.noise_floor.max_relative_logit_error;
+    if (v.verdict == Verdict::different && (dtype == Dtype::f64 || !too_far)) {
+      std::cout << fmt::format("seed {} in {}: different, error {:.2g}, noise {:.2g}, allowed {:.2g}, excess {:.2g}\n",
+                               seed, word(dtype), v.metrics.max_relative_logit_error,
+                               v.noise_floor.max_relative_logit_error, v.allowed, v.excess);
+      CHECK(dtype != Dtype::f64);
+    }
+    if (!v.proof.complete) {
+      ++tally.verdicts["without proof"];
+      if (std::getenv("PARE_VERBOSE")) {
+        std::cout << fmt::format("seed {} in {}: {}\n", seed, word(dtype),
+                                 v.proof.gaps.empty() ? "settings differ" : v.proof.gaps.front());
+      }
+    }
+  }
+  for (const auto& [dtype, tally] : tallies) {
+    std::cout << fmt::format("right in {}:{} at most {:.2g} of what is allowed\n", dtype, tally.text(), tally.worst);
+  }
+}
+
+TEST_CASE("campaign: sabotaged models are not") {
+  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
+  std::map<std::string, Tally> tallies;
+  uint64_t asked = 0;
+  for (uint64_t seed = begin; asked < count; ++seed) {
+    ArchitectureDraw draw(seed);
+    const Dtype dtype = dtype_for(seed);
+    const Pair pair = drawn_pair(draw, seed, dtype, draw.chance(0.5));
+    const Sabotage sabotage = draw.chance(0.15) ? change_setting(pair.candidate.model, draw)
+                                                : change_tensor(pair.candidate.model, draw, seed);
+    ModelFolder wrong = pair.candidate;
+    wrong.model = sabotage.model;
+    if (!is_finite(wrong)) {
+      continue;
+    }
+    ++asked;
+    INFO("seed ", seed, " ", sabotage.what, ": ", architecture_to_json(pair.source.model.architecture).dump());
+    Tally& tally = tallies[std::string(word(dtype))];
+    std::optional<Verification> v;
+    try {
+      v = verify(pair.source, wrong, {}, {.seed = seed, .sequences = 4});
+    } catch (const VerificationFailed&) {
+      ++tally.verdicts["check sees nothing"];
+      continue;
+    }
+    ++tally.verdicts[word(v->verdict)];
+    if (v->verdict == Verdict::different) {
+      continue;
+    }
+    const double beyond = excess_on_more(pair.source, wrong, *v, seed + 1'000'000);
+    tally.worst = std::max(tally.worst, beyond);
+    if (beyond > 1) {
+      ++tally.verdicts[fmt::format("WRONGLY {}", word(v->verdict))];
+      std::cout << fmt::format("seed {} in {}: {} is {}, with {:.3g} of what is allowed ({:.3g} where asked)\n", seed,
+                               word(dtype), sabotage.what, word(v->verdict), beyond, v->excess);
+    }
+    CHECK(beyond <= 2);
+  }
+  for (const auto& [dtype, tally] : tallies) {
+    std::cout << fmt::format("sabotaged in {}:{} accepted ones at most {:.2g} of what is allowed\n", dtype,
+                             tally.text(), tally.worst);
+  }
+}
+
+}  // namespace pare::test

@@ -1,21 +1,45 @@
 #pragma once
+// Sameness for all inputs: every tensor of the candidate is the reference's, up to symmetries that are found here.
+//
+// The invariant, by induction over the computation: on every stream, reference = Ψ candidate, for every input. It holds
+// when each writer obeys A = Ψ B and each reader B = A Ψ, whatever Ψ is and wherever it came from; so how a basis was
+// found needs no trust, and every relation is checked element by element against what rounding explains.
+
 #include <ATen/core/Tensor.h>
+
 #include <set>
 #include <string>
 #include <vector>
+
 #include "pare/checkpoint/model.h"
+
 namespace pare {
+
+// One tensor (or setting) of the candidate that is explained.
 struct Relation {
-  std::string tensor, how;
-  double residual = 0;
+  std::string tensor;   // the reference's canonical name, or the candidate's where only it has one
+  std::string how;      // "same numbers", "gain folded", "basis of the stream", ...
+  double residual = 0;  // largest |found - expected| over one rounding, of the stored type, of what is expected
 };
+
 struct Proof {
-  bool identical = false, complete = false;
-  std::vector<Relation> relations;
-  std::vector<std::string> gaps;
-  std::set<std::string> unexplained;
+  bool identical = false;             // equal Architectures (but for the name), and every tensor holds the same numbers
+  bool complete = false;              // every tensor is explained: the same function for all inputs
+  std::vector<Relation> relations;    // by name
+  std::vector<std::string> gaps;      // what is not explained, and why
+  std::set<std::string> unexplained;  // those tensors of the reference
+  // Rows of tables that break the map which most others obey.
   std::vector<int64_t> strange_tokens, strange_positions, strange_types;
-  double condition = 1, moved = 0;
+  double condition = 0;  // the sum over streams of the condition numbers of their bases; none for the identity
+  double moved = 0;  // in another basis, the candidate is the reference with every weight moved by at most this much
 };
+
+// A relation holds where nothing is off by more than so many roundings.
+constexpr double most_roundings = 8;
+// A basis may be so badly conditioned that one rounding in it is another function: then there is no proof.
+constexpr double most_moved = 0.25;
+
+// Reads every tensor of both once, and those that differ again; a few at a time, tables in slices of rows.
 Proof prove(const Model& reference, const Model& candidate, at::Device device);
+
 }  // namespace pare

@@ -1,0 +1,70 @@
+#pragma once
+// What stands between a query and a key, and between a value and an output: with q_A = D q_B and D' k_A = k_B the
+// scores are the same, with v_A = E v_B and W_O,A E = Ψ W_O,B the sublayer is. One D and one E for each key/value head.
+
+#include <optional>
+
+#include "pare/verify/proof_fit.h"
+#include "pare/verify/proof_maps.h"
+
+namespace pare {
+
+// The gauges of one block: [kv_heads, k, k]. Undefined: the identity.
+struct HeadMaps {
+  at::Tensor scores, values;
+};
+
+class AttentionProof {
+ public:
+  AttentionProof(const ProofSide& reference, const ProofSide& candidate, int64_t block);
+
+  int64_t block() const { return block_; }
+  std::vector<TensorId> parts() const;  // on either side
+
+  struct Named {
+    TensorId tensor;
+    std::string how;
+    Finding finding;
+  };
+  std::vector<Named> check(const StreamMap& in, const StreamMap& out, const HeadMaps& heads) const;
+
+  // The best gauges between two known streams; `out` is left out of it where it is not known yet.
+  HeadMaps fit(const StreamMap& in, const StreamMap* out) const;
+
+  // What the projections say of the stream they read, once the gauges are known.
+  std::vector<MapSamples> input_samples(const HeadMaps& heads) const;
+  // And of the one they write.
+  std::vector<MapSamples> output_samples(const HeadMaps& heads) const;
+  // Those whose gauge is the identity anyway.
+  bool knows_scores() const { return scores_ == MapGroup::identity; }
+  bool knows_values() const { return values_ == MapGroup::identity; }
+
+  // A projection that only one side has a matrix for pins the basis of its stream down to the gauge of its heads.
+  std::optional<Slot> pinned_input() const;
+  bool pins_output() const;
+  at::Tensor fit_pinned_input(Slot slot, const std::vector<MapSamples>& samples) const;
+  at::Tensor fit_pinned_output(const std::vector<MapSamples>& samples) const;
+
+ private:
+  // [W | b], with all that folds into it; the bias alone where there is no matrix to compare.
+  Effective projection(const ProofSide& side, Slot slot) const;
+  Effective output(const ProofSide& side) const;  // [width, heads * k]
+  Effective key_bias(const ProofSide& side, const Effective& bias) const;
+  const Attention& spec(const ProofSide& side) const;
+  bool has_matrix(Slot slot) const;
+  MapGroup group_of(Slot slot) const;
+  int64_t heads_of(Slot slot) const;
+  Finding check_query(const StreamMap& in, const at::Tensor& gauge) const;
+  Finding check_key(const StreamMap& in, const at::Tensor& gauge) const;
+  Finding check_value(const StreamMap& in, const at::Tensor& gauge) const;
+  Finding check_output(const StreamMap& out, const at::Tensor& gauge) const;
+  Finding check_collapsed(const StreamMap& in) const;
+
+  const ProofSide &a_, &b_;
+  int64_t block_;
+  size_t input_;
+  bool tabled_;
+  MapGroup scores_ = MapGroup::identity, values_ = MapGroup::identity;
+};
+
+}  // namespace pare

@@ -1,0 +1,40 @@
+#pragma once
+// Fitting the map between two bases to samples that it should obey.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "pare/arch/rope.h"
+#include "pare/arch/tensors.h"
+
+namespace pare {
+
+// Rows are samples, [n, width]. Of a writer: reference = candidate Ψᵀ. Of a reader: candidate = reference Ψ.
+struct MapSamples {
+  Role role = Role::reader;
+  at::Tensor reference, candidate;
+  at::Tensor weights = {};  // [n, 1], how much each sample counts; undefined: all alike
+};
+
+// What may stand between the two sides.
+enum class MapGroup {
+  identity,
+  turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
+  general,
+};
+
+// The Ψ of least squares, each equation in units of its own rounding. Where the samples say nothing, `guess` stays.
+at::Tensor fit_map(const std::vector<MapSamples>& samples, const at::Tensor& guess);
+at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& rope, const at::Tensor& guess);
+at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
+                        const at::Tensor& guess);
+
+// The dimensions of a head that turn together.
+std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope);
+
+// One matrix on each head: [groups, k, k] as the block diagonal of [heads * k, heads * k].
+at::Tensor block_diagonal(const at::Tensor& matrices, int64_t heads);
+
+}  // namespace pare

@@ -1,0 +1,45 @@
+#pragma once
+// The map Ψ of one stream, and what numbers become on its other side, with the rounding that they carry along.
+
+#include <ATen/core/Tensor.h>
+
+#include "pare/verify/proof_side.h"
+
+namespace pare {
+
+struct StreamMap {
+  at::Tensor map;      // undefined: the identity
+  at::Tensor inverse;  // undefined where there is none that float64 could tell
+  double condition = 0;
+
+  bool is_identity() const { return !map.defined(); }
+};
+
+StreamMap stream_map(const at::Tensor& map);
+
+// Rows [n, width] of a reader, as the reference's become the candidate's: rows Ψ.
+Effective read_through(const Effective& rows, const StreamMap& map);
+// Rows [n, width] of a writer, as the candidate's become the reference's: rows Ψᵀ.
+Effective written_through(const Effective& rows, const StreamMap& map);
+// What float64 itself loses where somebody multiplied by Ψ⁻¹ or solved with it.
+at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role);
+// The residual of a reader in the reference's coordinates, where they can be had.
+at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map);
+
+// How far a relation is from holding.
+struct Finding {
+  double residual = 0;  // in roundings
+  double moved = 0;     // the largest change of a row, as a fraction of it
+  double size = 0;      // the largest number in it
+  int64_t wrong = 0, entries = 0;
+  std::vector<int64_t> wrong_rows;
+
+  bool holds() const { return wrong == 0; }
+};
+
+// `rounding` is what one rounding of everything comes to. The last two say by which fraction rows moved.
+Finding judged(const at::Tensor& residual, const at::Tensor& rounding, const at::Tensor& change,
+               const at::Tensor& of_rows);
+void merge(Finding& all, const Finding& slice, int64_t first_row);
+
+}  // namespace pare

@@ -1,0 +1,437 @@
+#include "pare/verify/proof_ports.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "pare/arch/head.h"
+#include "pare/model/rope.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+using Load = std::function<Effective(const ProofSide& side)>;
+
+Effective narrowed(const Effective& rows, int64_t begin, int64_t count) {
+  return {rows.value.narrow(0, begin, count), rows.rounding.narrow(0, begin, count)};
+}
+
+Effective as_row(const Effective& vector) {
+  return {vector.value.reshape({1, -1}), vector.rounding.reshape({1, -1})};
+}
+
+Effective columns(const Effective& matrix, int64_t begin, int64_t count) {
+  return {matrix.value.narrow(1, begin, count), matrix.rounding.narrow(1, begin, count)};
+}
+
+// What the values' bias, and a norm's bias before them, come to as all query heads see it.
+Effective value_bias(const ProofSide& side, int64_t block, size_t input) {
+  const Attention& t = side.architecture().blocks[static_cast<size_t>(block)].attention;
+  const ModuleId value = in_attention(block, Slot::value);
+  Effective bias = side.load_or_zeros(bias_of(value), {t.kv_heads * t.head_width});
+  if (side.stores(weight_of(value))) {
+    const Effective shift = side.shift(weight_of(value), input);
+    bias = shift.value.defined() ? sum(bias, shift) : bias;
+  }
+  const auto seen = [&t](const at::Tensor& x) {
+    return x.view({t.kv_heads, 1, t.head_width}).expand({t.kv_heads, t.heads / t.kv_heads, t.head_width}).reshape({-1});
+  };
+  return {seen(bias.value), seen(bias.rounding)};
+}
+
+class PortList {
+ public:
+  PortList(const ProofSide& reference, const ProofSide& candidate) : a_(reference), b_(candidate) {}
+
+  std::vector<ProofPort> take() {
+    embedding();
+    for (int64_t n = 0; n < std::ssize(a_.architecture().blocks); ++n) {
+      block(n);
+    }
+    head();
+    norms();
+    return std::move(ports_);
+  }
+
+ private:
+  bool either(const TensorId& id) const { return a_.stores(id) || b_.stores(id); }
+  const Shape& shape_of(const TensorId& id) const { return (a_.stores(id) ? a_ : b_).table().at(id).shape; }
+
+  // The stream that an axis of a tensor lies on.
+  std::optional<size_t> stream_of(const TensorId& id, Role role) const {
+    const std::vector<Stream>& streams = (a_.stores(id) ? a_ : b_).streams().all;
+    for (size_t i = 0; i < streams.size(); ++i) {
+      for (const Port& port : streams[i].ports) {
+        if (port.tensor == id && port.role == role) {
+          return i;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::vector<TensorId> with_folds(std::vector<TensorId> parts, std::optional<size_t> stream) const {
+    if (stream) {
+      if (const auto found = a_.folded().gains.find(*stream); found != a_.folded().gains.end()) {
+        parts.push_back(weight_of(found->second));
+      }
+      if (const auto found = a_.folded().biases.find(*stream); found != a_.folded().biases.end()) {
+        parts.push_back(bias_of(found->second));
+      }
+    }
+    return parts;
+  }
+
+  void add(ProofPort port, Load whole) {
+    port.load = [whole = std::move(whole)](const ProofSide& side, int64_t begin, int64_t count) {
+      return narrowed(whole(side), begin, count);
+    };
+    ports_.push_back(std::move(port));
+  }
+
+  // Numbers that are the same or are not, flattened: [1, n].
+  void plain(const TensorId& id, const std::string& how = "same up to rounding") {
+    if (either(id)) {
+      const Shape shape = shape_of(id);
+      add({.name = name_of(id), .parts = {id}, .how = how, .samples = 1},
+          [=](const ProofSide& side) { return as_row(side.load_or_zeros(id, shape)); });
+    }
+  }
+
+  void table(const TensorId& id, size_t stream, RowsOf rows, int64_t samples) {
+    const int64_t width = a_.streams().all[stream].width;
+    ports_.push_back({.name = name_of(id),
+                      .parts = {id},
+                      .stream = stream,
+                      .rows = rows,
+                      .samples = samples,
+                      .sliced = true,
+                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                        return columns(side.load_rows(id, begin, count), 0, width);
+                      }});
+  }
+
+  // A vector that is added to a stream.
+  void added(const TensorId& id, size_t stream) {
+    const int64_t width = a_.streams().all[stream].width;
+    if (either(id)) {
+      add({.name = name_of(id), .parts = {id}, .stream = stream, .samples = 1},
+          [=](const ProofSide& side) { return as_row(side.load_or_zeros(id, {width})); });
+    }
+  }
+
+  // A matrix [out, in] whose output is a stream.
+  void writer(const TensorId& id, std::optional<size_t> reads = std::nullopt) {
+    const int64_t samples = element_count(shape_of(id)) / shape_of(id)[0];
+    add({.name = name_of(id),
+         .parts = with_folds({id}, reads),
+         .stream = stream_of(id, Role::writer),
+         .samples_on = reads,
+         .samples = samples},
+        [=](const ProofSide& side) {
+          const Effective stored = side.load(id);
+          Effective matrix{stored.value.flatten(1), stored.rounding.flatten(1)};
+          return transposed(reads ? side.with_gain(matrix, *reads) : matrix);
+        });
+  }
+
+  // A matrix [out, in] that reads a stream, and the bias behind it, with what a norm before it folds into both.
+  void reader(const ModuleId& module, bool bias_may_be = true) {
+    const TensorId id = weight_of(module);
+    if (!either(id)) {
+      return;
+    }
+    const size_t stream = stream_of(id, Role::reader).value();
+    const int64_t width = a_.streams().all[stream].width, rows = shape_of(id)[0];
+    const bool column = shape_of(id).back() == width + 1;  // neuron heads keep their bias in the matrix
+    const bool folds = a_.folded().gains.contains(stream);
+    ports_.push_back({.name = name_of(id),
+                      .parts = with_folds({id}, stream),
+                      .stream = stream,
+                      .role = Role::reader,
+                      .how = folds ? "gain folded" : "basis of the stream",
+                      .samples = rows,
+                      .sliced = true,
+                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                        return side.with_gain(columns(side.load_rows(id, begin, count), 0, width), stream);
+                      }});
+    const TensorId bias = bias_of(module);
+    const bool shifted = a_.folded().biases.contains(stream);
+    if (!bias_may_be || (!either(bias) && !column && !shifted)) {
+      return;
+    }
+    add({.name = column ? name_of(id) : name_of(bias),
+         .parts = with_folds({column ? id : bias, id}, stream),
+         .how = shifted ? "shift folded" : "same up to rounding",
+         .samples = 1},
+        [=](const ProofSide& side) {
+          Effective own = side.load_or_zeros(bias, {rows});
+          if (column) {
+            const Effective last = columns(side.load(id), width, 1);
+            own = {last.value.squeeze(1), last.rounding.squeeze(1)};
+          }
+          const Effective shift = side.shift(id, stream);
+          return as_row(shift.value.defined() ? sum(own, shift) : own);
+        });
+  }
+
+  void embedding() {
+    const Architecture& architecture = a_.architecture();
+    const Embedding& e = architecture.embedding;
+    if (architecture.first_layer == FirstLayer::table) {
+      const TensorId rows = weight_of(in_embedding(Slot::table));
+      const size_t first = a_.streams().embedding;
+      table(rows, first, RowsOf::tokens, architecture.vocab);
+      const int64_t width = architecture.width, rest = shape_of(rows)[1] - width;
+      ports_.push_back({.name = name_of(rows),
+                        .parts = {rows},
+                        .how = "same up to rounding",
+                        .rows = RowsOf::tokens,
+                        .samples = architecture.vocab,
+                        .sliced = true,
+                        .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                          return columns(side.load_rows(rows, begin, count), width, rest);
+                        }});
+      return;
+    }
+    if (const TensorId tokens = weight_of(token_table); either(tokens)) {
+      table(tokens, stream_of(tokens, Role::writer).value(), RowsOf::tokens, architecture.vocab);
+    }
+    if (e.patch) {
+      writer(weight_of(in_embedding(Slot::patch)));
+      added(bias_of(in_embedding(Slot::patch)), embedded());
+      if (e.class_token) {
+        added({in_embedding(Slot::class_token), TensorKind::whole}, embedded());
+      }
+    }
+    positions();
+    if (e.types > 0) {
+      table(weight_of(in_embedding(Slot::type)), embedded(), RowsOf::types, e.types);
+    }
+    if (e.factor) {
+      const TensorId projection = weight_of(in_embedding(Slot::projection));
+      const size_t reads = stream_of(projection, Role::reader).value();
+      writer(projection, reads);
+      const TensorId bias = bias_of(in_embedding(Slot::projection));
+      const size_t written = stream_of(projection, Role::writer).value();
+      const int64_t width = architecture.width;
+      add({.name = name_of(bias),
+           .parts = with_folds({bias, projection}, reads),
+           .stream = written,
+           .how = "shift folded",
+           .samples = 1},
+          [=](const ProofSide& side) {
+            const Effective own = side.load_or_zeros(bias, {width}), shift = side.shift(projection, reads);
+            return as_row(shift.value.defined() ? sum(own, shift) : own);
+          });
+    }
+  }
+
+  size_t embedded() const {
+    for (const ModuleId& module : {in_embedding(Slot::type), position_table, in_embedding(Slot::patch)}) {
+      if (either(weight_of(module))) {
+        return stream_of(weight_of(module), Role::writer).value();
+      }
+    }
+    for (size_t i = 0; i < a_.streams().all.size(); ++i) {
+      for (const Touch& touch : a_.streams().all[i].touches) {
+        if (touch.kind == TouchKind::sinusoidal) {
+          return i;
+        }
+      }
+    }
+    PARE_UNREACHABLE("nothing is added to the embeddings");
+  }
+
+  // Positions that are computed are a table that nobody stored.
+  void positions() {
+    const Architecture& architecture = a_.architecture();
+    if (architecture.embedding.position == Position::none) {
+      return;
+    }
+    const TensorId id = weight_of(position_table);
+    const int64_t rows = architecture.context + architecture.embedding.position_offset;
+    const int64_t width = embedding_width(architecture);
+    ports_.push_back({.name = name_of(id),
+                      .parts = {id},
+                      .stream = embedded(),
+                      .rows = RowsOf::positions,
+                      .samples = rows,
+                      .sliced = true,
+                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                        if (side.stores(id)) {
+                          return side.load_rows(id, begin, count);
+                        }
+                        const at::Tensor at = at::arange(begin, begin + count, at::kLong).unsqueeze(0);
+                        return side.made(sinusoidal_positions(at, width, at::kDouble).squeeze(0));
+                      }});
+  }
+
+  void block(int64_t n) {
+    const Block& spec = a_.architecture().blocks[static_cast<size_t>(n)];
+    const auto attention = [n](Slot slot) { return in_attention(n, slot); };
+    for (const Slot slot : {Slot::query_up, Slot::gate}) {
+      reader(attention(slot), slot == Slot::gate);
+    }
+    plain({attention(Slot::gate), TensorKind::position});
+    plain(weight_of(attention(Slot::query_down)));
+    plain(weight_of(attention(Slot::key_from_value)));
+    plain(weight_of(attention(Slot::value_from_key)));
+    collapsed(n);
+    output_bias(n);
+    if (spec.mlp) {
+      mlp(n);
+    }
+  }
+
+  void collapsed(int64_t n) {
+    const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
+    if (const TensorId bias = bias_of(in_attention(n, Slot::query_key)); either(bias)) {
+      const Shape shape = shape_of(bias);
+      add({.name = name_of(bias), .parts = {bias}, .stream = input, .role = Role::reader, .samples = shape[0]},
+          [=](const ProofSide& side) { return side.load_or_zeros(bias, shape); });
+    }
+    if (const TensorId both = weight_of(in_attention(n, Slot::value_output)); either(both)) {
+      add({.name = name_of(both),
+           .parts = {both},
+           .stream = stream_of(both, Role::writer),
+           .samples_on = input,
+           .samples = shape_of(both)[0] * shape_of(both)[1]},
+          [=](const ProofSide& side) {
+            const Effective stored = side.load(both);
+            return Effective{stored.value.flatten(0, 1), stored.rounding.flatten(0, 1)};
+          });
+    }
+  }
+
+  // b_O + W_O b_V: rows of attention sum to one, unless a gate scales them.
+  void output_bias(int64_t n) {
+    const TensorId own = bias_of(in_attention(n, Slot::output)), value = bias_of(in_attention(n, Slot::value));
+    const TensorId output = weight_of(in_attention(n, Slot::output)), matrix = weight_of(in_attention(n, Slot::value));
+    const BlockStreams& at = a_.streams().blocks[static_cast<size_t>(n)];
+    const size_t input = at.attention_input;
+    const bool folds = value_bias_folds(a_.architecture(), n) && value_bias_folds(b_.architecture(), n);
+    const bool shifted = a_.folded().biases.contains(input);
+    if (!folds) {
+      added(own, at.attention_output);
+      return;
+    }
+    if (!either(own) && !either(value) && !shifted) {
+      return;
+    }
+    const int64_t width = a_.architecture().width;
+    add({.name = name_of(either(own) ? own : value),
+         .parts = with_folds({own, value, output, matrix}, input),
+         .stream = at.attention_output,
+         .how = "value bias folded",
+         .samples = 1},
+        [=](const ProofSide& side) {
+          const Effective stored = side.load_or_zeros(own, {width}), seen = value_bias(side, n, input);
+          if (!seen.value.defined()) {
+            return as_row(stored);
+          }
+          return as_row(sum(stored, side.stores(output) ? times_vector(side.load(output), seen) : seen));
+        });
+  }
+
+  void mlp(int64_t n) {
+    for (const Slot slot : {Slot::up, Slot::gate, Slot::query, Slot::value}) {
+      reader(in_mlp(n, slot));
+    }
+    for (const Slot slot : {Slot::down, Slot::output}) {
+      if (const TensorId id = weight_of(in_mlp(n, slot)); either(id)) {
+        writer(id);
+        added(bias_of(in_mlp(n, slot)), stream_of(id, Role::writer).value());
+      }
+    }
+  }
+
+  // What reads the stream before the head is the table itself, where the head is tied to it.
+  void head() {
+    for (const Slot slot : {Slot::transform, Slot::sequence_transform}) {
+      reader(in_head(slot));
+    }
+    reader(in_head(Slot::sequence));
+    const Architecture& architecture = a_.architecture();
+    if (head_size(architecture) == 0) {
+      return;
+    }
+    const auto id_of = [](const ProofSide& side) {
+      return weight_of(side.architecture().head.tied ? token_table : head_matrix);
+    };
+    const TensorId own = id_of(a_), other = id_of(b_);
+    const std::vector<TensorId> tensors = own == other ? std::vector{own} : std::vector{own, other};
+    const size_t stream = stream_of(own, Role::reader).value();
+    const TensorId bias = bias_of(head_matrix);
+    const int64_t rows = head_size(architecture);
+    ports_.push_back({.name = name_of(own),
+                      .parts = with_folds(tensors, stream),
+                      .stream = stream,
+                      .role = Role::reader,
+                      .how = own == other ? "basis of the stream" : "tied and untied head",
+                      .samples = rows,
+                      .sliced = true,
+                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                        return side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                      }});
+    const bool shifted = a_.folded().biases.contains(stream);
+    if (!either(bias) && !shifted) {
+      return;
+    }
+    std::vector<TensorId> parts = tensors;
+    parts.push_back(bias);
+    add({.name = name_of(bias),
+         .parts = with_folds(parts, stream),
+         .how = shifted ? "shift folded" : "same up to rounding",
+         .samples = 1},
+        [=](const ProofSide& side) {
+          const Effective stored = side.load_or_zeros(bias, {rows}), shift = side.shift(id_of(side), stream);
+          return as_row(shift.value.defined() ? sum(stored, shift) : stored);
+        });
+  }
+
+  // Gains and biases that are in no reader: ones and zeros where they are not stored.
+  void norms() {
+    std::set<ModuleId> seen;
+    for (const ProofSide* side : {&a_, &b_}) {
+      for (const TensorSpec& spec : side->table()) {
+        if (spec.part == Part::norm) {
+          seen.insert(spec.id.module);
+        }
+      }
+    }
+    const auto is_folded = [](const std::map<size_t, ModuleId>& folded, const ModuleId& module) {
+      return std::any_of(folded.begin(), folded.end(), [&](const auto& entry) { return entry.second == module; });
+    };
+    for (const ModuleId& module : seen) {
+      plain({module, TensorKind::alpha});
+      if (!is_folded(a_.folded().biases, module)) {
+        plain(bias_of(module));
+      }
+      const TensorId gain = weight_of(module);
+      if (either(gain) && !is_folded(a_.folded().gains, module)) {
+        const int64_t size = shape_of(gain)[0];
+        add({.name = name_of(gain), .parts = {gain}, .how = "same up to rounding", .samples = 1},
+            [=](const ProofSide& side) { return as_row(side.gain(module, size)); });
+      }
+    }
+  }
+
+  const ProofSide &a_, &b_;
+  std::vector<ProofPort> ports_;
+};
+
+}  // namespace
+
+bool value_bias_folds(const Architecture& architecture, int64_t block) {
+  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
+}
+
+std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate) {
+  return PortList(reference, candidate).take();
+}
+
+}  // namespace pare

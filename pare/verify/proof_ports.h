@@ -1,0 +1,34 @@
+#pragma once
+// Everything outside the heads that the two models have in common: matrices and tables on streams, and numbers that no
+// basis reaches. proof_attention.h has what stands between a query and a key, a value and an output.
+
+#include <functional>
+#include <optional>
+
+#include "pare/verify/proof_side.h"
+
+namespace pare {
+
+enum class RowsOf { tensor, tokens, positions, types };
+
+struct ProofPort {
+  std::string name;                   // the tensor that reports speak of
+  std::vector<TensorId> parts;        // all that is in it, on either side
+  std::optional<size_t> stream = {};  // none: numbers that no basis reaches
+  Role role = Role::writer;
+  std::optional<size_t> samples_on =
+      {};  // the stream along a writer's samples, where a matrix reads one and writes another
+  std::string how = "basis of the stream";
+  RowsOf rows = RowsOf::tensor;
+  int64_t samples = 0;
+  bool sliced = false;  // a few rows can be had
+  // Rows begin .. begin + count, each a sample: [count, width of the stream].
+  std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)> load = {};
+};
+
+// Whether the values' bias is one with the output's.
+bool value_bias_folds(const Architecture& architecture, int64_t block);
+
+std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate);
+
+}  // namespace pare

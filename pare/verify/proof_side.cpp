@@ -1,0 +1,184 @@
+#include "pare/verify/proof_side.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "pare/arch/norms.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+// Half the distance between the smallest numbers of a type: what rounding does where it is not relative.
+double smallest_rounding(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f16:
+      return 0x1p-25;
+    case Dtype::bf16:
+      return 0x1p-134;
+    case Dtype::f32:
+      return 0x1p-150;
+    default:
+      return 0;
+  }
+}
+
+// Keys that are computed from values take the values' bias off first (or values the keys'): a constant in it is lost.
+bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
+  if (reader.sublayer != Sublayer::attention || !reader.block) {
+    return false;
+  }
+  const Attention& t = architecture.blocks[static_cast<size_t>(*reader.block)].attention;
+  return is<FromValue>(t.key) || is<FromKey>(t.value);
+}
+
+bool gain_folds(const ProofSide& side, const Stream& stream, const ModuleId& norm) {
+  const bool alone = std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
+    return touch.kind == TouchKind::norm_writes && touch.module == norm;
+  });
+  // Collapsed matrices read on two sides.
+  const bool matrices = std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
+    return port.role == Role::reader && side.table().at(port.tensor).shape.size() == 2 &&
+           port.tensor.kind == TensorKind::weight;
+  });
+  return alone && matrices && !stream.ports.empty();
+}
+
+bool bias_folds(const ProofSide& side, const Stream& stream) {
+  return std::none_of(stream.ports.begin(), stream.ports.end(),
+                      [&](const Port& port) { return takes_bias_off(side.architecture(), port.tensor.module); });
+}
+
+}  // namespace
+
+Effective scaled_columns(const Effective& m, const Effective& f) {
+  return {m.value * f.value, m.rounding * f.value.abs() + m.value.abs() * f.rounding};
+}
+
+Effective times_vector(const Effective& m, const Effective& v) {
+  return {at::mv(m.value, v.value), at::mv(m.rounding, v.value.abs()) + at::mv(m.value.abs(), v.rounding)};
+}
+
+Effective sum(const Effective& a, const Effective& b) {
+  return {a.value + b.value, a.rounding + b.rounding};
+}
+
+Effective times(const Effective& a, double factor) {
+  return {a.value * factor, a.rounding * std::abs(factor)};
+}
+
+Effective transposed(const Effective& m) {
+  return {m.value.t(), m.rounding.t()};
+}
+
+ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device)
+    : model_(&model),
+      numbers_(numbers),
+      device_(device),
+      streams_(find_streams(model.architecture)),
+      table_(tensor_table(model.architecture)) {
+  Architecture copy = model.architecture;
+  for (const PlacedNorm& placed : norms_of(copy)) {
+    norms_[placed.module] = *placed.norm;
+  }
+  for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
+    if (const std::optional<Norm>& heads = copy.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+      norms_[in_attention(n, Slot::query_norm)] = norms_[in_attention(n, Slot::key_norm)] = *heads;
+    }
+  }
+}
+
+const Weight& ProofSide::weight(const TensorId& id) const {
+  return model_->weights.at(table_.at(id).name);
+}
+
+void ProofSide::use(const TensorId& id) const {
+  used_.insert(id);
+}
+
+Effective ProofSide::with_rounding(const at::Tensor& stored, Dtype dtype) const {
+  const at::Tensor value = stored.to(device_, at::kDouble);
+  if (numbers_ == Numbers::exact || !stored.is_floating_point()) {
+    return {value, value.abs() * unit_roundoff(Dtype::f64)};
+  }
+  return {value, value.abs() * unit_roundoff(dtype) + smallest_rounding(dtype)};
+}
+
+Effective ProofSide::load(const TensorId& id) const {
+  use(id);
+  const Weight& found = weight(id);
+  return with_rounding(found.load(), found.dtype());
+}
+
+Effective ProofSide::load_rows(const TensorId& id, int64_t begin, int64_t count) const {
+  use(id);
+  const Weight& found = weight(id);
+  const at::Tensor rows = found.can_load_rows() ? found.load_rows(begin, count) : found.load().narrow(0, begin, count);
+  return with_rounding(rows, found.dtype());
+}
+
+Effective ProofSide::load_or_zeros(const TensorId& id, at::IntArrayRef shape) const {
+  return stores(id) ? load(id) : made(at::zeros(shape, at::kDouble));
+}
+
+Effective ProofSide::made(const at::Tensor& value) const {
+  const at::Tensor here = value.to(device_, at::kDouble);
+  return {here, here.abs() * unit_roundoff(Dtype::f64)};
+}
+
+Effective ProofSide::gain(const ModuleId& module, int64_t size) const {
+  if (!stores(weight_of(module))) {
+    return made(at::ones({size}, at::kDouble));
+  }
+  const Effective stored = load(weight_of(module));
+  const double offset = norms_.at(module).offset;
+  return offset == 0 ? stored : sum(stored, made(at::full_like(stored.value, offset)));
+}
+
+Effective ProofSide::with_gain(const Effective& matrix, size_t stream) const {
+  const auto found = folded_.gains.find(stream);
+  if (found == folded_.gains.end() || !stores(weight_of(found->second))) {
+    return matrix;
+  }
+  return scaled_columns(matrix, gain(found->second, matrix.value.size(1)));
+}
+
+Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
+  const auto found = folded_.biases.find(stream);
+  if (found == folded_.biases.end() || !stores(bias_of(found->second))) {
+    return {};
+  }
+  const Effective bias = load(bias_of(found->second));
+  const int64_t width = bias.value.size(0);  // neuron heads have one column more
+  const int64_t rows = table_.at(reader).shape[0];
+  std::vector<at::Tensor> values, roundings;
+  for (int64_t begin = 0; begin < rows; begin += rows_at_once(width)) {
+    const Effective slice = load_rows(reader, begin, std::min(rows_at_once(width), rows - begin));
+    const Effective part = times_vector({slice.value.narrow(1, 0, width), slice.rounding.narrow(1, 0, width)}, bias);
+    values.push_back(part.value);
+    roundings.push_back(part.rounding);
+  }
+  return {at::cat(values), at::cat(roundings)};
+}
+
+FoldedNorms foldable_norms(const ProofSide& a, const ProofSide& b) {
+  FoldedNorms folded;
+  const std::vector<Stream>& streams = a.streams().all;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    for (const Touch& touch : streams[i].touches) {
+      if (touch.kind != TouchKind::norm_writes || !gain_folds(a, streams[i], touch.module) ||
+          !gain_folds(b, b.streams().all[i], touch.module)) {
+        continue;
+      }
+      folded.gains[i] = touch.module;
+      if (bias_folds(a, streams[i]) && bias_folds(b, b.streams().all[i])) {
+        folded.biases[i] = touch.module;
+      }
+    }
+  }
+  return folded;
+}
+
+}  // namespace pare

@@ -1,0 +1,83 @@
+#pragma once
+// One of the two models as the prover sees it: every tensor with all that folds into it, in float64, beside how far one
+// rounding of the stored numbers moves each entry. What passes fold vanishes into this: a gain is in its readers, an
+// absent bias is zero, no matrix is the identity.
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "pare/arch/streams.h"
+#include "pare/checkpoint/model.h"
+
+namespace pare {
+
+// Numbers made of stored ones, and what one rounding of each of those does to them.
+struct Effective {
+  at::Tensor value, rounding;
+};
+
+Effective scaled_columns(const Effective& matrix, const Effective& factors);
+Effective times_vector(const Effective& matrix, const Effective& vector);
+Effective sum(const Effective& a, const Effective& b);
+Effective times(const Effective& a, double factor);
+Effective transposed(const Effective& matrix);
+
+// Norms whose gains and biases are taken into the readers, by the stream that they write: on both sides or on neither.
+struct FoldedNorms {
+  std::map<size_t, ModuleId> gains, biases;
+};
+
+class ProofSide {
+ public:
+  enum class Numbers { exact, rounded };  // a reference is what it is; a candidate was rounded when it was stored
+
+  ProofSide(const Model& model, Numbers numbers, at::Device device);
+
+  const Architecture& architecture() const { return model_->architecture; }
+  const Streams& streams() const { return streams_; }
+  const TensorTable& table() const { return table_; }
+  const Weight& weight(const TensorId& id) const;
+  bool stores(const TensorId& id) const { return table_.contains(id); }
+
+  Effective load(const TensorId& id) const;
+  Effective load_rows(const TensorId& id, int64_t begin, int64_t count) const;
+  Effective load_or_zeros(const TensorId& id, at::IntArrayRef shape) const;
+  Effective made(const at::Tensor& value) const;             // exact numbers, that nobody stored
+  Effective gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
+
+  void fold(FoldedNorms norms) { folded_ = std::move(norms); }
+  const FoldedNorms& folded() const { return folded_; }
+  // A matrix [n, width] that reads a stream, times the gain of the norm before it.
+  Effective with_gain(const Effective& matrix, size_t stream) const;
+  // W c, with W as it is stored: what the norm's bias adds behind a reader. Undefined where there is none.
+  Effective shift(const TensorId& reader, size_t stream) const;
+
+  // What was asked for so far: a tensor that nobody looked at is not explained.
+  const std::set<TensorId>& used() const { return used_; }
+  void use(const TensorId& id) const;
+
+ private:
+  Effective with_rounding(const at::Tensor& stored, Dtype dtype) const;
+
+  const Model* model_;
+  Numbers numbers_;
+  at::Device device_;
+  Streams streams_;
+  TensorTable table_;
+  std::map<ModuleId, Norm> norms_;
+  FoldedNorms folded_;
+  mutable std::set<TensorId> used_;
+};
+
+// Of a table, so that a slice in float64 is never large.
+constexpr int64_t rows_at_once(int64_t width) {
+  return std::max<int64_t>(1, (int64_t{1} << 23) / width);
+}
+
+// Those whose readers are all matrices on both sides.
+FoldedNorms foldable_norms(const ProofSide& reference, const ProofSide& candidate);
+
+}  // namespace pare

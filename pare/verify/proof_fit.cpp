@@ -14,12 +14,12 @@ at::Tensor column_sizes(const at::Tensor& rows) {
   return at::where(sizes > 0, sizes, at::ones_like(sizes));
 }
 
-struct Rows {
+struct Equations {
   at::Tensor reference, candidate;
 };
 
 // All samples of one role, each in units of its own rounding, which is that of the candidate.
-Rows stacked_rows(const std::vector<MapSamples>& samples, Role role, const at::Tensor& like) {
+Equations stacked_rows(const std::vector<MapSamples>& samples, Role role, const at::Tensor& like) {
   std::vector<at::Tensor> reference = {at::empty({0, like.size(0)}, like.options())}, candidate = reference;
   for (const MapSamples& sample : samples) {
     if (sample.role != role) {

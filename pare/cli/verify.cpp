@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -19,6 +20,7 @@
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
+#include "pare/verify/drawn_seed.h"
 #include "pare/verify/verify.h"
 
 namespace pare {
@@ -102,9 +104,18 @@ std::string verdict_text(const Verification& v) {
   return text;
 }
 
+std::string claim_text(const std::optional<Claim>& claim) {
+  if (!claim) {
+    return "";
+  }
+  return fmt::format("its certificate claims: {}{}\n",
+                     claim->passes.empty() ? "no passes" : fmt::format("{}", fmt::join(claim->passes, ", ")),
+                     claim->reference_matches ? "" : ", of another reference");
+}
+
 void print_result(const ModelFolder& reference, const ModelFolder& candidate, const Question& question,
-                  const Verification& v) {
-  print_text(fitted(model_table(reference, candidate) +
+                  const Verification& v, const std::optional<Claim>& claim) {
+  print_text(fitted(model_table(reference, candidate) + claim_text(claim) +
                     fmt::format("{} sequences, {} tokens ({}{})\n\n", with_commas(v.sequences), with_commas(v.tokens),
                                 question.source.kind,
                                 question.source.seed ? fmt::format(", seed {}", *question.source.seed) : "") +
@@ -114,25 +125,27 @@ void print_result(const ModelFolder& reference, const ModelFolder& candidate, co
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
   const ModelFolder reference = open_and_warn(flags.reference), candidate = open_and_warn(flags.candidate);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
-  nlohmann::ordered_json described_reference, described_candidate;
   VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),
                         .seed = settings.seed,
                         .device = find_device(settings.device)};
-  Origin origin;
+  std::optional<Claim> claim;
   check_comparable(reference, candidate);
-  const Question question = read_question(flags.question, usual_sequences, settings.seed, reference.model.architecture,
-                                          candidate.model.architecture);
-  if (certificate || settings.json) {  // reading every byte, so only where hashes are asked for
-    described_candidate = describe_files(candidate);
-    described_reference = describe_files(reference);
+  const uint64_t drawn = drawn_seed(reference, candidate, settings.seed);
+  options.seed = drawn;
+  Question question =
+      read_question(flags.question, usual_sequences, drawn, reference.model.architecture, candidate.model.architecture);
+  if (question.source.seed) {
+    question.source.seed = settings.seed;
+    question.source.drawn_seed = drawn;
   }
   if (certificate) {
-    check_certified(*certificate, described_candidate);
-    origin = certified_origin(*certificate, described_reference);
-    print_warnings(origin.warnings);
-    options.predicted_error = origin.predicted_error;
+    check_certified(*certificate, describe_files(candidate));
+    claim = read_claim(*certificate, describe_files(reference));
   }
   Verification verification = verify(reference, candidate, question.inputs, options);
+  // Not before: what was written to while it was compared is no result.
+  const nlohmann::ordered_json described_reference = describe_files(reference),
+                               described_candidate = describe_files(candidate);
   if (verification.first_divergence && !question.numbers.empty()) {
     int64_t& sequence = verification.first_divergence->sequence;
     sequence = question.numbers[static_cast<size_t>(sequence)];
@@ -150,13 +163,14 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   }
   if (settings.json) {  // one document also where it failed: the certificate, with the error
     nlohmann::ordered_json document =
-        certificate_json(described_reference, described_candidate, origin.passes, question.source, verification);
+        certificate_json(described_reference, described_candidate, nlohmann::ordered_json::array(), question.source,
+                         verification, claim);
     if (failure) {
       document.update(error_document(describe(*failure)));
     }
     print_json(document);
   } else {
-    print_result(reference, candidate, question, verification);
+    print_result(reference, candidate, question, verification, claim);
   }
   if (failure) {
     throw *failure;
@@ -176,7 +190,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
-in the candidate's folder must fit its files, and says which error to expect.
+in the candidate's folder must fit its files; what else it says is only a claim.
 Example: pare verify model smaller --random 16)");
   command->callback([flags, &settings] { verify_command(*flags, settings); });
 }

@@ -75,11 +75,11 @@ std::string_view reason_against(std::string name) {
 // Configuration, weights and certificate of the model itself, which the new one replaces by its own.
 std::set<std::string> own_files(const fs::path& folder) {
   std::set<std::string> names = {"config.json", "certificate.json"};
-  for (const SafetensorsFile& file : open_shards(folder)) {
+  for (const SafetensorsFile& file : open_shards(folder).files) {
     names.insert(file.path().filename().string());
   }
   if (!names.contains("model.safetensors")) {
-    names.insert("model.safetensors.index.json");
+    names.insert(weight_index_name);
   }
   return names;
 }

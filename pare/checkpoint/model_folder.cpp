@@ -13,6 +13,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* config_name = "config.json";
 constexpr uint64_t largest_config = 16 << 20;
 
 struct ParsedConfig {
@@ -44,7 +46,7 @@ ParsedConfig parse(std::string_view text, const std::string& subject) {
 }
 
 std::string read_config_file(const fs::path& folder) {
-  const fs::path path = folder / "config.json";
+  const fs::path path = folder / config_name;
   std::error_code refused;
   if (!fs::is_directory(folder, refused)) {
     refuse_not_a_model(folder);
@@ -75,9 +77,11 @@ Dtype main_dtype(const Weights& weights) {
 
 // Into `opened`, whose warnings stand also where this throws.
 void open_into(ModelFolder& opened) {
-  const std::string subject = shown(opened.path / "config.json");
-  ParsedConfig config = parse(read_config_file(opened.path), subject);
-  Weights stored = open_weights(opened.path);
+  const std::string subject = shown(opened.path / config_name);
+  opened.config = read_config_file(opened.path);
+  ParsedConfig config = parse(opened.config, subject);
+  opened.stored = open_shards(opened.path);
+  Weights stored = weights_of(opened.stored.files);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
     names.insert(name);
@@ -110,6 +114,20 @@ ModelFolder open_model(const fs::path& folder) {
   return opened;
 }
 
+std::map<std::string, std::string> file_hashes(const ModelFolder& model) {
+  std::map<std::string, std::string> hashes;
+  if (!model.config.empty()) {
+    hashes[config_name] = sha256_of(model.config);
+  }
+  if (model.stored.index) {
+    hashes[weight_index_name] = sha256_of(*model.stored.index);
+  }
+  for (const SafetensorsFile& file : model.stored.files) {
+    hashes[file.path().filename().string()] = file.sha256();
+  }
+  return hashes;
+}
+
 Architecture parse_config(std::string_view text, const std::string& subject) {
   const ParsedConfig config = parse(text, subject);
   return read_architecture(*config.family, config.json, subject);
@@ -118,8 +136,7 @@ Architecture parse_config(std::string_view text, const std::string& subject) {
 std::vector<std::string> write_native_model(const fs::path& folder, const Model& model, bool replace,
                                             uint64_t shard_bytes) {
   AtomicFolder output(folder, replace ? check_replaceable_model : ReplaceCheck());
-  write_text_file(output.temporary() / "config.json",
-                  family_config(native_family(), model.architecture).dump(2) + "\n");
+  write_text_file(output.temporary() / config_name, family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_bytes);
   return output.commit();
 }

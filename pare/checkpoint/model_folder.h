@@ -2,11 +2,13 @@
 // A model on disk: a folder with config.json and safetensors, native or of a Hugging Face family.
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "pare/checkpoint/model.h"
+#include "pare/checkpoint/shards.h"
 
 namespace pare {
 
@@ -16,7 +18,16 @@ struct ModelFolder {
   Model model;                        // complete and of the right shapes
   Dtype dtype = Dtype::f32;           // of most of the parameters
   std::vector<std::string> warnings;  // what is odd about it, and was read all the same
+  // What the model was read from: nothing of it is looked up by its path again. Empty for a model that was never
+  // stored.
+  std::string config;  // the text of config.json
+  Shards stored;
 };
+
+// The SHA-256 of what was read, by the file's name: config.json, the weights and their index. Reads every byte of the
+// weights, the first time. InputError where one of them was written to since it was opened: ask after all else was
+// read.
+std::map<std::string, std::string> file_hashes(const ModelFolder& model);
 
 // Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. Where a tied
 // head is stored a second time the two are read and compared, and the model is untied if they differ. An error brings

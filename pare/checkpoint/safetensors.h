@@ -43,11 +43,16 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const;
+  uint64_t bytes() const;  // of the whole file, when it was opened
   const std::map<std::string, StoredTensor>& tensors() const;
   const Metadata& metadata() const;
 
   // Copies bytes of a tensor's data, from `offset` within it. A file that shrank since it was opened is an InputError.
   void read(const std::string& name, uint64_t offset, std::span<std::byte> into) const;
+
+  // Of the file that was opened, also where its name is another's by now. Reads all of it, once for all copies of this
+  // object. InputError where it was written to since it was opened, now or before this call.
+  std::string sha256() const;
 
  private:
   struct State;

@@ -4,11 +4,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <mutex>
 
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/lfs_pointer.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -52,12 +54,27 @@ struct SafetensorsFile::State {
   explicit State(const std::filesystem::path& path) : file(path), header(read_header(file)) {}
   InputFile file;
   SafetensorsHeader header;
+  mutable std::mutex hashing;
+  mutable std::string hash;  // empty until someone asks
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : state_(std::make_shared<const State>(path)) {}
 
 const std::filesystem::path& SafetensorsFile::path() const {
   return state_->file.path();
+}
+
+uint64_t SafetensorsFile::bytes() const {
+  return state_->file.size();
+}
+
+std::string SafetensorsFile::sha256() const {
+  const std::lock_guard lock(state_->hashing);
+  if (state_->hash.empty()) {
+    state_->hash = sha256_of(state_->file);
+  }
+  state_->file.check_unchanged();  // tensors may have been read since it was hashed
+  return state_->hash;
 }
 
 const std::map<std::string, StoredTensor>& SafetensorsFile::tensors() const {

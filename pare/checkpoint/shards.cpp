@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* single_name = "model.safetensors";
-constexpr const char* index_name = "model.safetensors.index.json";
 
 // A file beside the index and nothing else. Links are followed: the Hugging Face cache consists of them.
 bool is_plain_file_name(std::string_view name) {
@@ -48,7 +47,8 @@ bool is_there(const fs::path& path) {
   }
   std::string subject = quote(shown(folder));
   if (others.empty()) {
-    throw InputError(fmt::format("{} has neither {} nor {}: not a model folder?", subject, single_name, index_name));
+    throw InputError(
+        fmt::format("{} has neither {} nor {}: not a model folder?", subject, single_name, weight_index_name));
   }
   std::sort(others.begin(), others.end());
   const std::string& found = others.front();
@@ -116,25 +116,25 @@ std::string weight_index_text(const std::map<std::string, std::string>& tensor_f
   return root.dump(2) + "\n";
 }
 
-std::vector<SafetensorsFile> open_shards(const fs::path& folder) {
+Shards open_shards(const fs::path& folder) {
   if (!is_there(folder)) {
     throw InputError(fmt::format("{}: no such folder", quote(shown(folder))));
   }
   if (!fs::is_directory(folder)) {
     throw InputError(fmt::format("{} is a file, expected a model folder", quote(folder.string())));
   }
-  std::vector<SafetensorsFile> files;
+  Shards shards;
   if (is_there(folder / single_name)) {
-    files.emplace_back(folder / single_name);
-    return files;
+    shards.files.emplace_back(folder / single_name);
+    return shards;
   }
-  fs::path index_path = folder / index_name;
+  fs::path index_path = folder / weight_index_name;
   if (!is_there(index_path)) {
     refuse_folder_without_weights(folder);
   }
   std::string subject = quote(shown(index_path));
-  std::map<std::string, std::string> index =
-      parse_weight_index(read_text_file(index_path, max_safetensors_header), subject);
+  shards.index = read_text_file(index_path, max_safetensors_header);
+  std::map<std::string, std::string> index = parse_weight_index(*shards.index, subject);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) {
     names.insert(file);
@@ -142,17 +142,17 @@ std::vector<SafetensorsFile> open_shards(const fs::path& folder) {
   Problems problems;
   for (const std::string& name : names) {
     try {
-      files.emplace_back(folder / name);
+      shards.files.emplace_back(folder / name);
     } catch (const InputError& error) {
       problems.add(error.what());
     }
   }
   // With a file left out, its tensors would all seem missing.
   if (problems.empty()) {
-    check_against_index(files, index, problems);
+    check_against_index(shards.files, index, problems);
   }
   problems.throw_if_any(subject);
-  return files;
+  return shards;
 }
 
 }  // namespace pare

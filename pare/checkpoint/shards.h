@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,15 @@
 
 namespace pare {
 
-// Opens model.safetensors, or every file of model.safetensors.index.json, and checks that index and files agree.
-std::vector<SafetensorsFile> open_shards(const std::filesystem::path& folder);
+constexpr const char* weight_index_name = "model.safetensors.index.json";
+
+struct Shards {
+  std::vector<SafetensorsFile> files;  // one or more
+  std::optional<std::string> index;    // its text, as it was read; a single model.safetensors has none
+};
+
+// Opens model.safetensors, or every file of the index, and checks that index and files agree.
+Shards open_shards(const std::filesystem::path& folder);
 
 // Tensor name to file name, from the text of an index. Pure, for the fuzzer and the tests.
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject);

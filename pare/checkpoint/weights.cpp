@@ -141,12 +141,16 @@ Weights weights_of(const SafetensorsFile& file) {
   return weights;
 }
 
-Weights open_weights(const std::filesystem::path& folder) {
+Weights weights_of(std::span<const SafetensorsFile> files) {
   Weights weights;
-  for (const SafetensorsFile& file : open_shards(folder)) {
+  for (const SafetensorsFile& file : files) {
     weights.merge(weights_of(file));
   }
   return weights;
+}
+
+Weights open_weights(const std::filesystem::path& folder) {
+  return weights_of(open_shards(folder).files);
 }
 
 }  // namespace pare

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 
 #include "pare/checkpoint/weight.h"
@@ -17,6 +18,7 @@ using Weights = std::map<std::string, Weight>;  // sorted by name, as files are
 // Every tensor under its stored name. Loading one checks that its floats are finite, and an error names the tensor.
 class SafetensorsFile;
 Weights weights_of(const SafetensorsFile& file);
+Weights weights_of(std::span<const SafetensorsFile> files);
 Weights open_weights(const std::filesystem::path& folder);  // one file, or shards with an index
 
 // Throws InputError "tensor NAME of SUBJECT ..." with the first element that is infinite or not a number.

@@ -89,7 +89,7 @@ void write_weights(const std::filesystem::path& folder, const Weights& weights, 
     writer.finish();
   }
   if (shards.size() > 1) {
-    write_text_file(folder / "model.safetensors.index.json", weight_index_text(index, total));
+    write_text_file(folder / weight_index_name, weight_index_text(index, total));
   }
 }
 

@@ -66,8 +66,7 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
     throw Refused(fmt::format("--form compat: {}", error.what()), error.reasons);
   }
   const nlohmann::ordered_json said = family_config(family, source.model.architecture);
-  const std::string path = (source.path / "config.json").string();
-  nlohmann::ordered_json config = parse_json(read_text_file(path, 16'000'000), path);
+  nlohmann::ordered_json config = parse_json(source.config, (source.path / "config.json").string());
   for (const auto& [key, value] : written.items()) {
     if (!said.contains(key) || said.at(key) != value) {
       config[key] = value;
@@ -103,7 +102,7 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
   return {std::move(config),
-          {form.architecture, family_weights(family, form.architecture, typed, open_weights(source.path))},
+          {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
           std::move(explanation)};
 }
 

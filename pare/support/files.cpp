@@ -26,6 +26,23 @@ void fail_io(std::string_view verb, const fs::path& path, int error_number) {
   throw IoError(fmt::format("cannot {} {}: {}{}", verb, quote(shown(path)), std::strerror(error_number), hint));
 }
 
+namespace {
+
+struct stat examined(const Descriptor& descriptor, const fs::path& path) {
+  struct stat info;
+  if (::fstat(descriptor.number(), &info) != 0) {
+    fail_io("examine", path, errno);
+  }
+  return info;
+}
+
+FileState state_of(const struct stat& info) {
+  const auto nanoseconds = [](const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+  return {static_cast<uint64_t>(info.st_size), nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
+}
+
+}  // namespace
+
 Descriptor::~Descriptor() {
   if (number_ >= 0) {
     ::close(number_);
@@ -42,17 +59,21 @@ InputFile::InputFile(fs::path path)
     }
     fail_io("open", path_, errno);
   }
-  struct stat info;
-  if (::fstat(descriptor_.number(), &info) != 0) {
-    fail_io("examine", path_, errno);
-  }
+  const struct stat info = examined(descriptor_, path_);
   if (S_ISDIR(info.st_mode)) {
     throw InputError(fmt::format("{} is a folder, expected a file", quote(shown(path_))));
   }
   if (!S_ISREG(info.st_mode)) {
     throw InputError(fmt::format("{} is no regular file", quote(shown(path_))));
   }
-  size_ = static_cast<uint64_t>(info.st_size);
+  opened_ = state_of(info);
+}
+
+void InputFile::check_unchanged() const {
+  if (state_of(examined(descriptor_, path_)) != opened_) {
+    throw InputError(fmt::format("{} changed while it was read: wait until no other program writes or replaces it",
+                                 quote(shown(path_))));
+  }
 }
 
 size_t InputFile::read_at(uint64_t offset, std::span<std::byte> into) const {

@@ -31,19 +31,31 @@ class Descriptor {
   int number_;
 };
 
-// A regular file, opened for reading at any place. InputError when it is missing or something else.
+// What the system says of a file that changes with its bytes.
+struct FileState {
+  uint64_t size = 0;
+  int64_t modified = 0, changed = 0;  // nanoseconds; a program can set the first back, but not the second
+  bool operator==(const FileState&) const = default;
+};
+
+// A regular file, opened for reading at any place. InputError when it is missing or something else. It stays this file
+// where another takes its name.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
   const std::filesystem::path& path() const { return path_; }
-  uint64_t size() const { return size_; }  // when it was opened
+  uint64_t size() const { return opened_.size; }  // when it was opened
   // Fills `into` from byte `offset` on. Less than asked for means that the file ends there, whatever its size was.
   size_t read_at(uint64_t offset, std::span<std::byte> into) const;
+  // InputError where somebody wrote to it since it was opened: what was read before and after may not fit together. One
+  // that lost its name counts too, which the system does not tell from a write whose time was set back. A write within
+  // the same tick of the system's clock as the one before opening goes unseen.
+  void check_unchanged() const;
 
  private:
   std::filesystem::path path_;
   Descriptor descriptor_;
-  uint64_t size_ = 0;
+  FileState opened_;
 };
 
 // A new file, written front to back.

@@ -6,8 +6,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace pare {
+
+class InputFile;
 
 class Sha256 {
  public:
@@ -21,7 +24,11 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-// InputError when the file is missing, IoError when it cannot be read or shrinks meanwhile. Can be interrupted.
+std::string sha256_of(std::string_view text);
+// Of the open file, whatever has its name by now. InputError where it is written to while it is open. Can be
+// interrupted.
+std::string sha256_of(const InputFile& file);
+// InputError when the file is missing, IoError when it cannot be read.
 std::string sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace pare

@@ -5,11 +5,9 @@
 #include <algorithm>
 
 #include "pare/arch/count.h"
-#include "pare/checkpoint/shards.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
-#include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -22,6 +20,7 @@ namespace {
 
 constexpr const char* file_name = "certificate.json";
 constexpr uint64_t largest_certificate = 256 << 20;
+constexpr size_t most_claimed = 1000, longest_id = 80;
 
 ordered_json optional_number(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
@@ -85,6 +84,21 @@ ordered_json coverage_json(const Coverage& coverage) {
           {"not_exercised", coverage.not_exercised}};
 }
 
+ordered_json claim_json(const std::optional<Claim>& claim) {
+  if (!claim) {
+    return nullptr;
+  }
+  return {{"passes", claim->passes}, {"reference_matches", claim->reference_matches}};
+}
+
+// The name of a function, as ids are: whatever else a stranger wrote there must not be printed beside the verdict.
+bool is_pass_id(std::string_view id) {
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !id.empty() && id.size() <= longest_id && std::all_of(id.begin(), id.end(), is_word);
+}
+
 // The hashes of one side, checked to be what they should.
 const json& files_of(const json& certificate, const char* side) {
   const json* place = &certificate;
@@ -107,31 +121,20 @@ const json& files_of(const json& certificate, const char* side) {
 }  // namespace
 
 ordered_json describe_files(const ModelFolder& model) {
-  ordered_json files = ordered_json::object();
-  std::vector<fs::path> paths = {model.path / "config.json"};
-  int64_t bytes = 0;
-  for (const SafetensorsFile& file : open_shards(model.path)) {
-    paths.push_back(file.path());
-    bytes += static_cast<int64_t>(fs::file_size(file.path()));
-  }
-  const fs::path index = model.path / "model.safetensors.index.json";
-  if (!fs::exists(model.path / "model.safetensors")) {  // shards, then
-    paths.push_back(index);
-  }
-  std::sort(paths.begin(), paths.end());
-  for (const fs::path& path : paths) {
-    files[path.filename().string()] = sha256_of_file(path);
+  uint64_t bytes = 0;
+  for (const SafetensorsFile& file : model.stored.files) {
+    bytes += file.bytes();
   }
   return {{"path", model.path.string()},
           {"family", model.family},
           {"parameters", count(model.model.architecture).total},
           {"bytes", bytes},
           {"dtype", word(model.dtype)},
-          {"files", files}};
+          {"files", file_hashes(model)}};
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
-                              const InputSource& source, const Verification& v) {
+                              const InputSource& source, const Verification& v, const std::optional<Claim>& claim) {
   PARE_CHECK(passes.is_array(), "passes are a list");
   ordered_json floor = {{"dtype", word(v.floor_dtype)}};
   floor.update(metrics_json(v.noise_floor));
@@ -139,6 +142,7 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"reference", reference},
           {"candidate", candidate},
           {"passes", passes},
+          {"claim", claim_json(claim)},
           {"form", nullptr},  // these three are known to who wrote the candidate
           {"companions", nullptr},
           {"formulas", nullptr},
@@ -148,7 +152,8 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
             {"sequences", v.sequences},
             {"tokens", v.tokens},
             {"seed", source.seed ? ordered_json(*source.seed) : ordered_json(nullptr)},
-            {"drawn_seed", v.drawn_seed}}},
+            // The digits of the hash: as a number it would lose some in languages without 64 bits.
+            {"drawn_seed", fmt::format("{:016x}", v.drawn_seed)}}},
           {"compute_dtype", word(v.compute_dtype)},
           {"metrics", metrics_json(v.metrics)},
           {"noise_floor", floor},
@@ -201,22 +206,24 @@ void check_certified(const json& certificate, const ordered_json& candidate) {
   }
 }
 
-Origin certified_origin(const json& certificate, const ordered_json& reference) {
-  const json& certified = files_of(certificate, "reference");
-  const json found = reference.at("files");
-  if (certified != found) {
-    return {.warnings = {fmt::format("the candidate's {} was made against another reference than {}: it is not used",
-                                     file_name, reference.at("path").get<std::string>())}};
-  }
-  const auto predicted = certificate.find("predicted_error"), passes = certificate.find("passes");
-  if (predicted == certificate.end() || !predicted->is_number() || !(predicted->get<double>() >= 0) ||
-      passes == certificate.end() || !passes->is_array()) {
+Claim read_claim(const json& certificate, const ordered_json& reference) {
+  Claim claim{.reference_matches = files_of(certificate, "reference") == json(reference.at("files"))};
+  const auto passes = certificate.find("passes");
+  if (passes == certificate.end() || !passes->is_array() || passes->size() > most_claimed) {
     throw InputError(
-        fmt::format("{} has no predicted_error of at least 0, or no list of passes: not a certificate of "
-                    "pare?",
-                    file_name));
+        fmt::format("{} has no list of at most {} passes: not a certificate of pare?", file_name, most_claimed));
   }
-  return {.predicted_error = predicted->get<double>(), .passes = *passes};
+  for (const json& pass : *passes) {
+    const auto id = pass.is_object() ? pass.find("id") : pass.end();
+    if (id == pass.end() || !id->is_string() || !is_pass_id(id->get_ref<const std::string&>())) {
+      throw InputError(
+          fmt::format("{}: a pass has an id that is not a word of up to {} letters, digits and underscores: not a "
+                      "certificate of pare?",
+                      file_name, longest_id));
+    }
+    claim.passes.push_back(id->get<std::string>());
+  }
+  return claim;
 }
 
 }  // namespace pare

@@ -13,29 +13,30 @@
 
 namespace pare {
 
-// {path, family, parameters, bytes, dtype, files: {name: SHA-256}}, over every file that makes the model. Reads all of
-// them.
+// {path, family, parameters, bytes, dtype, files: {name: SHA-256}}, over every file that the model was read from. Call
+// it after the comparison (again, where it was called before: that costs nothing): a file that was written to meanwhile
+// is an InputError, and nothing is certified.
 nlohmann::ordered_json describe_files(const ModelFolder& model);
 
-// The whole document. `reference` and `candidate` come from describe_files; `passes` is an array, empty where the
-// candidate's origin is unknown.
+// What a candidate's certificate says of itself. Anyone can write one, so nothing is decided by it.
+struct Claim {
+  std::vector<std::string> passes;  // ids: short words
+  bool reference_matches = false;   // whether it is about this reference at all
+};
+// InputError where the certificate has no list of passes, or one that pare cannot have written.
+Claim read_claim(const nlohmann::json& certificate, const nlohmann::ordered_json& reference);
+
+// The whole document. `reference` and `candidate` come from describe_files. `passes` are those that the caller applied
+// itself, an array; what a candidate only says of itself is its `claim`.
 nlohmann::ordered_json certificate_json(const nlohmann::ordered_json& reference,
                                         const nlohmann::ordered_json& candidate, const nlohmann::ordered_json& passes,
-                                        const InputSource& source, const Verification& verification);
+                                        const InputSource& source, const Verification& verification,
+                                        const std::optional<Claim>& claim = std::nullopt);
 
 // The certificate beside a model, or nothing where there is none. InputError where it is no certificate.
 std::optional<nlohmann::json> read_certificate(const std::filesystem::path& folder);
 
 // InputError naming the file, the hash found and the one expected, unless the files are those that were certified.
 void check_certified(const nlohmann::json& certificate, const nlohmann::ordered_json& candidate);
-
-// What the certificate says of how the candidate was made; nothing, with a warning, where it was made against another
-// reference.
-struct Origin {
-  double predicted_error = 0;
-  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
-  std::vector<std::string> warnings = {};
-};
-Origin certified_origin(const nlohmann::json& certificate, const nlohmann::ordered_json& reference);
 
 }  // namespace pare

@@ -11,8 +11,9 @@
 namespace pare {
 
 struct InputSource {
-  std::string kind;              // random, tokens or tensors
-  std::optional<uint64_t> seed;  // of random ones
+  std::string kind;                    // random, tokens or tensors
+  std::optional<uint64_t> seed;        // that was asked for, of random ones
+  std::optional<uint64_t> drawn_seed;  // that they were drawn with: pare/verify/drawn_seed.h
 };
 
 struct Question {

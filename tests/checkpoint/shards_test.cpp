@@ -44,7 +44,7 @@ std::string index_refusal(const std::string& text) {
 TEST_CASE("a single file is opened") {
   TemporaryFolder folder;
   write_file(folder.path() / "model.safetensors", {"a", "b"});
-  std::vector<SafetensorsFile> files = open_shards(folder.path());
+  std::vector<SafetensorsFile> files = open_shards(folder.path()).files;
   REQUIRE(files.size() == 1);
   CHECK(files[0].tensors().contains("b"));
 }
@@ -56,7 +56,7 @@ TEST_CASE("every file of an index is opened, also through links as in the Huggin
   write_file(blobs.path() / "0123abcd", {"c"});
   fs::create_symlink(blobs.path() / "0123abcd", folder.path() / "two.safetensors");
   write_index(folder, {{"a", "one.safetensors"}, {"b", "one.safetensors"}, {"c", "two.safetensors"}});
-  std::vector<SafetensorsFile> files = open_shards(folder.path());
+  std::vector<SafetensorsFile> files = open_shards(folder.path()).files;
   REQUIRE(files.size() == 2);
   CHECK(files[1].tensors().contains("c"));
 }

@@ -46,7 +46,7 @@ MODELS = {  # name: architecture, stored type
 COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.json", "special_tokens_map.json",
               "generation_config.json", "chat_template.jinja", "LICENSE", "tokenizer.model", "notes.txt"]
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
-CERTIFICATE = ["tool", "reference", "candidate", "passes", "form", "companions", "formulas", "predicted_error", "inputs",
+CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "inputs",
                "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"]
 SIDE = ["path", "family", "parameters", "bytes", "dtype", "files"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",

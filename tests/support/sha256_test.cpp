@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "tests/support/helpers.h"
 
 using namespace pare;
@@ -39,6 +40,7 @@ const std::vector<std::pair<std::string, std::string>> vectors = {
 
 TEST_CASE("known vectors, in pieces of any size") {
   for (const auto& [text, expected] : vectors) {
+    CHECK(sha256_of(text) == expected);
     for (const size_t piece : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{1} << 20}) {
       CAPTURE(text.size());
       CAPTURE(piece);
@@ -55,4 +57,23 @@ TEST_CASE("a file") {
   CHECK(sha256_of_file(folder.write("long", std::string((4 << 20) + 1, 'y'))) ==
         "f902843f09a7281b31900e25e262d5dbb97d1c9acf53ddc02d41b9a7c12d1549");
   CHECK(contains(message_of<InputError>([&] { sha256_of_file(folder.path() / "missing"); }), "missing"));
+}
+
+TEST_CASE("an open file, wherever its link points by now, unless it was written to") {
+  const TemporaryFolder folder;
+  folder.write("abc", "abc");
+  folder.write("empty", "");
+  const std::filesystem::path link = folder.path() / "link";
+  std::filesystem::create_symlink("abc", link);
+  const InputFile file(link);
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink("empty", link);
+  CHECK(sha256_of(file) == vectors[1].second);
+  CHECK(sha256_of_file(link) == vectors[0].second);
+  for (const char* text : {"abcd", "ab"}) {  // longer, and shorter: the times may be those of one tick
+    CAPTURE(text);
+    const InputFile written(folder.write("written", "abc"));
+    folder.write("written", text);
+    CHECK(contains(message_of<InputError>([&] { sha256_of(written); }), "written' changed while it was read"));
+  }
 }

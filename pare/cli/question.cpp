@@ -32,7 +32,7 @@ std::optional<Question> read_question_file(const QuestionFlags& flags, const Arc
     return std::nullopt;
   }
   Question question;
-  question.source.kind = flags.tokens.empty() ? "tensors" : "tokens";
+  question.kind = flags.tokens.empty() ? "tensors" : "tokens";
   for (Batch& batch : flags.tokens.empty() ? read_input_tensors(flags.inputs, architecture)
                                            : read_token_lists(flags.tokens, architecture)) {
     question.inputs.push_back(batch.inputs);

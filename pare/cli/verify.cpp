@@ -174,12 +174,12 @@ std::string coverage_text(const Verification& v) {
                      with_commas(v.coverage.context));
 }
 
-void print_result(const ModelFolder& reference, const ModelFolder& candidate, const InputSource& source,
+void print_result(const ModelFolder& reference, const ModelFolder& candidate, const std::string& input_kind,
                   const Verification& v, const std::optional<Claim>& claim) {
   std::string text = model_table(reference, candidate) + claim_text(claim);
   if (v.tokens > 0) {
-    text += fmt::format("{} sequences, {} tokens ({}{})\n\n{}\n", with_commas(v.sequences), with_commas(v.tokens),
-                        source.kind, source.seed ? fmt::format(", seed {}", *source.seed) : "", metrics_table(v)) +
+    text += fmt::format("{} sequences, {} tokens ({}, seed {})\n\n{}\n", with_commas(v.sequences),
+                        with_commas(v.tokens), input_kind, v.seed, metrics_table(v)) +
             self_test_text(v.self_tests) + proof_text(v.proof) + coverage_text(v);
   }
   print_text(fitted(text + divergence_text(v) + verdict_text(v)));
@@ -229,7 +229,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   check_comparable(reference, candidate);
   const std::optional<Question> file = read_question_file(flags.question, reference.model.architecture);
-  const InputSource source = file ? file->source : InputSource{"random", settings.seed};
+  const std::string input_kind = file ? file->kind : "random";
   std::optional<Claim> claim;
   if (certificate) {
     check_certified(*certificate, describe_files(candidate));
@@ -248,14 +248,14 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   const std::optional<VerificationFailed> failure = failure_of(flags, verification);
   // Also where text is printed: a file that was written to meanwhile is found here.
   nlohmann::ordered_json document = certificate_json(describe_files(reference), describe_files(candidate),
-                                                     nlohmann::ordered_json::array(), source, verification, claim);
+                                                     nlohmann::ordered_json::array(), input_kind, verification, claim);
   if (settings.json) {  // one document also where it failed: the certificate, with the error
     if (failure) {
       document.update(error_document(describe(*failure)));
     }
     print_json(document);
   } else {
-    print_result(reference, candidate, source, verification, claim);
+    print_result(reference, candidate, input_kind, verification, claim);
   }
   if (failure) {
     throw *failure;

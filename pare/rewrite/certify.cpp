@@ -25,12 +25,12 @@ nlohmann::ordered_json passes_json(const Rewritten& result) {
 }  // namespace
 
 nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& candidate,
-                               const std::filesystem::path& output, const Rewritten& result, const InputSource& asked,
-                               const std::map<std::string, std::string>& companions) {
+                               const std::filesystem::path& output, const Rewritten& result,
+                               const std::string& input_kind, const std::map<std::string, std::string>& companions) {
   nlohmann::ordered_json described = describe_files(candidate);
   described["path"] = output.string();
-  nlohmann::ordered_json certificate = certificate_json(describe_files(source), described, passes_json(result), asked,
-                                                        result.verification.value_or(Verification{}));
+  nlohmann::ordered_json certificate = certificate_json(describe_files(source), described, passes_json(result),
+                                                        input_kind, result.verification.value_or(Verification{}));
   certificate["predicted_error"] = result.predicted_error();
   certificate["form"] = {{"name", word(result.plan.form)},
                          {"neutral_parameters", result.plan.neutral},

@@ -13,7 +13,7 @@ namespace pare {
 // `candidate` is what was read back, `output` the name that it will have, `companions` the SHA-256 of what was copied.
 // Reads every file of both models.
 nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& candidate,
-                               const std::filesystem::path& output, const Rewritten& result, const InputSource& asked,
-                               const std::map<std::string, std::string>& companions);
+                               const std::filesystem::path& output, const Rewritten& result,
+                               const std::string& input_kind, const std::map<std::string, std::string>& companions);
 
 }  // namespace pare

@@ -99,7 +99,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
   const Clock::time_point written = Clock::now();
   const ModelFolder candidate = open_model(output.temporary());
   add_warnings(candidate.warnings);
-  const Question question = options.question.value_or(Question{.source = {"random", options.seed}});
+  const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {
     result.verification =
         verify(source, candidate, question.inputs,
@@ -108,7 +108,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
       return;
     }
   }
-  result.certificate = certify(source, candidate, target, result, question.source, copied);
+  result.certificate = certify(source, candidate, target, result, question.kind, copied);
   write_text_file(output.temporary() / "certificate.json", json_text(result.certificate));
   result.verifying_seconds = seconds_since(written);
   add_warnings(output.commit());

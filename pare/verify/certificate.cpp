@@ -134,7 +134,7 @@ ordered_json describe_files(const ModelFolder& model) {
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
-                              const InputSource& source, const Verification& v, const std::optional<Claim>& claim) {
+                              const std::string& input_kind, const Verification& v, const std::optional<Claim>& claim) {
   PARE_CHECK(passes.is_array(), "passes are a list");
   ordered_json floor = {{"dtype", word(v.floor_dtype)}};
   floor.update(metrics_json(v.noise_floor));
@@ -148,10 +148,10 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"formulas", nullptr},
           {"predicted_error", nullptr},
           {"inputs",
-           {{"kind", source.kind},
+           {{"kind", input_kind},
             {"sequences", v.sequences},
             {"tokens", v.tokens},
-            {"seed", source.seed ? ordered_json(*source.seed) : ordered_json(nullptr)},
+            {"seed", v.seed},
             // The digits of the hash: as a number it would lose some in languages without 64 bits.
             {"drawn_seed", fmt::format("{:016x}", v.drawn_seed)}}},
           {"compute_dtype", word(v.compute_dtype)},

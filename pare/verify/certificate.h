@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "pare/checkpoint/model_folder.h"
-#include "pare/verify/question.h"
 #include "pare/verify/verify.h"
 
 namespace pare {
@@ -30,7 +29,7 @@ Claim read_claim(const nlohmann::json& certificate, const nlohmann::ordered_json
 // itself, an array; what a candidate only says of itself is its `claim`.
 nlohmann::ordered_json certificate_json(const nlohmann::ordered_json& reference,
                                         const nlohmann::ordered_json& candidate, const nlohmann::ordered_json& passes,
-                                        const InputSource& source, const Verification& verification,
+                                        const std::string& input_kind, const Verification& verification,
                                         const std::optional<Claim>& claim = std::nullopt);
 
 // The certificate beside a model, or nothing where there is none. InputError where it is no certificate.

@@ -1,8 +1,7 @@
 #pragma once
-// What two models are asked when they are compared, and where it came from.
+// What two models are asked when they are compared, where it comes from a file.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,16 +9,10 @@
 
 namespace pare {
 
-struct InputSource {
-  std::string kind;                    // random, tokens or tensors
-  std::optional<uint64_t> seed;        // that was asked for, of random ones
-  std::optional<uint64_t> drawn_seed;  // that they were drawn with: pare/verify/drawn_seed.h
-};
-
 struct Question {
   std::vector<Inputs> inputs;
-  std::vector<int64_t> numbers;  // of each sequence, as the file counts them; empty for random ones
-  InputSource source;
+  std::vector<int64_t> numbers;  // of each sequence, as the file counts them
+  std::string kind;              // tokens or tensors; "random" where nothing is asked by a file
 };
 
 }  // namespace pare

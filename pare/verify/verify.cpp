@@ -108,6 +108,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   Verification result;
   result.compute_dtype = options.dtype;
   result.floor_dtype = coarsest(candidate.model.weights);
+  result.seed = options.seed;
   result.drawn_seed = drawn_seed(reference, candidate, options.seed);
   result.differences = compare_settings(a, b);
   if (!result.differences.empty()) {

@@ -46,7 +46,7 @@ struct VerifyOptions {
 
 struct Verification {
   Dtype compute_dtype = Dtype::f64, floor_dtype = Dtype::f64;
-  uint64_t drawn_seed = 0;
+  uint64_t seed = 0, drawn_seed = 0;           // as asked for, and mixed with the hashes
   std::vector<SettingDifference> differences;  // where there are any, nothing else was looked at
   Proof proof;
   Coverage coverage;

@@ -283,9 +283,9 @@ def sinusoids(tokens, width):
 
 
 def moved(a, b):
-    """How far the rows of b are from those of a at most, over what is usual in a row: one huge entry hides nothing."""
-    usual = numpy.median(abs(a - numpy.median(a, -1, keepdims=True)), -1)
-    return float((abs(a - b).max(-1) / usual).max())
+    """How far b is from a at most, over an entry's own size or what is usual in its row: one huge entry hides nothing."""
+    usual = numpy.median(abs(a - numpy.median(a, -1, keepdims=True)), -1, keepdims=True)
+    return float((abs(a - b) / numpy.maximum(usual, abs(a))).max())
 
 
 def farthest(a, b, sequences):
@@ -293,3 +293,39 @@ def farthest(a, b, sequences):
     if max(len(ids) for ids in sequences) > b.architecture["context"]:
         return numpy.inf
     return max(moved(a(ids), b(ids)) for ids in sequences)
+
+
+def with_other_blocks(model, prefix="blocks."):
+    """Every block (or what begins so) drawn anew."""
+    other = drawn(model.architecture, 99)
+    return model.with_tensors({name: other.tensors[name] for name in model.tensors if name.startswith(prefix)})
+
+
+def with_neurons_in_another_order(model):
+    """The same function, but for rounding: the neurons of every MLP change places."""
+    changed = {}
+    for name, values in model.tensors.items():
+        if ".mlp." in name and ".norm." not in name and not name.endswith("down.bias"):
+            order = numpy.random.default_rng(8).permutation(values.shape[-1 if "down" in name else 0])
+            changed[name] = values[:, order] if "down" in name else values[order]
+    return model.with_tensors(changed)
+
+
+def with_last_block(architecture):
+    """One more block, whose MLP has neither norm nor skip: what is huge stays so, and every matrix of it matters there."""
+    block = copy.deepcopy(architecture["blocks"][-1]) | {"repeat": 1}
+    block["mlp"] |= {"activation": "relu", "norm": None, "skip": False}
+    return architecture | {"blocks": [*architecture["blocks"], block], "final_norm": None}
+
+
+def keeping(model, entries):
+    """The first entries of the stream (not negative) reach the head as the embedding has them; for `with_last_block`."""
+    tensors = {name: values.copy() for name, values in model.tensors.items()}
+    for name, values in tensors.items():
+        if name.endswith((".attention.output.weight", ".mlp.down.weight")):
+            values[:entries] = 0
+    last = f"blocks.{len(blocks_of(model.architecture)) - 1}.mlp"
+    up, down = tensors[f"{last}.up.weight"], tensors[f"{last}.down.weight"]
+    up[:entries], down[:, :entries] = 0, 0
+    up[:entries, :entries] = down[:entries, :entries] = numpy.eye(entries)
+    return model.with_tensors(tensors)

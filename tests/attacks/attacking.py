@@ -50,9 +50,9 @@ class Attacks(Report):
     def verify(self, reference, candidate, flags=()):
         return pare("verify", reference, candidate, "--json", "--quiet", *flags, cwd=self.work)
 
-    def attack(self, case, reference, candidate, far, flags=(), reasons=(), strict=False):
+    def attack(self, case, reference, candidate, far, flags=(), reasons=(), strict=False, least=FAR):
         """Another function by `far` must be `different`, or refused with one of the reasons; `strict`: also with --strict."""
-        if not far > FAR:
+        if not far > least:
             self.check(case, f"this attack is none: the outputs are only {far:.1e} apart")
             return
         for more in ([], ["--strict"]) if strict else ([],):
@@ -62,9 +62,9 @@ class Attacks(Report):
             self.check(" ".join([case, *more]), "" if different or refused else
                        f"{far:.1e} apart, but exit code {result.returncode}: {said(result)}")
 
-    def control(self, case, reference, candidate, far=0.0, flags=(), verdicts=SAME):
+    def control(self, case, reference, candidate, far=0.0, flags=(), verdicts=SAME, most=NEAR):
         """What is the same function must be called so."""
-        if not far < NEAR:
+        if not far < most:
             self.check(case, f"this control is none: the outputs are {far:.1e} apart")
             return
         result = self.verify(reference, candidate, flags)

@@ -31,12 +31,23 @@ def context(report):
     for position, settings in (("learned", {}), ("none", {"rope": {}}), ("sinusoidal", {})):
         reference = drawn(decoder(attention=attention(**settings), embedding={"position": position}), 1)
         report.save(position, reference)
-        for length in (1, 2, 32):
-            candidate = with_other_scores(reference, context=length) if length < 3 else cut(reference, context=length)
-            name = report.save(f"{position}-{length}", candidate)
-            report.attack(f"{position} positions, context {length}", position, name,
-                          farthest(reference, candidate, IDS + [list(range(40))]), reasons=REASONS)
+        far = farthest(reference, with_other_scores(reference), IDS)
+        for length in (1, 2):
+            name = report.save(f"{position}-{length}", with_other_scores(reference, context=length))
+            report.attack(f"{position} positions, other scores, context {length}", position, name, far, reasons=REASONS)
+        half = report.save(f"{position}-half", cut(reference, context=32))
+        # The same on what it takes: of longer texts it makes no promise, and the reference does.
+        report.attack(f"{position} positions, half the context", position, half, numpy.inf, reasons=REASONS)
         report.control(f"{position} positions, all of the context", position, report.copy(position, f"{position}-same"))
+
+
+def longer(report):
+    """A candidate that can take more than the reference is the same on all that the reference can take."""
+    for position, settings in (("learned", {}), ("none", {"rope": {}})):
+        long = drawn(decoder(context=128, attention=attention(**settings), embedding={"position": position}), 1)
+        short = cut(long, context=64)
+        report.control(f"{position} positions, twice the context", report.save(f"{position}-short", short),
+                       report.save(f"{position}-long", long), farthest(short, long, IDS))
 
 
 def settings_under_context_one(report):
@@ -126,4 +137,4 @@ def bert(report):
 
 
 if __name__ == "__main__":
-    run("candidate_shrinks_its_test", context, settings_under_context_one, types, vocabulary, padding, bert)
+    run("candidate_shrinks_its_test", context, longer, settings_under_context_one, types, vocabulary, padding, bert)

@@ -285,13 +285,12 @@ def sinusoids(tokens, width):
 def moved(a, b):
     """How far b is from a at most, over an entry's own size or what is usual in its row: one huge entry hides nothing."""
     usual = numpy.median(abs(a - numpy.median(a, -1, keepdims=True)), -1, keepdims=True)
-    return float((abs(a - b) / numpy.maximum(usual, abs(a))).max())
+    apart, size = abs(a - b), numpy.maximum(usual, abs(a))
+    return float(numpy.divide(apart, size, out=numpy.where(apart > 0, numpy.inf, 0.0), where=size > 0).max())
 
 
 def farthest(a, b, sequences):
-    """The same over several sequences; a model that has no answer is as far as can be."""
-    if max(len(ids) for ids in sequences) > b.architecture["context"]:
-        return numpy.inf
+    """The same over several sequences."""
     return max(moved(a(ids), b(ids)) for ids in sequences)
 
 

@@ -4,6 +4,7 @@ Every case proves its own claim first, by NumPy or transformers in float64 on in
 output by far more than any limit, a control by nothing but rounding.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -17,17 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "conformance")]
 from report import Report, pare  # noqa: E402  (the folders above are not a package)
 
-try:
-    import numpy  # noqa: F401
-    import torch  # noqa: F401
-    import transformers
-except ImportError as missing:
-    print(f"skipped {pathlib.Path(sys.argv[0]).stem}: everything: {missing}: make test fetches it where there is a network")
+MISSING = [name for name in ("numpy", "safetensors", "torch", "transformers") if importlib.util.find_spec(name) is None]
+if MISSING:
+    print(f"skipped {pathlib.Path(sys.argv[0]).stem}: everything: no {', '.join(MISSING)}: make test fetches what it needs")
     print("0 passed, 0 failed, 1 skipped")
     sys.exit(0)
 
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
 SAME = ("identical", "proved", "equivalent")
 NARROW = (*SAME, "within_noise")
 FAR, NEAR = 1e-3, 1e-10

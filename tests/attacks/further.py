@@ -38,7 +38,8 @@ def rare_feature(report):
 
 
 TOKEN, VOCAB, CONTEXT = 64, 1000, 256
-PREVIOUS, CONSTANT, PLACE, CIRCLE, FOUND, WIDTH = TOKEN, 2 * TOKEN, 2 * TOKEN + 1, 2 * TOKEN + 2, 2 * TOKEN + 4, 2 * TOKEN + 8
+PREVIOUS, CONSTANT = TOKEN, 2 * TOKEN  # where the stream has what
+PLACE, CIRCLE, FOUND, WIDTH = CONSTANT + 1, CONSTANT + 2, CONSTANT + 4, CONSTANT + 8
 
 
 def finds_equal_pairs(recent):
@@ -59,7 +60,8 @@ def finds_equal_pairs(recent):
     tokens[:, TOKEN:], tokens[:, CONSTANT], positions[:] = 0, 1, 0
     step = 2 * numpy.pi / (2 * CONTEXT)
     angle = step * numpy.arange(CONTEXT)
-    positions[:, PLACE], positions[:, CIRCLE], positions[:, CIRCLE + 1] = numpy.arange(CONTEXT), numpy.cos(angle), numpy.sin(angle)
+    positions[:, PLACE] = numpy.arange(CONTEXT)
+    positions[:, CIRCLE], positions[:, CIRCLE + 1] = numpy.cos(angle), numpy.sin(angle)
 
     def matrices(block):
         return (tensors[f"blocks.{block}.attention.{matrix}.weight"] for matrix in ("query", "key", "value", "output"))
@@ -109,7 +111,8 @@ def first_token(report):
     report.check("the same where a text begins otherwise", "" if same == 0 else f"{same:.1e} apart")
     report.save("reference", reference)
     far = moved(reference([begin, *IDS]), candidate([begin, *IDS]))
-    report.attack("a neuron for the first token in the first place", "reference", report.save("other", candidate), far, strict=True)
+    name = report.save("other", candidate)
+    report.attack("a neuron for the first token in the first place", "reference", name, far, strict=True)
     report.control("such a neuron", "reference", report.save("same", with_neurons_in_another_order(reference)))
 
 

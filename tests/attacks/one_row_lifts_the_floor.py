@@ -2,7 +2,6 @@
 """One row of the reference that narrow types cannot compute: its noise is no reason to accept noise elsewhere."""
 
 from attacking import NARROW, run  # first: it skips where there is no NumPy
-import numpy
 from plain import attention, decoder, drawn, keeping, moved
 from plain import with_last_block, with_neurons_in_another_order, with_other_blocks
 

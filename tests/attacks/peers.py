@@ -4,6 +4,10 @@ import copy
 
 import reference
 import torch
+import transformers
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 
 
 def save(config, model_class, folder, seed=1):

@@ -47,12 +47,12 @@ def against_itself(report):
     if not architectures():
         report.skip("models beside themselves", f"no architectures in {SHARED}")
     for path in architectures():
-        for name, flags in (("whole", []), ("generic", ["--generic"])):
+        for name, flags, dtypes in (("whole", [], ["bfloat16", "float16"]), ("generic", ["--generic"], ["bfloat16"])):
             folder = f"{path.stem}-{name}"
             made = pare("init", path, "-o", folder, *flags, "--seed", "3", cwd=report.work)
             report.check(f"init {folder}", made.stderr if made.returncode else "")
             report.copy(folder, f"{folder}-copy")
-            for dtype in ("bfloat16", "float16"):
+            for dtype in dtypes:
                 report.control(f"{folder} in {dtype}", folder, f"{folder}-copy", flags=["--dtype", dtype], verdicts=NARROW)
 
 
@@ -67,7 +67,7 @@ def stored_narrow(report):
         for dtype, letters in TYPES.items():
             name = report.save(f"{number}-{dtype}", exact.stored_as(letters))
             report.control(f"model {number} rounded to {dtype}", f"{number}", name, verdicts=NARROW)
-            report.control(f"model {number} in {dtype} beside itself", name, report.copy(name, f"{name}-same"))
+        report.control(f"model {number} in {dtype} beside itself", name, report.copy(name, f"{name}-same"))
 
 
 def outputs_that_say_little(report):

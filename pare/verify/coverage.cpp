@@ -119,15 +119,16 @@ std::string missing_in_table(const TensorSpec& spec, const Architecture& referen
 Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
   // So many that rows which are rarely off are among them.
   Wanted wanted{.tokens = 2048, .sequences = answers_sequences(reference) ? 256 : 0, .longest = reference.context};
+  // Every token: what one of them alone brings may be read by any tensor. Those that are known to be odd come first.
+  std::vector<int64_t>& cards = wanted.cards;
+  for (int64_t token = 0; token < reference.vocab; ++token) {
+    if (!std::binary_search(proof.strange_tokens.begin(), proof.strange_tokens.end(), token)) {
+      cards.push_back(token);
+    }
+  }
+  wanted.first_cards = proof.strange_tokens;
   for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
     if (is_table(spec)) {
-      const bool of_tokens = spec.id.module == token_table || spec.id.module == in_embedding(Slot::table);
-      if (of_tokens && wanted.cards.empty()) {
-        wanted.cards = proof.strange_tokens;
-        for (int64_t token = 0; wanted.cards.empty() && token < reference.vocab; ++token) {
-          wanted.cards.push_back(token);
-        }
-      }
       if (!(spec.id.module == token_table && reference.head.tied)) {
         continue;
       }
@@ -146,6 +147,12 @@ Coverage coverage_of(const Architecture& reference, const Architecture& candidat
                     .context = reference.embedding.patch ? patch_positions(reference) : reference.context};
   for (const Relation& relation : proof.relations) {
     coverage.tensors[relation.tensor] = relation.how;
+  }
+  const int64_t unseen = reference.vocab - std::ssize(seen.ids);
+  if (!proof.complete && !reference.embedding.patch && unseen > 0) {
+    coverage.complete = false;
+    coverage.not_exercised.push_back(
+        fmt::format("tokens: {} of {} were not asked", with_commas(unseen), with_commas(reference.vocab)));
   }
   for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
     const int64_t rows = level_of(spec, reference) == Level::sequence ? seen.sequences : seen.tokens;

@@ -19,10 +19,12 @@ constexpr int64_t long_tokens = 256, short_tokens = 64, tiny_tokens = 16;
 
 class Dealer {
  public:
-  // `cards` come first.
-  Dealer(const Architecture& reference, std::vector<int64_t> cards, uint64_t seed)
+  // `first` are dealt before `cards`, and those before all others.
+  Dealer(const Architecture& reference, std::vector<int64_t> first, std::vector<int64_t> cards, uint64_t seed)
       : architecture_(reference), deck_(std::move(cards)), random_(seed) {
     std::shuffle(deck_.begin(), deck_.end(), random_);
+    std::shuffle(first.begin(), first.end(), random_);
+    deck_.insert(deck_.end(), first.begin(), first.end());  // from the back
   }
 
   // [sequences, tokens], padded where asked for: lengths between half and all of the tokens, the first row whole, every
@@ -62,10 +64,24 @@ class Dealer {
     return token;
   }
 
+  // The tokens that mean something by their place, such as one that begins every text, have the first or last ids.
+  int64_t next_beginning() {
+    const int64_t n = beginnings_++ / 2 % architecture_.vocab;
+    return beginnings_ % 2 == 1 ? n : architecture_.vocab - 1 - n;
+  }
+
+  // One in eight begins a repetition of what stood before, of up to eight tokens.
   void fill(int64_t* ids, int64_t tokens) {
-    for (int64_t i = 0; i < tokens; ++i) {
-      const bool repeats = i > 0 && below(4) == 0;
-      ids[i] = repeats ? ids[below(i)] : next();
+    for (int64_t i = 0; i < tokens;) {
+      if (i == 0 || below(8) > 0) {
+        ids[i] = i == 0 ? next_beginning() : next();
+        ++i;
+        continue;
+      }
+      const int64_t from = below(i), length = std::min(1 + below(8), tokens - i);
+      for (int64_t n = 0; n < length; ++n, ++i) {
+        ids[i] = ids[from + n];
+      }
     }
   }
 
@@ -81,6 +97,7 @@ class Dealer {
   const Architecture& architecture_;
   std::vector<int64_t> deck_;
   bool first_deck_ = true;
+  int64_t beginnings_ = 0;
   std::mt19937_64 random_;
 };
 
@@ -98,7 +115,7 @@ std::vector<Inputs> draw_inputs(const Architecture& reference, int64_t sequences
   if (reference.embedding.patch) {
     return {images(*reference.embedding.patch, sequences, seed)};
   }
-  Dealer dealer(reference, {}, seed);
+  Dealer dealer(reference, {}, {}, seed);
   const auto at_most = [&reference](int64_t tokens) { return std::min(reference.context, tokens); };
   std::vector<Inputs> drawn = {dealer.batch(1, at_most(long_tokens), false)};
   if (sequences > 1) {
@@ -116,7 +133,7 @@ std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wan
     return count == 0 ? std::vector<Inputs>()
                       : std::vector{images(*reference.embedding.patch, std::min(count, most), seed)};
   }
-  Dealer dealer(reference, wanted.cards, seed);
+  Dealer dealer(reference, wanted.first_cards, wanted.cards, seed);
   std::vector<Inputs> drawn;
   int64_t sequences = 0, tokens = 0;
   const auto add = [&](int64_t count, int64_t length) {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
+#include <optional>
 
 namespace pare {
 
@@ -14,13 +14,13 @@ bool is_float(const Weight& weight) {
 }
 
 Dtype finest(const Weights& weights) {
-  Dtype found = coarsest(weights);
+  std::optional<Dtype> found;
   for (const auto& [name, weight] : weights) {
-    if (is_float(weight) && unit_roundoff(weight.dtype()) < unit_roundoff(found)) {
+    if (is_float(weight) && (!found || unit_roundoff(weight.dtype()) < unit_roundoff(*found))) {
       found = weight.dtype();
     }
   }
-  return found;
+  return found.value_or(Dtype::f64);
 }
 
 at::Tensor random_signs(int64_t count, uint64_t seed) {
@@ -38,7 +38,7 @@ struct Signs {
   }
 };
 
-Weight moved(const Weight& original, double fraction, uint64_t seed) {
+Weight moved_weight(const Weight& original, double fraction, uint64_t seed) {
   const int64_t rows = original.shape().empty() ? 1 : original.shape()[0];
   const int64_t columns = rows == 0 ? 0 : element_count(original.shape()) / rows;
   const Signs signs{random_signs(rows, seed), random_signs(columns, seed + 1)};
@@ -52,28 +52,32 @@ Weight moved(const Weight& original, double fraction, uint64_t seed) {
 
 }  // namespace
 
-Dtype coarsest(const Weights& weights) {
+Dtype Rounding::dtype_of(const std::string& tensor) const {
+  if (same_.contains(tensor)) {
+    return Dtype::f64;
+  }
+  const auto kept = stored_.find(tensor);
+  return kept != stored_.end() && is_float(kept->second) ? kept->second.dtype() : finest(stored_);
+}
+
+Dtype Rounding::coarsest(const Weights& weights) const {
   Dtype found = Dtype::f64;
   for (const auto& [name, weight] : weights) {
-    if (is_float(weight) && unit_roundoff(weight.dtype()) > unit_roundoff(found)) {
-      found = weight.dtype();
+    const Dtype dtype = dtype_of(name);
+    if (is_float(weight) && unit_roundoff(dtype) > unit_roundoff(found)) {
+      found = dtype;
     }
   }
   return found;
 }
 
-Model moved_by_rounding(const Model& model, const Weights& stored, uint64_t seed) {
-  const Dtype otherwise = finest(stored);
+Model Rounding::moved(const Model& model, uint64_t seed) const {
   Model result = model;
-  uint64_t next_seed = seed;
   for (auto& [name, weight] : result.weights) {
-    next_seed += 2;
-    if (!is_float(weight) || element_count(weight.shape()) == 0) {
-      continue;
+    seed += 2;
+    if (is_float(weight) && element_count(weight.shape()) > 0) {
+      weight = moved_weight(weight, unit_roundoff(dtype_of(name)), seed);
     }
-    const auto kept = stored.find(name);
-    const Dtype dtype = kept != stored.end() && is_float(kept->second) ? kept->second.dtype() : otherwise;
-    weight = moved(weight, unit_roundoff(dtype), next_seed);
   }
   return result;
 }

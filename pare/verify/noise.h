@@ -2,16 +2,28 @@
 // What rounding alone makes of a model.
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "pare/checkpoint/model.h"
 
 namespace pare {
 
-// Every weight moved by one rounding, up or down at random, of the type that `stored` keeps the tensor of that name in;
-// what it does not keep, of the finest type it has. Loaded in float64, row by row where the original can be.
-Model moved_by_rounding(const Model& model, const Weights& stored, uint64_t seed);
+// What storing a model as `stored` can have rounded: tensors that are the `same` numbers there were not, but for the
+// arithmetic's float64; others in the type that they have there, or the finest that it has where they are gone.
+class Rounding {
+ public:
+  Rounding(const Weights& stored, std::set<std::string> same) : stored_(stored), same_(std::move(same)) {}
 
-// The type among these weights that rounds most.
-Dtype coarsest(const Weights& weights);
+  Dtype dtype_of(const std::string& tensor) const;
+  Dtype coarsest(const Weights& weights) const;  // of those that these may have been rounded in
+
+  // Every weight moved by one rounding, up or down at random. Loaded in float64, row by row where the original can be.
+  Model moved(const Model& model, uint64_t seed) const;
+
+ private:
+  const Weights& stored_;
+  std::set<std::string> same_;
+};
 
 }  // namespace pare

@@ -29,6 +29,16 @@ const char* answer_name(const Architecture& a, bool pooled) {
   return pooled ? "sequence_logits" : "logits";
 }
 
+std::set<std::string> same_numbers(const Proof& proof) {
+  std::set<std::string> names;
+  for (const Relation& relation : proof.relations) {
+    if (relation.how == "same numbers") {
+      names.insert(relation.tensor);
+    }
+  }
+  return names;
+}
+
 // Scores that are held as a whole take room by the square.
 int64_t longest_affordable(const Architecture& a, int64_t budget) {
   constexpr double score_bytes = 1 << 29;
@@ -107,7 +117,6 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const Architecture &a = reference.model.architecture, &b = candidate.model.architecture;
   Verification result;
   result.compute_dtype = options.dtype;
-  result.floor_dtype = coarsest(candidate.model.weights);
   result.seed = options.seed;
   result.drawn_seed = drawn_seed(reference, candidate, options.seed);
   result.differences = compare_settings(a, b);
@@ -117,7 +126,9 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   result.proof = prove(reference.model, candidate.model, options.device);
 
   const bool float64 = options.dtype == Dtype::f64;
-  const Model moved = moved_by_rounding(reference.model, candidate.model.weights, result.drawn_seed);
+  const Rounding rounding(candidate.model.weights, same_numbers(result.proof));
+  result.floor_dtype = rounding.coarsest(reference.model.weights);
+  const Model moved = rounding.moved(reference.model, result.drawn_seed);
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
   const ComparedModel noisy{moved, tried.arithmetic};

@@ -177,9 +177,15 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
   std::iota(wanted.cards.begin(), wanted.cards.end(), 0);
   const std::vector<Inputs> inputs = draw_wanted(a, wanted, 3000, seed);
   const ComparedModel exact{source.model, {}}, tried{candidate.model, {}};
+  std::set<std::string> same;
+  for (const Relation& relation : v.proof.relations) {
+    if (relation.how == "same numbers") {
+      same.insert(relation.tensor);
+    }
+  }
   at::Tensor least;
   for (uint64_t draw = 0; draw < 8; ++draw) {
-    const Model moved = moved_by_rounding(source.model, candidate.model.weights, seed + 1000 * draw);
+    const Model moved = Rounding(candidate.model.weights, same).moved(source.model, seed + 1000 * draw);
     const ComparedModel noisy{moved, {}};
     Exam exam(exact, tried, noisy,
               {.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(v.floor_dtype),

@@ -221,7 +221,7 @@ TEST_CASE("drawn inputs see every token of a small vocabulary, repeat some, stay
   REQUIRE(inputs.size() == 3);
   CHECK(inputs[0].ids.size(1) == 16);
   const at::Tensor counts = at::bincount(at::cat({inputs[0].ids.flatten(), inputs[1].ids.flatten()}), {}, 23);
-  CHECK(counts.min().item<int64_t>() >= 3);
+  CHECK(counts.min().item<int64_t>() >= 2);
   CHECK(std::get<0>(at::unique_dim(inputs[0].ids[0], 0)).numel() < 16);
   REQUIRE(inputs[1].mask.defined());
   CHECK(inputs[1].mask.logical_not().any().item<bool>());
@@ -244,7 +244,7 @@ TEST_CASE("what is wanted is drawn: these tokens, so many, and a sequence as lon
     return count;
   };
   const std::vector<Inputs> drawn =
-      draw_wanted(a, {.tokens = 1000, .sequences = 0, .longest = 300, .cards = cards}, 16384, 1);
+      draw_wanted(a, {.tokens = 1000, .sequences = 0, .longest = 300, .first_cards = cards}, 16384, 1);
   CHECK(drawn.front().ids.size(1) == 300);
   CHECK(tokens(drawn) >= 1000);
   for (const int64_t card : cards) {

@@ -41,9 +41,14 @@ class AttentionProof {
 
   // A projection that only one side has a matrix for pins the basis of its stream down to the gauge of its heads.
   std::optional<Slot> pinned_input() const;
-  bool pins_output() const;
+  bool pins_output() const { return pins(Slot::output); }
   at::Tensor fit_pinned_input(Slot slot, const std::vector<MapSamples>& samples) const;
-  at::Tensor fit_pinned_output(const std::vector<MapSamples>& samples) const;
+  // `gauge` where the values pin it already, in the same way.
+  at::Tensor fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const;
+  // Where the candidate has neither a value nor an output matrix: what reads the output reads the input too.
+  bool passes_through() const;
+  bool determines(Slot slot) const;  // the gauge of its heads, without rounding
+  at::Tensor through_values(const at::Tensor& readers) const;
 
  private:
   // [W | b], with all that folds into it; the bias alone where there is no matrix to compare.
@@ -52,12 +57,14 @@ class AttentionProof {
   Effective key_bias(const ProofSide& side, const Effective& bias) const;
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;
+  bool pins(Slot slot) const;  // one side stores this matrix, the other has the identity: a relation without rounding
   MapGroup group_of(Slot slot) const;
   int64_t heads_of(Slot slot) const;
+  MapSamples bias_sample(Slot slot, const at::Tensor& gauges, bool of_reference) const;
   Finding check_query(const StreamMap& in, const at::Tensor& gauge) const;
   Finding check_key(const StreamMap& in, const at::Tensor& gauge) const;
   Finding check_value(const StreamMap& in, const at::Tensor& gauge) const;
-  Finding check_output(const StreamMap& out, const at::Tensor& gauge) const;
+  Finding check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const;
   Finding check_collapsed(const StreamMap& in) const;
 
   const ProofSide &a_, &b_;

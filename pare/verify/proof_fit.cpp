@@ -14,6 +14,13 @@ at::Tensor column_sizes(const at::Tensor& rows) {
   return at::where(sizes > 0, sizes, at::ones_like(sizes));
 }
 
+// A row of almost nothing is what rounding left of a zero, and says nothing.
+at::Tensor with_floor(const at::Tensor& sizes) {
+  constexpr double least = 1e-6;
+  const at::Tensor floor = sizes.numel() == 0 ? at::ones({}, sizes.options()) : sizes.max() * least;
+  return at::maximum(sizes, at::where(floor > 0, floor, at::ones_like(floor)));
+}
+
 struct Equations {
   at::Tensor reference, candidate;
 };
@@ -25,19 +32,13 @@ Equations stacked_rows(const std::vector<MapSamples>& samples, Role role, const 
     if (sample.role != role) {
       continue;
     }
-    const at::Tensor sizes = sample.candidate.norm(2, {1}, true), others = sample.reference.norm(2, {1}, true);
-    at::Tensor units = at::where(sizes > 0, sizes, at::where(others > 0, others, at::ones_like(others)));
+    const at::Tensor sizes = sample.candidate.norm(2, {1}, true);
+    at::Tensor units = with_floor(sizes);
     units = sample.weights.defined() ? units / sample.weights : units;
     reference.push_back(sample.reference / units);
     candidate.push_back(sample.candidate / units);
   }
   return {at::cat(reference), at::cat(candidate)};
-}
-
-// The same on one plane, for squares.
-at::Tensor plane_units(const at::Tensor& x, const at::Tensor& y, const at::Tensor& from_x, const at::Tensor& from_y) {
-  const at::Tensor sizes = x.square() + y.square(), others = from_x.square() + from_y.square();
-  return at::where(sizes > 0, sizes, at::where(others > 0, others, at::ones_like(others)));
 }
 
 // H X + X G = F for symmetric positive H and G. What neither of them sees stays zero.
@@ -116,7 +117,8 @@ at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& r
       const at::Tensor& from = writes ? sample.candidate : sample.reference;
       const at::Tensor& to = writes ? sample.reference : sample.candidate;
       const at::Tensor fx = from.select(1, x), fy = from.select(1, y), tx = to.select(1, x), ty = to.select(1, y);
-      const at::Tensor unit = plane_units(sample.candidate.select(1, x), sample.candidate.select(1, y), fx, fy);
+      const at::Tensor cx = sample.candidate.select(1, x), cy = sample.candidate.select(1, y);
+      const at::Tensor unit = with_floor((cx.square() + cy.square()).sqrt()).square();
       along = along + ((tx * fx + ty * fy) / unit).sum();
       across = across + ((ty * fx - tx * fy) / unit).sum() * (writes ? 1 : -1);
       size = size + ((fx.square() + fy.square()) / unit).sum();
@@ -142,6 +144,11 @@ at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const s
       return fit_map(samples, guess);
   }
   return guess;
+}
+
+at::Tensor usual_sizes(const std::vector<MapSamples>& samples, const at::Tensor& map) {
+  const Equations readers = stacked_rows(samples, Role::reader, map);
+  return column_sizes(readers.candidate.size(0) > 0 ? readers.candidate : map);
 }
 
 std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope) {

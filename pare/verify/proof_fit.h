@@ -31,6 +31,9 @@ at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& r
 at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
                         const at::Tensor& guess);
 
+// How large the candidate's entries of readers are, one number for each dimension.
+at::Tensor usual_sizes(const std::vector<MapSamples>& samples, const at::Tensor& map);
+
 // The dimensions of a head that turn together.
 std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope);
 

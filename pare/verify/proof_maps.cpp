@@ -9,10 +9,10 @@
 
 namespace pare {
 
-StreamMap stream_map(const at::Tensor& map) {
+StreamMap stream_map(const at::Tensor& map, const at::Tensor& units) {
   const at::Tensor values = at::linalg_svdvals(map);
   const double largest = values[0].item<double>(), smallest = values[-1].item<double>();
-  StreamMap found{.map = map};
+  StreamMap found{.map = map, .units = units};
   found.condition = smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
   constexpr double most_condition = 1e14;
   if (found.condition < most_condition) {
@@ -35,6 +35,11 @@ Effective written_through(const Effective& rows, const StreamMap& map) {
   return {at::matmul(rows.value, map.map.t()), at::matmul(rows.rounding, map.map.abs().t())};
 }
 
+at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units) {
+  const at::Tensor rows = (rounding / units).square().mean(-1, true).sqrt();
+  return at::maximum(rounding, rows * units);
+}
+
 at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role) {
   if (map.is_identity() || !map.inverse.defined()) {
     return at::zeros({}, rows.options());
@@ -42,7 +47,7 @@ at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role
   const at::Tensor there = map.map.abs(), back = map.inverse.abs();
   const at::Tensor lost = role == Role::reader ? at::matmul(at::matmul(rows.abs(), back), there)
                                                : at::matmul(at::matmul(rows.abs(), back.t()), there.t());
-  return lost * unit_roundoff(Dtype::f64);
+  return lost * lost_in_solving;
 }
 
 at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map) {

@@ -10,17 +10,23 @@ namespace pare {
 struct StreamMap {
   at::Tensor map;      // undefined: the identity
   at::Tensor inverse;  // undefined where there is none that float64 could tell
+  at::Tensor units;    // how large the entries of a reader usually are, one for each of the candidate's dimensions
   double condition = 0;
+  bool absorbed = false;  // a matrix that its readers took in: nothing was ever divided by it
 
   bool is_identity() const { return !map.defined(); }
 };
 
-StreamMap stream_map(const at::Tensor& map);
+StreamMap stream_map(const at::Tensor& map, const at::Tensor& units);
 
 // Rows [n, width] of a reader, as the reference's become the candidate's: rows Ψ.
 Effective read_through(const Effective& rows, const StreamMap& map);
 // Rows [n, width] of a writer, as the candidate's become the reference's: rows Ψᵀ.
 Effective written_through(const Effective& rows, const StreamMap& map);
+// In a basis that was found by its samples, entries smaller than usual are no better known than the others of their
+// row: each rounding [n, width] is at least that of a usual entry.
+at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units);
+constexpr double lost_in_solving = 4 * 0x1p-53;
 // What float64 itself loses where somebody multiplied by Ψ⁻¹ or solved with it.
 at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role);
 // The residual of a reader in the reference's coordinates, where they can be had.

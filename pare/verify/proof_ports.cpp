@@ -26,21 +26,6 @@ Effective columns(const Effective& matrix, int64_t begin, int64_t count) {
   return {matrix.value.narrow(1, begin, count), matrix.rounding.narrow(1, begin, count)};
 }
 
-// What the values' bias, and a norm's bias before them, come to as all query heads see it.
-Effective value_bias(const ProofSide& side, int64_t block, size_t input) {
-  const Attention& t = side.architecture().blocks[static_cast<size_t>(block)].attention;
-  const ModuleId value = in_attention(block, Slot::value);
-  Effective bias = side.load_or_zeros(bias_of(value), {t.kv_heads * t.head_width});
-  if (side.stores(weight_of(value))) {
-    const Effective shift = side.shift(weight_of(value), input);
-    bias = shift.value.defined() ? sum(bias, shift) : bias;
-  }
-  const auto seen = [&t](const at::Tensor& x) {
-    return x.view({t.kv_heads, 1, t.head_width}).expand({t.kv_heads, t.heads / t.kv_heads, t.head_width}).reshape({-1});
-  };
-  return {seen(bias.value), seen(bias.rounding)};
-}
-
 class PortList {
  public:
   PortList(const ProofSide& reference, const ProofSide& candidate) : a_(reference), b_(candidate) {}
@@ -79,6 +64,10 @@ class PortList {
       }
       if (const auto found = a_.folded().biases.find(*stream); found != a_.folded().biases.end()) {
         parts.push_back(bias_of(found->second));
+      }
+      if (const auto found = a_.folded().constants.find(*stream); found != a_.folded().constants.end()) {
+        const std::vector<TensorId> more = bias_parts(found->second);
+        parts.insert(parts.end(), more.begin(), more.end());
       }
     }
     return parts;
@@ -158,7 +147,7 @@ class PortList {
                         return side.with_gain(columns(side.load_rows(id, begin, count), 0, width), stream);
                       }});
     const TensorId bias = bias_of(module);
-    const bool shifted = a_.folded().biases.contains(stream);
+    const bool shifted = a_.folded().shifts(stream);
     if (!bias_may_be || (!either(bias) && !column && !shifted)) {
       return;
     }
@@ -280,7 +269,7 @@ class PortList {
     plain(weight_of(attention(Slot::key_from_value)));
     plain(weight_of(attention(Slot::value_from_key)));
     collapsed(n);
-    output_bias(n);
+    attention_bias_of(n);
     if (spec.mlp) {
       mlp(n);
     }
@@ -290,50 +279,68 @@ class PortList {
     const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
     if (const TensorId bias = bias_of(in_attention(n, Slot::query_key)); either(bias)) {
       const Shape shape = shape_of(bias);
-      add({.name = name_of(bias), .parts = {bias}, .stream = input, .role = Role::reader, .samples = shape[0]},
-          [=](const ProofSide& side) { return side.load_or_zeros(bias, shape); });
+      add({.name = name_of(bias),
+           .parts = with_folds({bias}, input),
+           .stream = input,
+           .role = Role::reader,
+           .samples = shape[0]},
+          [=](const ProofSide& side) { return side.with_gain(side.load_or_zeros(bias, shape), input); });
     }
     if (const TensorId both = weight_of(in_attention(n, Slot::value_output)); either(both)) {
       add({.name = name_of(both),
-           .parts = {both},
+           .parts = with_folds({both}, input),
            .stream = stream_of(both, Role::writer),
            .samples_on = input,
            .samples = shape_of(both)[0] * shape_of(both)[1]},
           [=](const ProofSide& side) {
-            const Effective stored = side.load(both);
-            return Effective{stored.value.flatten(0, 1), stored.rounding.flatten(0, 1)};
+            const Effective scaled = transposed(side.with_gain(transposed(side.load(both)), input));
+            return Effective{scaled.value.flatten(0, 1), scaled.rounding.flatten(0, 1)};
           });
     }
   }
 
-  // b_O + W_O b_V: rows of attention sum to one, unless a gate scales them.
-  void output_bias(int64_t n) {
-    const TensorId own = bias_of(in_attention(n, Slot::output)), value = bias_of(in_attention(n, Slot::value));
-    const TensorId output = weight_of(in_attention(n, Slot::output)), matrix = weight_of(in_attention(n, Slot::value));
-    const BlockStreams& at = a_.streams().blocks[static_cast<size_t>(n)];
-    const size_t input = at.attention_input;
-    const bool folds = value_bias_folds(a_.architecture(), n) && value_bias_folds(b_.architecture(), n);
-    const bool shifted = a_.folded().biases.contains(input);
-    if (!folds) {
-      added(own, at.attention_output);
+  void attention_bias_of(int64_t n) {
+    const size_t written = a_.streams().blocks[static_cast<size_t>(n)].attention_output;
+    if (a_.folded().constants.contains(written)) {
       return;
     }
-    if (!either(own) && !either(value) && !shifted) {
+    const std::vector<TensorId> parts = bias_parts(n);
+    const bool any =
+        std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; });
+    if (!any) {
       return;
     }
     const int64_t width = a_.architecture().width;
-    add({.name = name_of(either(own) ? own : value),
-         .parts = with_folds({own, value, output, matrix}, input),
-         .stream = at.attention_output,
-         .how = "value bias folded",
+    const TensorId own = bias_of(in_attention(n, Slot::output)), value = bias_of(in_attention(n, Slot::value));
+    const bool folds = value_bias_folds(a_.architecture(), n);
+    add({.name = name_of(either(own) || !either(value) ? own : value),
+         .parts = parts,
+         .stream = written,
+         .how = folds ? "value bias folded" : "basis of the stream",
          .samples = 1},
         [=](const ProofSide& side) {
-          const Effective stored = side.load_or_zeros(own, {width}), seen = value_bias(side, n, input);
-          if (!seen.value.defined()) {
-            return as_row(stored);
-          }
-          return as_row(sum(stored, side.stores(output) ? times_vector(side.load(output), seen) : seen));
+          const Effective bias = attention_bias(side, n);
+          return as_row(bias.value.defined() ? bias : side.made(at::zeros({width}, at::kDouble)));
         });
+  }
+
+  // What of it either side stores.
+  std::vector<TensorId> bias_parts(int64_t n) const {
+    const ModuleId output = in_attention(n, Slot::output), value = in_attention(n, Slot::value);
+    std::vector<TensorId> parts = {bias_of(output)};
+    if (value_bias_folds(a_.architecture(), n)) {
+      const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
+      parts = with_folds({bias_of(output), bias_of(value)}, input);
+    }
+    std::erase_if(parts, [&](const TensorId& id) { return !either(id); });
+    if (std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; })) {
+      for (const TensorId& id : {weight_of(output), weight_of(value)}) {
+        if (either(id)) {
+          parts.push_back(id);
+        }
+      }
+    }
+    return parts;
   }
 
   void mlp(int64_t n) {
@@ -376,7 +383,7 @@ class PortList {
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
                         return side.with_gain(side.load_rows(id_of(side), begin, count), stream);
                       }});
-    const bool shifted = a_.folded().biases.contains(stream);
+    const bool shifted = a_.folded().shifts(stream);
     if (!either(bias) && !shifted) {
       return;
     }
@@ -424,11 +431,6 @@ class PortList {
 };
 
 }  // namespace
-
-bool value_bias_folds(const Architecture& architecture, int64_t block) {
-  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
-  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
-}
 
 std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate) {
   return PortList(reference, candidate).take();

@@ -26,9 +26,6 @@ struct ProofPort {
   std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)> load = {};
 };
 
-// Whether the values' bias is one with the output's.
-bool value_bias_folds(const Architecture& architecture, int64_t block);
-
 std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate);
 
 }  // namespace pare

@@ -34,16 +34,13 @@ bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
   return is<FromValue>(t.key) || is<FromKey>(t.value);
 }
 
-bool gain_folds(const ProofSide& side, const Stream& stream, const ModuleId& norm) {
+bool gain_folds(const Stream& stream, const ModuleId& norm) {
   const bool alone = std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
     return touch.kind == TouchKind::norm_writes && touch.module == norm;
   });
-  // Collapsed matrices read on two sides.
-  const bool matrices = std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
-    return port.role == Role::reader && side.table().at(port.tensor).shape.size() == 2 &&
-           port.tensor.kind == TensorKind::weight;
-  });
-  return alone && matrices && !stream.ports.empty();
+  const bool read =
+      std::all_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
+  return alone && read && !stream.ports.empty();
 }
 
 bool bias_folds(const ProofSide& side, const Stream& stream) {
@@ -51,7 +48,25 @@ bool bias_folds(const ProofSide& side, const Stream& stream) {
                       [&](const Port& port) { return takes_bias_off(side.architecture(), port.tensor.module); });
 }
 
+// No skip joins the stream, and only matrices read it: what attention always adds is in their biases as well.
+bool attention_alone_writes(const ProofSide& side, const Stream& stream, int64_t block) {
+  const ModuleId output = in_attention(block, Slot::output);
+  const bool touched = std::any_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
+    return touch.kind != TouchKind::identity || touch.module != output;
+  });
+  const bool alone = std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
+    return port.role == Role::reader || port.tensor.module == output;
+  });
+  const bool read =
+      std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
+  return !touched && alone && read && bias_folds(side, stream);
+}
+
 }  // namespace
+
+at::Tensor size_of(const Effective& exact) {
+  return exact.rounding / unit_roundoff(Dtype::f64);
+}
 
 Effective scaled_columns(const Effective& m, const Effective& f) {
   return {m.value * f.value, m.rounding * f.value.abs() + m.value.abs() * f.rounding};
@@ -70,7 +85,7 @@ Effective times(const Effective& a, double factor) {
 }
 
 Effective transposed(const Effective& m) {
-  return {m.value.t(), m.rounding.t()};
+  return {m.value.transpose(-1, -2), m.rounding.transpose(-1, -2)};
 }
 
 ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device)
@@ -142,43 +157,85 @@ Effective ProofSide::with_gain(const Effective& matrix, size_t stream) const {
   if (found == folded_.gains.end() || !stores(weight_of(found->second))) {
     return matrix;
   }
-  return scaled_columns(matrix, gain(found->second, matrix.value.size(1)));
+  return scaled_columns(matrix, gain(found->second, matrix.value.size(-1)));
 }
 
 Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
-  const auto found = folded_.biases.find(stream);
-  if (found == folded_.biases.end() || !stores(bias_of(found->second))) {
+  Effective constant;
+  if (const auto norm = folded_.biases.find(stream); norm != folded_.biases.end()) {
+    constant = stores(bias_of(norm->second)) ? load(bias_of(norm->second)) : Effective();
+  } else if (const auto block = folded_.constants.find(stream); block != folded_.constants.end()) {
+    constant = attention_bias(*this, block->second);
+  }
+  if (!constant.value.defined()) {
     return {};
   }
-  const Effective bias = load(bias_of(found->second));
-  const int64_t width = bias.value.size(0);  // neuron heads have one column more
-  const int64_t rows = table_.at(reader).shape[0];
+  const int64_t width = constant.value.size(0);  // neuron heads have one column more
+  const int64_t rows = table_.at(reader).shape[0], step = rows_at_once(width);
   std::vector<at::Tensor> values, roundings;
-  for (int64_t begin = 0; begin < rows; begin += rows_at_once(width)) {
-    const Effective slice = load_rows(reader, begin, std::min(rows_at_once(width), rows - begin));
-    const Effective part = times_vector({slice.value.narrow(1, 0, width), slice.rounding.narrow(1, 0, width)}, bias);
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const Effective slice = load_rows(reader, begin, std::min(step, rows - begin));
+    const Effective part =
+        times_vector({slice.value.narrow(1, 0, width), slice.rounding.narrow(1, 0, width)}, constant);
     values.push_back(part.value);
     roundings.push_back(part.rounding);
   }
   return {at::cat(values), at::cat(roundings)};
 }
 
-FoldedNorms foldable_norms(const ProofSide& a, const ProofSide& b) {
-  FoldedNorms folded;
+Folds possible_folds(const ProofSide& a, const ProofSide& b) {
+  Folds folds;
   const std::vector<Stream>& streams = a.streams().all;
   for (size_t i = 0; i < streams.size(); ++i) {
+    const Stream& other = b.streams().all[i];
     for (const Touch& touch : streams[i].touches) {
-      if (touch.kind != TouchKind::norm_writes || !gain_folds(a, streams[i], touch.module) ||
-          !gain_folds(b, b.streams().all[i], touch.module)) {
+      if (touch.kind != TouchKind::norm_writes || !gain_folds(streams[i], touch.module) ||
+          !gain_folds(other, touch.module)) {
         continue;
       }
-      folded.gains[i] = touch.module;
-      if (bias_folds(a, streams[i]) && bias_folds(b, b.streams().all[i])) {
-        folded.biases[i] = touch.module;
+      folds.gains[i] = touch.module;
+      if (bias_folds(a, streams[i]) && bias_folds(b, other)) {
+        folds.biases[i] = touch.module;
       }
     }
   }
-  return folded;
+  for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
+    const size_t written = a.streams().blocks[static_cast<size_t>(n)].attention_output;
+    if (attention_alone_writes(a, streams[written], n) && attention_alone_writes(b, b.streams().all[written], n)) {
+      folds.constants[written] = n;
+    }
+  }
+  return folds;
+}
+
+bool value_bias_folds(const Architecture& architecture, int64_t block) {
+  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
+}
+
+Effective attention_bias(const ProofSide& side, int64_t block) {
+  const Architecture& architecture = side.architecture();
+  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  const ModuleId value = in_attention(block, Slot::value), output = in_attention(block, Slot::output);
+  const Effective own = side.stores(bias_of(output)) ? side.load(bias_of(output)) : Effective();
+  if (!value_bias_folds(architecture, block)) {
+    return own;
+  }
+  const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;
+  Effective bias = side.stores(bias_of(value)) ? side.load(bias_of(value)) : Effective();
+  if (side.stores(weight_of(value))) {
+    const Effective shift = side.shift(weight_of(value), input);
+    bias = !shift.value.defined() ? bias : bias.value.defined() ? sum(bias, shift) : shift;
+  }
+  if (!bias.value.defined()) {
+    return own;
+  }
+  const auto seen = [&t](const at::Tensor& x) {  // by all the query heads of a group
+    return x.view({t.kv_heads, 1, t.head_width}).expand({t.kv_heads, t.heads / t.kv_heads, t.head_width}).reshape({-1});
+  };
+  const Effective all{seen(bias.value), seen(bias.rounding)};
+  const Effective added = side.stores(weight_of(output)) ? times_vector(side.load(weight_of(output)), all) : all;
+  return own.value.defined() ? sum(own, added) : added;
 }
 
 }  // namespace pare

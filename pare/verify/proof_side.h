@@ -19,15 +19,21 @@ struct Effective {
   at::Tensor value, rounding;
 };
 
+// The size of what a reference's numbers are made of, before anything cancels.
+at::Tensor size_of(const Effective& exact);
 Effective scaled_columns(const Effective& matrix, const Effective& factors);
 Effective times_vector(const Effective& matrix, const Effective& vector);
 Effective sum(const Effective& a, const Effective& b);
 Effective times(const Effective& a, double factor);
-Effective transposed(const Effective& matrix);
+Effective transposed(const Effective& matrix);  // or a stack of them
 
-// Norms whose gains and biases are taken into the readers, by the stream that they write: on both sides or on neither.
-struct FoldedNorms {
+// What is taken into the readers of a stream, on both sides or on neither: the gain and the bias of the norm that
+// writes it, or the bias of the block's attention where nothing else does.
+struct Folds {
   std::map<size_t, ModuleId> gains, biases;
+  std::map<size_t, int64_t> constants;
+
+  bool shifts(size_t stream) const { return biases.contains(stream) || constants.contains(stream); }
 };
 
 class ProofSide {
@@ -48,11 +54,11 @@ class ProofSide {
   Effective made(const at::Tensor& value) const;             // exact numbers, that nobody stored
   Effective gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
 
-  void fold(FoldedNorms norms) { folded_ = std::move(norms); }
-  const FoldedNorms& folded() const { return folded_; }
-  // A matrix [n, width] that reads a stream, times the gain of the norm before it.
+  void fold(Folds folds) { folded_ = std::move(folds); }
+  const Folds& folded() const { return folded_; }
+  // Rows [..., width] that read a stream, times the gain of the norm before it.
   Effective with_gain(const Effective& matrix, size_t stream) const;
-  // W c, with W as it is stored: what the norm's bias adds behind a reader. Undefined where there is none.
+  // W c, with W as it is stored: what a constant on the stream adds behind a reader. Undefined where there is none.
   Effective shift(const TensorId& reader, size_t stream) const;
 
   // What was asked for so far: a tensor that nobody looked at is not explained.
@@ -68,7 +74,7 @@ class ProofSide {
   Streams streams_;
   TensorTable table_;
   std::map<ModuleId, Norm> norms_;
-  FoldedNorms folded_;
+  Folds folded_;
   mutable std::set<TensorId> used_;
 };
 
@@ -77,7 +83,12 @@ constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
 }
 
-// Those whose readers are all matrices on both sides.
-FoldedNorms foldable_norms(const ProofSide& reference, const ProofSide& candidate);
+// Where all readers are matrices, on both sides.
+Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);
+
+// Whether the values' bias is one with the output's: rows of attention sum to one, unless a gate scales them.
+bool value_bias_folds(const Architecture& architecture, int64_t block);
+// b_O + W_O b_V, or b_O alone; undefined where there is none of them.
+Effective attention_bias(const ProofSide& side, int64_t block);
 
 }  // namespace pare

@@ -1,0 +1,357 @@
+#include "pare/verify/proof_bases.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "pare/arch/norms.h"
+#include "pare/verify/proof.h"
+#include "pare/verify/proof_settings.h"
+
+namespace pare {
+
+namespace {
+
+// What of a stream's basis could differ between two models that compute the same. Norms, activations and answers allow
+// some groups too (rotations, signed permutations); so far they count as the identity alone.
+MapGroup group_of_stream(const Stream& reference, const Stream& candidate) {
+  const auto pins = [](const Touch& touch) {
+    return touch.kind != TouchKind::identity && touch.kind != TouchKind::sinusoidal;
+  };
+  const auto pinned = [&](const Stream& s) { return std::any_of(s.touches.begin(), s.touches.end(), pins); };
+  return pinned(reference) || pinned(candidate) ? MapGroup::identity : MapGroup::general;
+}
+
+// Gains that are stored alike mean the same only with the same offset.
+std::vector<std::optional<double>> norm_offsets(Architecture a) {
+  std::vector<std::optional<double>> found;
+  for (const PlacedNorm& placed : norms_of(a)) {
+    found.push_back(placed.norm->offset);
+  }
+  for (const Block& block : a.blocks) {
+    found.push_back(block.attention.qk_norm ? std::optional(block.attention.qk_norm->offset) : std::nullopt);
+  }
+  return found;
+}
+
+}  // namespace
+
+ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, const std::set<TensorId>& same,
+                       const at::TensorOptions& options)
+    : a_(reference),
+      b_(candidate),
+      same_(same),
+      options_(options),
+      same_offsets_(norm_offsets(reference.architecture()) == norm_offsets(candidate.architecture())),
+      ports_(ports_of(reference, candidate)),
+      findings_(ports_.size()),
+      heads_(reference.architecture().blocks.size()),
+      maps_(reference.streams().all.size()),
+      known_(maps_.size(), true) {
+  for (size_t n = 0; n < heads_.size(); ++n) {
+    attentions_.emplace_back(reference, candidate, static_cast<int64_t>(n));
+  }
+}
+
+bool ProofBases::are_same(const std::vector<TensorId>& parts) const {
+  return same_offsets_ && std::all_of(parts.begin(), parts.end(), [&](const TensorId& id) {
+           return same_.contains(id) || (!a_.stores(id) && !b_.stores(id));
+         });
+}
+
+// The reference's rows as the candidate should have them, or the candidate's as the reference has them.
+Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t count) const {
+  Effective a = port.load(a_, begin, count);
+  const Effective b = port.load(b_, begin, count);
+  const StreamMap none;
+  const StreamMap& map = port.stream ? maps_[*port.stream] : none;
+  if (port.role == Role::reader) {
+    const Effective expected = read_through(a, map);
+    const at::Tensor residual = b.value - expected.value;
+    const at::Tensor own = map.is_identity() ? b.rounding : at_least_usual(b.rounding, map.units);
+    const at::Tensor rounding = expected.rounding + own + solving_error(b.value, map, Role::reader);
+    const bool back = map.is_identity() || (map.inverse.defined() && !map.absorbed);
+    return judged(residual, rounding, back ? pulled_back(residual, map) : residual, back ? size_of(a) : b.value);
+  }
+  a = through_samples(port, a);
+  const Effective found = written_through(with_usual_samples(port, b), map);
+  const at::Tensor residual = a.value - found.value;
+  const at::Tensor rounding = a.rounding + found.rounding + solving_error(a.value, map, Role::writer);
+  return judged(residual, rounding, residual, size_of(a));
+}
+
+// A matrix between two streams: the one that it reads is the candidate's from now on.
+Effective ProofBases::through_samples(const ProofPort& port, const Effective& rows) const {
+  if (!port.samples_on || maps_[*port.samples_on].is_identity()) {
+    return rows;
+  }
+  const at::Tensor map = maps_[*port.samples_on].map.t();
+  const int64_t width = map.size(0), out = rows.value.size(1);
+  const auto turned = [&](const at::Tensor& matrix, const at::Tensor& x) {
+    return at::matmul(matrix, x.reshape({-1, width, out})).reshape({-1, out});
+  };
+  return {turned(map, rows.value), turned(map.abs(), rows.rounding)};
+}
+
+// The same for the rounding of what the candidate has there.
+Effective ProofBases::with_usual_samples(const ProofPort& port, const Effective& rows) const {
+  if (!port.samples_on || maps_[*port.samples_on].is_identity()) {
+    return rows;
+  }
+  const StreamMap& read = maps_[*port.samples_on];
+  const int64_t width = read.map.size(0), out = rows.value.size(1);
+  const auto along = [&](const at::Tensor& x) { return x.reshape({-1, width, out}).transpose(1, 2); };
+  const at::Tensor rounding =
+      at_least_usual(along(rows.rounding), read.units) + solving_error(along(rows.value), read, Role::reader);
+  return {rows.value, rounding.transpose(1, 2).reshape({-1, out})};
+}
+
+Finding ProofBases::check(const ProofPort& port) const {
+  if (is_untouched(port)) {
+    for (const TensorId& id : port.parts) {
+      a_.use(id);
+      b_.use(id);
+    }
+    return {.size = 1, .entries = port.samples};
+  }
+  Finding all;
+  const int64_t width = port.stream ? a_.streams().all[*port.stream].width : 1;
+  const int64_t step = port.sliced ? rows_at_once(width) : port.samples;
+  for (int64_t begin = 0; begin < port.samples; begin += step) {
+    merge(all, check_rows(port, begin, std::min(step, port.samples - begin)), begin);
+  }
+  return all;
+}
+
+bool ProofBases::mostly_holds(const ProofPort& port, const Finding& finding) {
+  return finding.holds() || (port.rows != RowsOf::tensor && std::ssize(finding.wrong_rows) * 2 < port.samples);
+}
+
+void ProofBases::find_identities() {
+  std::vector<int64_t> obey(maps_.size(), 0), differ(maps_.size(), 0);
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    const Finding& finding = findings_[i].emplace(check(ports_[i]));
+    if (ports_[i].stream && finding.size > 0) {
+      ++(mostly_holds(ports_[i], finding) ? obey : differ)[*ports_[i].stream];
+    }
+  }
+  for (size_t s = 0; s < maps_.size(); ++s) {
+    if (group_of_stream(a_.streams().all[s], b_.streams().all[s]) == MapGroup::identity) {
+      continue;
+    }
+    known_[s] = obey[s] + differ[s] > 0 ? obey[s] >= differ[s] : !is_pinned(s);
+  }
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    fit_heads(n);
+  }
+}
+
+bool ProofBases::is_pinned(size_t stream) const {
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    if ((streams_of(n).attention_input == stream && attentions_[n].pinned_input()) ||
+        (streams_of(n).attention_output == stream && attentions_[n].pins_output())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The candidate has no output matrix, and nothing else writes there: its readers took the matrix in, as a product.
+bool ProofBases::is_absorbed(size_t stream) const {
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    const ModuleId output = in_attention(static_cast<int64_t>(n), Slot::output);
+    const bool pinned = streams_of(n).attention_output == stream && attentions_[n].pins_output();
+    if (pinned && !b_.stores(weight_of(output))) {
+      return std::none_of(ports_.begin(), ports_.end(), [&](const ProofPort& port) {
+        return port.stream == stream && port.role == Role::writer && port.parts[0].module != output;
+      });
+    }
+  }
+  return false;
+}
+
+bool ProofBases::is_untouched(const ProofPort& port) const {
+  return is_identity(port.stream) && is_identity(port.samples_on) && are_same(port.parts);
+}
+
+bool ProofBases::is_untouched(size_t n) const {
+  const BlockStreams& at = streams_of(n);
+  const Attention &t = a_.architecture().blocks[n].attention, &u = b_.architecture().blocks[n].attention;
+  return maps_[at.attention_input].is_identity() && maps_[at.attention_output].is_identity() &&
+         scale_of(t) == scale_of(u) && are_same(attentions_[n].parts());
+}
+
+void ProofBases::fit_heads(size_t n) {
+  const BlockStreams& at = streams_of(n);
+  if (known_[at.attention_input] && !is_untouched(n)) {
+    const bool both = known_[at.attention_output];
+    heads_[n] = attentions_[n].fit(maps_[at.attention_input], both ? &maps_[at.attention_output] : nullptr);
+  }
+}
+
+void ProofBases::find() {
+  find_identities();
+  std::vector<size_t> changed;
+  for (size_t s = 0; s < known_.size(); ++s) {
+    if (!known_[s]) {
+      changed.push_back(s);
+    }
+  }
+  // Gauges tell of streams and streams of gauges: a few rounds, until everything agrees.
+  constexpr int most_rounds = 4;
+  for (int round = 0; round < most_rounds && !changed.empty(); ++round) {
+    for (size_t s : changed) {
+      fit_stream(s);
+      for (size_t n = 0; n < attentions_.size(); ++n) {
+        if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
+          fit_heads(n);
+        }
+      }
+    }
+    if (everything_agrees()) {
+      return;
+    }
+  }
+}
+
+bool ProofBases::everything_agrees() {
+  bool agrees = true;
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    if (!is_identity(ports_[i].stream) || !is_identity(ports_[i].samples_on)) {
+      findings_[i] = check(ports_[i]);
+      agrees = agrees && findings_[i]->holds();
+    }
+  }
+  for (size_t n = 0; n < attentions_.size() && agrees; ++n) {
+    for (const AttentionProof::Named& named : check_heads(n)) {
+      agrees = agrees && named.finding.holds();
+    }
+  }
+  return agrees;
+}
+
+double ProofBases::roundoff_of(const ProofPort& port) const {
+  const TensorId& id = port.parts[0];
+  return unit_roundoff(b_.stores(id) ? b_.weight(id).dtype() : Dtype::f64);
+}
+
+void ProofBases::fit_stream(size_t s) {
+  std::vector<MapSamples> samples;
+  std::vector<TableSamples> tables;
+  for (const ProofPort& port : ports_) {
+    if (port.stream == s && (!port.samples_on || known_[*port.samples_on])) {
+      if (port.rows != RowsOf::tensor) {
+        tables.push_back({samples.size(), roundoff_of(port)});
+      }
+      samples.push_back(samples_of(port));
+    }
+  }
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    add_head_samples(n, s, samples);
+    if (streams_of(n).attention_input == s && attentions_[n].passes_through()) {
+      add_samples_behind(n, samples);
+    }
+  }
+  at::Tensor map = fit_once(s, samples);
+  constexpr int most_trials = 12;
+  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
+    map = fit_once(s, samples);
+  }
+  maps_[s] = stream_map(map, usual_sizes(samples, map));
+  maps_[s].absorbed = is_absorbed(s);
+  known_[s] = true;
+}
+
+void ProofBases::add_head_samples(size_t n, size_t s, std::vector<MapSamples>& samples) const {
+  const AttentionProof& attention = attentions_[n];
+  const bool fitted = known_[streams_of(n).attention_input] && known_[s];
+  if (streams_of(n).attention_input == s && (fitted || (attention.knows_scores() && attention.knows_values()))) {
+    for (MapSamples& sample : attention.input_samples(heads_[n])) {
+      samples.push_back(std::move(sample));
+    }
+  }
+  if (streams_of(n).attention_output == s && (known_[streams_of(n).attention_input] || attention.knows_values())) {
+    for (MapSamples& sample : attention.output_samples(heads_[n])) {
+      samples.push_back(std::move(sample));
+    }
+  }
+}
+
+void ProofBases::add_samples_behind(size_t n, std::vector<MapSamples>& samples) const {
+  for (const ProofPort& port : ports_) {
+    if (port.stream == streams_of(n).attention_output && port.role == Role::reader) {
+      const MapSamples behind = samples_of(port);
+      samples.push_back({Role::reader, attentions_[n].through_values(behind.reference), behind.candidate});
+    }
+  }
+}
+
+// The gauge of a block's values, where what they read says it without rounding; undefined where it does not.
+at::Tensor ProofBases::known_values(size_t n) const {
+  if (!known_[streams_of(n).attention_input]) {
+    return {};
+  }
+  if (heads_[n].values.defined()) {
+    return attentions_[n].determines(Slot::value) ? heads_[n].values : at::Tensor();
+  }
+  const Attention& t = a_.architecture().blocks[n].attention;
+  return at::eye(t.head_width, options_).expand({t.kv_heads, t.head_width, t.head_width});
+}
+
+at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples) const {
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    const std::optional<Slot> pinned = attentions_[n].pinned_input();
+    if (streams_of(n).attention_input == s && pinned) {
+      return attentions_[n].fit_pinned_input(*pinned, samples);
+    }
+    if (streams_of(n).attention_output == s && attentions_[n].pins_output()) {
+      return attentions_[n].fit_pinned_output(samples, known_values(n));
+    }
+  }
+  const int64_t width = a_.streams().all[s].width;
+  return fit_map(samples, maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map);
+}
+
+// Enough rows to know a map by, from all over the tensor.
+MapSamples ProofBases::samples_of(const ProofPort& port) const {
+  const int64_t width = a_.streams().all[*port.stream].width, enough = 4 * width + 64;
+  if (!port.sliced || port.samples <= enough) {
+    const Effective a = port.load(a_, 0, port.samples), b = port.load(b_, 0, port.samples);
+    return {port.role, through_samples(port, a).value, b.value};
+  }
+  constexpr int64_t places = 32;
+  const int64_t count = (enough + places - 1) / places, stride = (port.samples - count) / (places - 1);
+  std::vector<at::Tensor> a, b;
+  for (int64_t i = 0; i < places; ++i) {
+    a.push_back(port.load(a_, i * stride, count).value);
+    b.push_back(port.load(b_, i * stride, count).value);
+  }
+  return {port.role, at::cat(a), at::cat(b)};
+}
+
+// Rows far from the map count less in the next fit, in proportion: least squares become least distances, which a
+// minority of strange rows cannot move. Once most rows obey to rounding, those that do not are out.
+bool ProofBases::weigh_down_strange_rows(const at::Tensor& map, const std::vector<TableSamples>& tables,
+                                         std::vector<MapSamples>& samples) {
+  bool any = false;
+  for (const TableSamples& table : tables) {
+    MapSamples& sample = samples[table.index];
+    const at::Tensor size = at::matmul(sample.candidate.abs(), map.abs().t()).norm(2, {1}, true).clamp_min(1e-300);
+    const at::Tensor off = (sample.reference - at::matmul(sample.candidate, map.t())).norm(2, {1}, true) / size;
+    const double middle = off.median().item<double>(), usual = std::max(30 * middle, most_roundings * table.roundoff);
+    const at::Tensor strange = off > usual;
+    if (!strange.any().item<bool>() && !(middle > most_roundings * table.roundoff)) {
+      continue;
+    }
+    any = true;
+    sample.weights = middle > 1e-2 ? (1e-2 / off.clamp_min(1e-2)).sqrt() : at::where(strange, 1e-12, 1.0);
+  }
+  return any;
+}
+
+std::vector<AttentionProof::Named> ProofBases::check_heads(size_t n) const {
+  const BlockStreams& at = streams_of(n);
+  return attentions_[n].check(maps_[at.attention_input], maps_[at.attention_output], heads_[n]);
+}
+
+}  // namespace pare

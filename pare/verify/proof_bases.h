@@ -1,0 +1,77 @@
+#pragma once
+// The maps of all streams and the gauges of all heads: found from the tensors themselves, and then checked on each of
+// them. Where nothing was changed they are the identity, and nothing is computed.
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "pare/verify/proof_attention.h"
+#include "pare/verify/proof_ports.h"
+
+namespace pare {
+
+class ProofBases {
+ public:
+  // `same`: the tensors that both store with the same numbers.
+  ProofBases(const ProofSide& reference, const ProofSide& candidate, const std::set<TensorId>& same,
+             const at::TensorOptions& options);
+
+  void find();
+
+  const std::vector<ProofPort>& ports() const { return ports_; }
+  const Finding& finding(size_t port) const { return *findings_[port]; }
+  const std::vector<AttentionProof>& attentions() const { return attentions_; }
+  std::vector<AttentionProof::Named> check_heads(size_t block) const;
+  const std::vector<StreamMap>& maps() const { return maps_; }
+
+  // Nothing that is in it was changed.
+  bool is_untouched(const ProofPort& port) const;
+  bool is_untouched(size_t block) const;
+  // Most rows of a table obey, though some may be strange.
+  static bool mostly_holds(const ProofPort& port, const Finding& finding);
+
+ private:
+  // Which samples are rows of a table, and how far rounding moves those.
+  struct TableSamples {
+    size_t index;
+    double roundoff;
+  };
+
+  bool are_same(const std::vector<TensorId>& parts) const;
+  bool is_identity(const std::optional<size_t>& stream) const { return !stream || maps_[*stream].is_identity(); }
+  const BlockStreams& streams_of(size_t block) const { return a_.streams().blocks[block]; }
+  bool is_pinned(size_t stream) const;
+  bool is_absorbed(size_t stream) const;
+
+  Finding check(const ProofPort& port) const;
+  Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;
+  Effective through_samples(const ProofPort& port, const Effective& rows) const;
+  Effective with_usual_samples(const ProofPort& port, const Effective& rows) const;
+
+  void find_identities();
+  bool everything_agrees();
+  void fit_heads(size_t block);
+  void fit_stream(size_t stream);
+  at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
+  MapSamples samples_of(const ProofPort& port) const;
+  void add_head_samples(size_t block, size_t stream, std::vector<MapSamples>& samples) const;
+  void add_samples_behind(size_t block, std::vector<MapSamples>& samples) const;
+  at::Tensor known_values(size_t block) const;
+  double roundoff_of(const ProofPort& port) const;
+  static bool weigh_down_strange_rows(const at::Tensor& map, const std::vector<TableSamples>& tables,
+                                      std::vector<MapSamples>& samples);
+
+  const ProofSide &a_, &b_;
+  const std::set<TensorId>& same_;
+  at::TensorOptions options_;
+  bool same_offsets_ = false;
+  std::vector<ProofPort> ports_;
+  std::vector<std::optional<Finding>> findings_;  // by port
+  std::vector<AttentionProof> attentions_;
+  std::vector<HeadMaps> heads_;  // by block
+  std::vector<StreamMap> maps_;  // by stream
+  std::vector<bool> known_;      // by stream: the map is more than a guess
+};
+
+}  // namespace pare

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "pare/checkpoint/dtype.h"
-
 namespace pare {
 
 namespace {
@@ -48,11 +46,10 @@ double over(double value, double limit) {
 }  // namespace
 
 Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against) {
-  const double of_basis = 100 * unit_roundoff(Dtype::f64) * condition;
+  const double roundings = 100 * std::max(1.0, condition);
   Allowed allowed;
-  allowed.error = (10 * to_float64 * floor_of(noise.error, against))
-                      .clamp_min(std::max(least_error, of_basis))
-                      .clamp_max(most_error);
+  allowed.error =
+      (roundings * to_float64 * floor_of(noise.error, against)).clamp_min(least_error).clamp_max(most_error);
   if (noise.kl.defined()) {
     allowed.root_kl = root_kl_of(allowed.error, noise).clamp_min(least_error);
   }

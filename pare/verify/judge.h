@@ -19,9 +19,9 @@ struct Allowed {
   at::Tensor root_kl;  // of the square root of Rows::kl, as linear in a difference as the error is; may be undefined
 };
 
-// To be called the same to the last digits of float64: 1e-12, or ten times what one rounding of every weight does to
-// the reference, or what a basis of this condition costs; never more than 1e-6. `noise` was measured by moving weights
-// by 1 / `to_float64` roundings of float64.
+// To be called the same to the last digits of float64: 1e-12, or a hundred times what one rounding of every weight does
+// to the reference, times what a basis of this condition makes of a rounding; never more than 1e-6. `noise` was
+// measured by moving weights by 1 / `to_float64` roundings of float64.
 Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against);
 
 // To be called within noise: twice its own or the usual; ten times that of any row, and then the quantiles count too.

@@ -1,8 +1,9 @@
 #include "pare/verify/noise.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace pare {
@@ -23,30 +24,36 @@ Dtype finest(const Weights& weights) {
   return found.value_or(Dtype::f64);
 }
 
-at::Tensor random_signs(int64_t count, uint64_t seed) {
-  return 2 * at::randint(2, {count}, at::detail::createCPUGenerator(seed), at::kDouble) - 1;
+// The finaliser of splitmix64 (Steele, Lea and Flood 2014): 64 random bits of a number.
+uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
 }
 
-// The sign of an element is that of its row times that of its column: as good as one for each in a sum over either, and
-// the same whether a tensor is loaded whole or in slices.
-struct Signs {
-  at::Tensor rows, columns;
-  at::Tensor moved(const at::Tensor& slice, int64_t first_row, double fraction) const {
-    const at::Tensor flat = slice.to(at::kDouble).reshape({-1, columns.size(0)});
-    const at::Tensor some = rows.narrow(0, first_row, flat.size(0)).unsqueeze(1);
-    return at::addcmul(flat, flat * some, columns.unsqueeze(0), fraction).view(slice.sizes());
-  }
-};
+// Signs belong to elements, so a tensor is moved alike whether it is loaded whole or in slices.
+at::Tensor moved(const at::Tensor& slice, int64_t first_element, double fraction, uint64_t seed) {
+  at::Tensor values = slice.to(at::kDouble).clone(at::MemoryFormat::Contiguous);
+  double* const numbers = values.data_ptr<double>();
+  at::parallel_for(0, values.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto element = static_cast<uint64_t>(first_element + i);
+      const bool up = (mixed(seed ^ mixed(element / 64)) >> (element % 64)) & 1;
+      numbers[i] += (up ? fraction : -fraction) * numbers[i];
+    }
+  });
+  return values;
+}
 
 Weight moved_weight(const Weight& original, double fraction, uint64_t seed) {
-  const int64_t rows = original.shape().empty() ? 1 : original.shape()[0];
-  const int64_t columns = rows == 0 ? 0 : element_count(original.shape()) / rows;
-  const Signs signs{random_signs(rows, seed), random_signs(columns, seed + 1)};
+  const int64_t columns =
+      element_count(original.shape()) / std::max<int64_t>(1, original.shape().empty() ? 1 : original.shape()[0]);
   Weight::LoadRows some = [=](int64_t begin, int64_t count) {
-    return signs.moved(original.load_rows(begin, count), begin, fraction);
+    return moved(original.load_rows(begin, count), begin * columns, fraction, seed);
   };
   return Weight::leaf(
-      original.formula(), Dtype::f64, original.shape(), [=] { return signs.moved(original.load(), 0, fraction); },
+      original.formula(), Dtype::f64, original.shape(), [=] { return moved(original.load(), 0, fraction, seed); },
       original.can_load_rows() ? some : nullptr);
 }
 
@@ -74,7 +81,7 @@ Dtype Rounding::coarsest(const Weights& weights) const {
 Model Rounding::moved(const Model& model, uint64_t seed) const {
   Model result = model;
   for (auto& [name, weight] : result.weights) {
-    seed += 2;
+    ++seed;
     if (is_float(weight) && element_count(weight.shape()) > 0) {
       weight = moved_weight(weight, unit_roundoff(dtype_of(name)), seed);
     }

@@ -138,7 +138,9 @@ class Prover {
       if (named.finding.holds()) {
         explain({named.tensor}, name_of(named.tensor), named.how, named.finding.residual);
       } else {
-        fail({named.tensor, bias_of(named.tensor.module)}, name_of(named.tensor), named.finding);
+        std::vector<TensorId> parts = bases.attentions()[n].folded_norm();
+        parts.insert(parts.end(), {named.tensor, bias_of(named.tensor.module)});
+        fail(parts, name_of(named.tensor), named.finding);
       }
     }
   }

@@ -66,15 +66,22 @@ std::vector<TensorId> AttentionProof::parts() const {
       }
     }
   }
-  for (const auto* folded : {&a_.folded().gains, &a_.folded().biases}) {
-    if (const auto norm = folded->find(input_); norm != folded->end()) {
-      found.push_back(folded == &a_.folded().gains ? weight_of(norm->second) : bias_of(norm->second));
-    }
-  }
+  const std::vector<TensorId> norm = folded_norm();
+  found.insert(found.end(), norm.begin(), norm.end());
   if (const auto before = a_.folded().constants.find(input_); before != a_.folded().constants.end()) {
     for (const Slot slot : {Slot::output, Slot::value}) {
       const ModuleId module = in_attention(before->second, slot);
       found.insert(found.end(), {weight_of(module), bias_of(module)});
+    }
+  }
+  return found;
+}
+
+std::vector<TensorId> AttentionProof::folded_norm() const {
+  std::vector<TensorId> found;
+  for (const auto* folded : {&a_.folded().gains, &a_.folded().biases}) {
+    if (const auto norm = folded->find(input_); norm != folded->end()) {
+      found.push_back(folded == &a_.folded().gains ? weight_of(norm->second) : bias_of(norm->second));
     }
   }
   return found;
@@ -129,7 +136,7 @@ Effective AttentionProof::projection(const ProofSide& side, Slot slot) const {
   if (slot == Slot::key) {
     bias = key_bias(side, bias);
   }
-  if (slot == Slot::value && value_bias_folds(a_.architecture(), block_)) {  // it is in the output's
+  if (slot == Slot::value && a_.folded().values.contains(block_)) {  // it is in the output's
     bias = side.made(at::zeros_like(bias.value));
   }
   const Effective both = beside(matrix, bias);

@@ -19,7 +19,8 @@ class AttentionProof {
   AttentionProof(const ProofSide& reference, const ProofSide& candidate, int64_t block);
 
   int64_t block() const { return block_; }
-  std::vector<TensorId> parts() const;  // on either side
+  std::vector<TensorId> parts() const;        // on either side
+  std::vector<TensorId> folded_norm() const;  // of them, what is a norm's
 
   struct Named {
     TensorId tensor;

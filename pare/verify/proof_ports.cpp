@@ -312,7 +312,7 @@ class PortList {
     }
     const int64_t width = a_.architecture().width;
     const TensorId own = bias_of(in_attention(n, Slot::output)), value = bias_of(in_attention(n, Slot::value));
-    const bool folds = value_bias_folds(a_.architecture(), n);
+    const bool folds = a_.folded().values.contains(n);
     add({.name = name_of(either(own) || !either(value) ? own : value),
          .parts = parts,
          .stream = written,
@@ -328,7 +328,7 @@ class PortList {
   std::vector<TensorId> bias_parts(int64_t n) const {
     const ModuleId output = in_attention(n, Slot::output), value = in_attention(n, Slot::value);
     std::vector<TensorId> parts = {bias_of(output)};
-    if (value_bias_folds(a_.architecture(), n)) {
+    if (a_.folded().values.contains(n)) {
       const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
       parts = with_folds({bias_of(output), bias_of(value)}, input);
     }

@@ -62,6 +62,12 @@ bool attention_alone_writes(const ProofSide& side, const Stream& stream, int64_t
   return !touched && alone && read && bias_folds(side, stream);
 }
 
+// Rows of attention sum to one, unless a gate scales them.
+bool value_bias_folds(const Architecture& architecture, int64_t block) {
+  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
+}
+
 }  // namespace
 
 at::Tensor size_of(const Effective& exact) {
@@ -127,6 +133,10 @@ Effective ProofSide::load(const TensorId& id) const {
   return with_rounding(found.load(), found.dtype());
 }
 
+bool ProofSide::is_zero(const TensorId& id) const {
+  return !stores(id) || !weight(id).load().any().item<bool>();
+}
+
 Effective ProofSide::load_rows(const TensorId& id, int64_t begin, int64_t count) const {
   use(id);
   const Weight& found = weight(id);
@@ -184,6 +194,7 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
 }
 
 Folds possible_folds(const ProofSide& a, const ProofSide& b) {
+  const auto one_is_zero = [&](const TensorId& id) { return a.is_zero(id) != b.is_zero(id); };
   Folds folds;
   const std::vector<Stream>& streams = a.streams().all;
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -194,31 +205,34 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
         continue;
       }
       folds.gains[i] = touch.module;
-      if (bias_folds(a, streams[i]) && bias_folds(b, other)) {
+      if (one_is_zero(bias_of(touch.module)) && bias_folds(a, streams[i]) && bias_folds(b, other)) {
         folds.biases[i] = touch.module;
       }
     }
   }
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
+    const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
+    const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;
+    if (value_bias_folds(a.architecture(), n) && (one_is_zero(value) || folds.biases.contains(input))) {
+      folds.values.insert(n);
+    }
+    const auto adds = [&](const ProofSide& side) {
+      return !side.is_zero(output) || (folds.values.contains(n) && !side.is_zero(value));
+    };
     const size_t written = a.streams().blocks[static_cast<size_t>(n)].attention_output;
-    if (attention_alone_writes(a, streams[written], n) && attention_alone_writes(b, b.streams().all[written], n)) {
+    if (adds(a) != adds(b) && attention_alone_writes(a, streams[written], n) &&
+        attention_alone_writes(b, b.streams().all[written], n)) {
       folds.constants[written] = n;
     }
   }
   return folds;
 }
 
-bool value_bias_folds(const Architecture& architecture, int64_t block) {
-  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
-  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
-}
-
 Effective attention_bias(const ProofSide& side, int64_t block) {
-  const Architecture& architecture = side.architecture();
-  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = side.architecture().blocks[static_cast<size_t>(block)].attention;
   const ModuleId value = in_attention(block, Slot::value), output = in_attention(block, Slot::output);
   const Effective own = side.stores(bias_of(output)) ? side.load(bias_of(output)) : Effective();
-  if (!value_bias_folds(architecture, block)) {
+  if (!side.folded().values.contains(block)) {
     return own;
   }
   const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;

@@ -27,11 +27,12 @@ Effective sum(const Effective& a, const Effective& b);
 Effective times(const Effective& a, double factor);
 Effective transposed(const Effective& matrix);  // or a stack of them
 
-// What is taken into the readers of a stream, on both sides or on neither: the gain and the bias of the norm that
-// writes it, or the bias of the block's attention where nothing else does.
+// What is taken together, on both sides or on neither. Biases only where one side has folded them: two that are
+// compared one by one are compared more closely than their sum.
 struct Folds {
-  std::map<size_t, ModuleId> gains, biases;
-  std::map<size_t, int64_t> constants;
+  std::map<size_t, ModuleId> gains, biases;  // of the norm that writes a stream, into what reads it
+  std::map<size_t, int64_t> constants;       // of a block's attention, into what reads the stream that it alone writes
+  std::set<int64_t> values;                  // of a block's values, into its output's
 
   bool shifts(size_t stream) const { return biases.contains(stream) || constants.contains(stream); }
 };
@@ -50,6 +51,7 @@ class ProofSide {
 
   Effective load(const TensorId& id) const;
   Effective load_rows(const TensorId& id, int64_t begin, int64_t count) const;
+  bool is_zero(const TensorId& id) const;  // or not there
   Effective load_or_zeros(const TensorId& id, at::IntArrayRef shape) const;
   Effective made(const at::Tensor& value) const;             // exact numbers, that nobody stored
   Effective gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
@@ -83,12 +85,10 @@ constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
 }
 
-// Where all readers are matrices, on both sides.
+// Where it is legal on both sides, and one of them did it.
 Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);
 
-// Whether the values' bias is one with the output's: rows of attention sum to one, unless a gate scales them.
-bool value_bias_folds(const Architecture& architecture, int64_t block);
-// b_O + W_O b_V, or b_O alone; undefined where there is none of them.
+// b_O + W_O b_V, or b_O alone where values are not folded; undefined where there is none of them.
 Effective attention_bias(const ProofSide& side, int64_t block);
 
 }  // namespace pare

@@ -1,0 +1,297 @@
+// The prover against plain algebra: bases, gauges and folds written out here, and everything that is none of them.
+
+#include "pare/verify/proof.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tests/model/architectures.h"
+#include "tests/verify/helpers.h"
+
+using namespace pare;
+using namespace pare::test;
+
+namespace {
+
+struct Pair {
+  Architecture a, b;
+  Tensors ta, tb;
+};
+
+Pair pair_of(const Architecture& architecture, uint64_t seed = 1) {
+  const Tensors tensors = generic_tensors(architecture, seed);
+  return {architecture, architecture, tensors, tensors};
+}
+
+Pair pair_of(const std::string& json) {
+  return pair_of(parse(json));
+}
+
+Proof proof_of(const Pair& pair, at::ScalarType dtype = at::kDouble) {
+  const Model reference{pair.a, as_weights(rounded(pair.ta, dtype))};
+  const Model candidate{pair.b, as_weights(rounded(pair.tb, dtype))};
+  return prove(reference, candidate, at::kCPU);
+}
+
+std::string why(const Proof& proof) {
+  return fmt::format("{}", fmt::join(proof.gaps, "; "));
+}
+
+const Relation& relation(const Proof& proof, const std::string& tensor) {
+  const auto found = std::find_if(proof.relations.begin(), proof.relations.end(),
+                                  [&](const Relation& r) { return r.tensor == tensor; });
+  REQUIRE_MESSAGE(found != proof.relations.end(), tensor);
+  return *found;
+}
+
+at::Tensor random_matrix(int64_t size, uint64_t seed) {
+  at::manual_seed(seed);
+  return at::randn({size, size}, at::kDouble) + 2 * at::eye(size, at::kDouble);
+}
+
+constexpr at::ScalarType every_type[] = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16};
+
+// No norm, a skip around attention and MLP: one stream from the embeddings to the head.
+const char* const one_stream =
+    R"({"width": 12, "vocab": 40, "context": 9, "embedding": {"position": "learned", "types": 2},
+        "blocks": [{"repeat": 2, "attention": {"heads": 3, "head_width": 4, "bias": {"query": true, "key": true, "value": true, "output": true}},
+                    "mlp": {"width": 20, "activation": "gelu", "gated": true, "bias": {"up": true, "gate": true, "down": true}}}],
+        "head": {"bias": true}})";
+
+// z_B = Θ z_A for the whole stream: writers Θ W, readers W Θ⁻¹.
+void change_basis(Pair& pair, const at::Tensor& theta) {
+  const at::Tensor back = at::linalg_inv(theta);
+  for (auto& [name, tensor] : pair.tb) {
+    const auto ends = [&name = name](const char* text) { return name.ends_with(text); };
+    if (name.starts_with("embed.")) {
+      tensor = at::matmul(tensor, theta.t());
+    } else if (ends("output.weight") || ends("down.weight") || ends("output.bias") || ends("down.bias")) {
+      tensor = at::matmul(theta, tensor);
+    } else if (ends(".weight")) {
+      tensor = at::matmul(tensor, back);
+    }
+  }
+}
+
+// q_B = D⁻¹ q_A, k_B = Dᵀ k_A, v_B = E⁻¹ v_A, W_O,B = W_O,A E, for one key/value head and the queries of its group.
+void change_gauge(Pair& pair, const std::string& prefix, const Attention& t, int64_t group, const at::Tensor& d,
+                  const at::Tensor& e) {
+  const int64_t k = t.head_width, share = t.heads / t.kv_heads;
+  const auto rows = [&](const std::string& name, int64_t head, const at::Tensor& matrix) {
+    if (const auto found = pair.tb.find(prefix + name); found != pair.tb.end()) {
+      at::Tensor slice = found->second.narrow(0, head * k, k);
+      slice.copy_(at::matmul(matrix, slice.clone()));
+    }
+  };
+  for (auto& [name, tensor] : pair.tb) {
+    tensor = tensor.clone();
+  }
+  for (const char* kind : {".weight", ".bias"}) {
+    for (int64_t h = group * share; h < (group + 1) * share; ++h) {
+      rows(std::string("query") + kind, h, at::linalg_inv(d));
+    }
+    rows(std::string("key") + kind, group, d.t());
+    rows(std::string("value") + kind, group, at::linalg_inv(e));
+  }
+  for (int64_t h = group * share; h < (group + 1) * share; ++h) {
+    at::Tensor columns = pair.tb.at(prefix + "output.weight").narrow(1, h * k, k);
+    columns.copy_(at::matmul(columns.clone(), e));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a model is identical to itself, whatever its name, and every form of it is compared") {
+  for (const auto& [what, json] : every_architecture()) {
+    CAPTURE(what);
+    Pair pair = pair_of(json);
+    pair.b.name = "another name";
+    const Proof same = proof_of(pair);
+    CHECK(same.identical);
+    CHECK(same.complete);
+    CHECK(same.gaps.empty());
+    CHECK(same.moved == 0);
+    CHECK(same.condition == 0);
+    CHECK(same.relations.size() == pair.ta.size());
+    // One element of any tensor moved: by much and by ten roundings.
+    for (const auto& [name, tensor] : pair.ta) {
+      CAPTURE(name);
+      if (!tensor.is_floating_point()) {
+        continue;
+      }
+      for (const double factor : {1.01, 1 + 40 * 0x1p-53}) {
+        if (factor < 1.001 && json.find("offset") != std::string::npos && name.ends_with("norm.weight")) {
+          continue;  // one more is added to it, which loses as much
+        }
+        Pair moved = pair;
+        moved.tb[name] = tensor.clone();
+        moved.tb[name].flatten()[tensor.numel() / 2].mul_(factor);
+        const bool dropped = name.ends_with("attention.key.bias");  // softmax may ignore it
+        const Proof proof = proof_of(moved);
+        CHECK_FALSE(proof.identical);
+        CHECK_MESSAGE((dropped || !proof.complete), factor);
+        CHECK((dropped || proof.unexplained.contains(name)));
+      }
+    }
+  }
+}
+
+TEST_CASE("the same numbers in a wider type are the same, rounded ones are a rounding away") {
+  Pair pair = pair_of(rich_architecture());
+  pair.ta = rounded(pair.ta, at::kBFloat16);
+  pair.tb = rounded(pair.ta, at::kFloat);
+  const auto weights = [](const Tensors& tensors) { return as_weights(tensors); };
+  CHECK(prove({pair.a, weights(pair.ta)}, {pair.b, weights(pair.tb)}, at::kCPU).identical);
+
+  pair.ta = generic_tensors(pair.a);
+  pair.tb = rounded(pair.ta, at::kBFloat16);
+  const Proof close = prove({pair.a, weights(pair.ta)}, {pair.b, weights(pair.tb)}, at::kCPU);
+  CHECK_FALSE(close.identical);
+  CHECK_MESSAGE(close.complete, why(close));
+  CHECK(close.moved < 0x1p-8);
+  CHECK(close.moved > 0x1p-14);
+  CHECK(relation(close, "head.weight").residual <= 1.001);
+}
+
+TEST_CASE("a gain and a shift folded by hand") {
+  Pair pair = pair_of(R"({"width": 12, "vocab": 23, "context": 8, "blocks": [{"attention": {"heads": 3, "head_width": 4,
+      "bias": {"query": true, "key": true, "value": true, "output": true}, "norm": {"kind": "layer", "bias": true, "offset": 1.0}},
+      "mlp": {"width": 20, "activation": "silu", "bias": {"up": true}, "norm": {"kind": "rms", "bias": true}}}],
+      "head": {"bias": true}, "final_norm": {"kind": "rms"}})");
+  const auto fold = [&pair](const std::string& norm, std::initializer_list<std::string> readers, double offset) {
+    for (const std::string& reader : readers) {
+      const at::Tensor weight = pair.ta.at(reader + ".weight");
+      if (pair.ta.contains(norm + ".bias")) {
+        pair.tb.at(reader + ".bias") = pair.ta.at(reader + ".bias") + at::mv(weight, pair.ta.at(norm + ".bias"));
+      }
+      pair.tb.at(reader + ".weight") = weight * (pair.ta.at(norm + ".weight") + offset);
+    }
+    pair.tb.erase(norm + ".weight");
+    pair.tb.erase(norm + ".bias");
+  };
+  const std::string attention = "blocks.0.attention.";
+  fold(attention + "norm", {attention + "query", attention + "key", attention + "value"}, 1);
+  fold("blocks.0.mlp.norm", {"blocks.0.mlp.up"}, 0);
+  fold("norm", {"head"}, 0);
+  Block& block = pair.b.blocks[0];
+  for (Norm* norm : {&*block.attention.norm, &*block.mlp->norm, &*pair.b.final_norm}) {
+    norm->gain = norm->bias = false;
+    norm->offset = 0;
+  }
+  const Proof folded = proof_of(pair);
+  CHECK_MESSAGE(folded.complete, why(folded));
+  CHECK(relation(folded, "blocks.0.mlp.up.weight").how == "gain folded");
+  CHECK(relation(folded, "blocks.0.mlp.up.bias").how == "shift folded");
+  CHECK(relation(folded, "blocks.0.mlp.norm.weight").residual < 2);
+  SUBCASE("another epsilon is a difference") {
+    pair.b.final_norm->epsilon = 1e-6;
+    const Proof proof = proof_of(pair);
+    CHECK_FALSE(proof.complete);
+    CHECK(why(proof).find("epsilon") != std::string::npos);
+    CHECK(proof.unexplained.empty());
+  }
+  SUBCASE("a gain of another norm is none of this one's") {
+    pair.tb.at("head.weight") = pair.ta.at("head.weight") * pair.ta.at("blocks.0.mlp.norm.weight");
+    CHECK(proof_of(pair).unexplained.contains("head.weight"));
+  }
+}
+
+TEST_CASE("one basis for a whole stream, in all four types") {
+  for (const at::ScalarType dtype : every_type) {
+    CAPTURE(std::string(at::toString(dtype)));
+    Pair pair = pair_of(one_stream);
+    pair.ta = rounded(rounded(pair.ta, dtype), at::kDouble);
+    pair.tb = pair.ta;
+    change_basis(pair, random_matrix(12, 5));
+    const Proof proof = proof_of(pair, dtype);
+    CHECK_MESSAGE(proof.complete, why(proof));
+    CHECK(proof.condition > 1);
+    CHECK(proof.condition < 100);
+    CHECK(proof.moved < 100 * unit_roundoff(dtype_of(dtype)));
+    CHECK(relation(proof, "head.weight").how == "basis of the stream");
+    // What is no basis is not proved: one element, or all of a tensor. Float64 loses more in Θ⁻¹ than by being stored.
+    const double little = dtype == at::kDouble ? 1e-11 : 200 * unit_roundoff(dtype_of(dtype));
+    for (const auto& [name, tensor] : pair.tb) {
+      CAPTURE(name);
+      Pair moved = pair;
+      const auto largest = tensor.abs().argmax();
+      moved.tb[name] = tensor.clone();
+      moved.tb[name].flatten()[largest].mul_(1 + little);
+      CHECK_FALSE((proof_of(moved, dtype).complete && !name.ends_with("key.bias")));
+      moved.tb[name] = tensor * 1.5;
+      CHECK_FALSE((proof_of(moved, dtype).complete && !name.ends_with("key.bias")));
+    }
+  }
+}
+
+TEST_CASE("a basis where a norm stands is none") {
+  Pair pair = pair_of(one_stream);
+  for (Architecture* a : {&pair.a, &pair.b}) {
+    a->final_norm = Norm{.kind = NormKind::rms, .gain = false};
+  }
+  change_basis(pair, random_matrix(12, 5));
+  CHECK_FALSE(proof_of(pair).complete);
+}
+
+TEST_CASE("a gauge for each head: free, grouped, turning, and none under a norm of heads") {
+  const std::string before =
+      R"({"width": 12, "vocab": 23, "context": 8, "blocks": [{"attention": {"heads": 4, "kv_heads": 2,
+      "head_width": 6, "bias": {"query": true, "key": true, "value": true, "output": true}, "norm": {"kind": "rms"})";
+  const std::string behind = R"(}, "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "rms"}}}]})";
+  const std::string attention = "blocks.0.attention.";
+  const auto made = [&](const std::string& more, const at::Tensor& d, const at::Tensor& e) {
+    Pair pair = pair_of(before + more + behind);
+    for (int64_t g = 0; g < 2; ++g) {
+      change_gauge(pair, attention, pair.a.blocks[0].attention, g, d * (1.0 + static_cast<double>(g)), e);
+    }
+    return pair;
+  };
+  const at::Tensor d = random_matrix(6, 8), e = random_matrix(6, 9), none = at::eye(6, at::kDouble);
+  CHECK(proof_of(made("", d, e)).complete);
+  CHECK(proof_of(made(R"(, "softcap": 3.0)", d, e)).complete);
+  CHECK(proof_of(made(R"(, "gate": "position")", d, e)).complete);
+  CHECK_FALSE(proof_of(made(R"(, "rope": {"theta": 100})", d, e)).complete);
+  CHECK_FALSE(proof_of(made(R"(, "qk_norm": {"kind": "rms"})", d, e)).complete);
+  CHECK(proof_of(made(R"(, "qk_norm": {"kind": "rms"})", none / 1.0, e)).unexplained.size() > 0);  // the second is 2 I
+
+  for (const char* layout : {"half", "interleaved"}) {
+    CAPTURE(layout);
+    const std::string rope = fmt::format(R"(, "rope": {{"theta": 100, "width": 4, "layout": "{}"}})", layout);
+    at::Tensor turning = at::zeros({6, 6}, at::kDouble);
+    const bool half = std::string(layout) == "half";
+    for (const auto& [x, y, a, b] : {std::tuple(0, half ? 2 : 1, 1.5, 0.7), {half ? 1 : 2, 3, -0.4, 2.0}}) {
+      turning[x][x] = turning[y][y] = a;
+      turning[x][y] = -b;
+      turning[y][x] = b;
+    }
+    turning.narrow(0, 4, 2).narrow(1, 4, 2).copy_(random_matrix(2, 3));
+    const Proof proof = proof_of(made(rope, turning, e));
+    CHECK_MESSAGE(proof.complete, why(proof));
+    CHECK(relation(proof, attention + "query.weight").how == "gauge of each head");
+    at::Tensor scaled = turning.clone();
+    scaled[0].mul_(2);
+    CHECK_FALSE(proof_of(made(rope, scaled, e)).complete);
+  }
+}
+
+TEST_CASE("the scale of the scores goes into the query, unless ALiBi is scaled with them") {
+  const auto made = [](const std::string& more) {
+    Pair pair =
+        pair_of(R"({"width": 12, "vocab": 23, "context": 8, "blocks": [{"attention": {"heads": 3, "head_width": 4,
+        "norm": {"kind": "rms"})" +
+                more + "}}]}");
+    pair.b.blocks[0].attention.scale = 1;
+    pair.tb.at("blocks.0.attention.query.weight") = pair.ta.at("blocks.0.attention.query.weight") / 2;
+    return pair;
+  };
+  CHECK(proof_of(made("")).complete);
+  CHECK(proof_of(made(R"(, "alibi": {"scaled": false})")).complete);
+  CHECK_FALSE(proof_of(made(R"(, "alibi": {"scaled": true})")).complete);
+  Pair wrong = made("");
+  wrong.b.blocks[0].attention.scale = 1.1;
+  CHECK_FALSE(proof_of(wrong).complete);
+}

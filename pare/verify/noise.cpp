@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <optional>
 
 namespace pare {
@@ -37,18 +36,20 @@ at::Tensor moved(const at::Tensor& slice, int64_t first_element, double fraction
   at::Tensor values = slice.to(at::kDouble).clone(at::MemoryFormat::Contiguous);
   double* const numbers = values.data_ptr<double>();
   at::parallel_for(0, values.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+    uint64_t bits = 0;  // of 64 elements
     for (int64_t i = begin; i < end; ++i) {
       const auto element = static_cast<uint64_t>(first_element + i);
-      const bool up = (mixed(seed ^ mixed(element / 64)) >> (element % 64)) & 1;
-      numbers[i] += (up ? fraction : -fraction) * numbers[i];
+      if (i == begin || element % 64 == 0) {
+        bits = mixed(seed ^ mixed(element / 64));
+      }
+      numbers[i] += (bits >> (element % 64) & 1 ? fraction : -fraction) * numbers[i];
     }
   });
   return values;
 }
 
 Weight moved_weight(const Weight& original, double fraction, uint64_t seed) {
-  const int64_t columns =
-      element_count(original.shape()) / std::max<int64_t>(1, original.shape().empty() ? 1 : original.shape()[0]);
+  const int64_t columns = element_count(original.shape()) / original.shape()[0];
   Weight::LoadRows some = [=](int64_t begin, int64_t count) {
     return moved(original.load_rows(begin, count), begin * columns, fraction, seed);
   };
@@ -82,7 +83,7 @@ Model Rounding::moved(const Model& model, uint64_t seed) const {
   Model result = model;
   for (auto& [name, weight] : result.weights) {
     ++seed;
-    if (is_float(weight) && element_count(weight.shape()) > 0) {
+    if (is_float(weight) && element_count(weight.shape()) > 0) {  // empty: a table of no rows
       weight = moved_weight(weight, unit_roundoff(dtype_of(name)), seed);
     }
   }

@@ -112,7 +112,8 @@ void print_result(const ModelFolder& reference, const ModelFolder& candidate, co
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
-  const ModelFolder reference = open_and_warn(flags.reference), candidate = open_and_warn(flags.candidate);
+  const ModelFolder reference = open_and_warn(flags.reference, settings);
+  const ModelFolder candidate = open_and_warn(flags.candidate, settings);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   nlohmann::ordered_json described_reference, described_candidate;
   VerifyOptions options{.dtype = float_dtype_from_word(flags.dtype).value(),

@@ -69,7 +69,8 @@ Architecture read_config(Config& config) {
     a.head.transform = HeadTransform{.activation = config.activation("pooler_act", "tanh")};
     config.only("pooler_output_size", a.width, "the pooler keeps the width");
   }
-  config.neutral({"encoder_stride", "is_causal"});
+  config.only("is_causal", false, "transformers' own kernels do not agree about it");
+  config.neutral({"encoder_stride"});
   return a;
 }
 

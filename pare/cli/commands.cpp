@@ -88,8 +88,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
 void describe(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) {
     command->footer(command->get_footer() +
-                    "\n\nEverywhere: --device cpu|cuda, --threads N, --seed N, --json, --quiet, "
-                    "--ignore-unknown-keys, --help");
+                    "\n\nEverywhere: --device cpu|cuda, --threads N, --seed N, --json, --quiet, --help,\n"
+                    "            --ignore-unknown-keys");
     command->group("Commands");
     command->get_formatter()->column_width(26);
   }

@@ -130,7 +130,8 @@ ordered_json describe_files(const ModelFolder& model) {
           {"parameters", count(model.model.architecture).total},
           {"bytes", bytes},
           {"dtype", word(model.dtype)},
-          {"files", file_hashes(model)}};
+          {"files", file_hashes(model)},
+          {"ignored_keys", model.ignored_keys}};
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "pare/proof/proof.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/draw_inputs.h"
-#include "pare/verify/proof.h"
 
 namespace pare {
 

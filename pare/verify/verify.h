@@ -11,9 +11,9 @@
 
 #include "pare/checkpoint/model_folder.h"
 #include "pare/model/executor.h"
+#include "pare/proof/proof.h"
 #include "pare/verify/coverage.h"
 #include "pare/verify/metrics.h"
-#include "pare/verify/proof.h"
 #include "pare/verify/self_test.h"
 #include "pare/verify/settings.h"
 

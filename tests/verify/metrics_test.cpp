@@ -41,7 +41,8 @@ Metrics metrics_in_slices(const at::Tensor& r, const at::Tensor& c, const at::Te
 }  // namespace
 
 // l = log_softmax: kl = (exp(l(r)) * (l(r) - l(c))).sum(1), nll = -l[row, target]. With m = median(r, 1) and
-// s = 6 median(abs(r - m), 1), error = (abs(r - c) / max(s, abs(r - m), abs(r) / 1024)).max(1). Row 2 has no next token.
+// s = 6 median(abs(r - m), 1), error = (abs(r - c) / max(s, abs(r - m), abs(r) / 1024)).max(1). Row 2 has no next
+// token.
 TEST_CASE("every metric as its definition says, in slices of any width") {
   for (int64_t step = 1; step <= 5; ++step) {
     CAPTURE(step);

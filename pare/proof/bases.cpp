@@ -1,12 +1,12 @@
-#include "pare/verify/proof_bases.h"
+#include "pare/proof/bases.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "pare/arch/norms.h"
-#include "pare/verify/proof.h"
-#include "pare/verify/proof_settings.h"
+#include "pare/proof/proof.h"
+#include "pare/proof/settings.h"
 
 namespace pare {
 

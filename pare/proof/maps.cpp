@@ -1,11 +1,11 @@
-#include "pare/verify/proof_maps.h"
+#include "pare/proof/maps.h"
 
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <limits>
 
-#include "pare/verify/proof.h"
+#include "pare/proof/proof.h"
 
 namespace pare {
 

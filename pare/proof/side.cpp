@@ -1,4 +1,4 @@
-#include "pare/verify/proof_side.h"
+#include "pare/proof/side.h"
 
 #include <ATen/ATen.h>
 

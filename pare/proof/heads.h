@@ -2,7 +2,7 @@
 // Products and roundings of matrices whose rows are the entries of heads, one head after another: [heads * k, n]. A
 // projection with its bias is [W | b], whose last column lies on no stream.
 
-#include "pare/verify/proof_maps.h"
+#include "pare/proof/maps.h"
 
 namespace pare {
 

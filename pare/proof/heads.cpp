@@ -1,4 +1,4 @@
-#include "pare/verify/proof_heads.h"
+#include "pare/proof/heads.h"
 
 #include <ATen/ATen.h>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "pare/verify/proof_side.h"
+#include "pare/proof/side.h"
 
 namespace pare {
 

@@ -1,11 +1,11 @@
-#include "pare/verify/proof_attention.h"
+#include "pare/proof/attention.h"
 
 #include <ATen/ATen.h>
 
 #include <cmath>
 
-#include "pare/verify/proof_heads.h"
-#include "pare/verify/proof_settings.h"
+#include "pare/proof/heads.h"
+#include "pare/proof/settings.h"
 
 namespace pare {
 

@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "pare/verify/proof_attention.h"
-#include "pare/verify/proof_ports.h"
+#include "pare/proof/attention.h"
+#include "pare/proof/ports.h"
 
 namespace pare {
 

@@ -1,4 +1,4 @@
-#include "pare/verify/proof_ports.h"
+#include "pare/proof/ports.h"
 
 #include <ATen/ATen.h>
 

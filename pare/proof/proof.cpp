@@ -1,4 +1,4 @@
-#include "pare/verify/proof.h"
+#include "pare/proof/proof.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 
+#include "pare/proof/bases.h"
+#include "pare/proof/settings.h"
 #include "pare/support/progress.h"
-#include "pare/verify/proof_bases.h"
-#include "pare/verify/proof_settings.h"
 
 namespace pare {
 

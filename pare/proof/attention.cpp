@@ -1,11 +1,11 @@
-#include "pare/verify/proof_attention.h"
+#include "pare/proof/attention.h"
 
 #include <ATen/ATen.h>
 
+#include "pare/proof/heads.h"
+#include "pare/proof/ports.h"
+#include "pare/proof/settings.h"
 #include "pare/support/error.h"
-#include "pare/verify/proof_heads.h"
-#include "pare/verify/proof_ports.h"
-#include "pare/verify/proof_settings.h"
 
 namespace pare {
 

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "pare/verify/proof_fit.h"
-#include "pare/verify/proof_maps.h"
+#include "pare/proof/fit.h"
+#include "pare/proof/maps.h"
 
 namespace pare {
 

@@ -1,4 +1,4 @@
-#include "pare/verify/proof_settings.h"
+#include "pare/proof/settings.h"
 
 #include <fmt/format.h>
 

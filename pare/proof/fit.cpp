@@ -1,4 +1,4 @@
-#include "pare/verify/proof_fit.h"
+#include "pare/proof/fit.h"
 
 #include <ATen/ATen.h>
 

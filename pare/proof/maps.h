@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "pare/verify/proof_side.h"
+#include "pare/proof/side.h"
 
 namespace pare {
 

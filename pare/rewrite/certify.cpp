@@ -38,8 +38,8 @@ nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& can
   certificate["companions"] = companions;
   certificate["formulas"] = to_json(result.plan.prepared.explanation);
   if (!result.verification) {
-    for (const char* key : {"inputs", "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test",
-                            "proof", "coverage", "verdict"}) {
+    for (const char* key : {"inputs", "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error",
+                            "first_divergence", "proof", "coverage", "self_test", "verdict"}) {
       certificate[key] = nullptr;
     }
   }

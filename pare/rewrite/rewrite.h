@@ -29,7 +29,7 @@ struct RewriteOptions {
   bool force = false;                // another model at the output makes room; nothing else ever does
   bool verify = true;                // false: kept unseen, as the certificate then says
   std::optional<Question> question;  // what both models are asked; absent: so many random sequences
-  int64_t random = 4;
+  int64_t random = VerifyOptions{}.sequences;
   int64_t budget = VerifyOptions{}.budget;
   uint64_t seed = 0;  // of random sequences and of the self test
   at::Device device = at::kCPU;

@@ -136,6 +136,8 @@ ordered_json describe_files(const ModelFolder& model) {
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
                               const std::string& input_kind, const Verification& v, const std::optional<Claim>& claim) {
   PARE_CHECK(passes.is_array(), "passes are a list");
+  const bool asked = v.tokens > 0;  // settings that differ are enough
+  const auto if_asked = [asked](ordered_json value) { return asked ? std::move(value) : ordered_json(nullptr); };
   ordered_json floor = {{"dtype", word(v.floor_dtype)}};
   floor.update(metrics_json(v.noise_floor));
   return {{"tool", {{"name", "pare"}, {"version", PARE_VERSION}}},
@@ -155,14 +157,14 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
             // The digits of the hash: as a number it would lose some in languages without 64 bits.
             {"drawn_seed", fmt::format("{:016x}", v.drawn_seed)}}},
           {"compute_dtype", word(v.compute_dtype)},
-          {"metrics", metrics_json(v.metrics)},
-          {"noise_floor", floor},
-          {"excess", v.excess},
-          {"allowed_error", v.allowed},
+          {"metrics", if_asked(metrics_json(v.metrics))},
+          {"noise_floor", if_asked(floor)},
+          {"excess", if_asked(v.excess)},
+          {"allowed_error", if_asked(v.allowed)},
           {"first_divergence", divergence_json(v.first_divergence)},
           {"differences", differences_json(v.differences)},
-          {"proof", proof_json(v.proof)},
-          {"coverage", coverage_json(v.coverage)},
+          {"proof", if_asked(proof_json(v.proof))},
+          {"coverage", if_asked(coverage_json(v.coverage))},
           {"self_test", self_tests_json(v.self_tests)},
           {"verdict", word(v.verdict)}};
 }

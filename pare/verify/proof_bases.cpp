@@ -217,10 +217,10 @@ void ProofBases::find() {
 bool ProofBases::everything_agrees() {
   bool agrees = true;
   for (size_t i = 0; i < ports_.size(); ++i) {
-    if (!is_identity(ports_[i].stream) || !is_identity(ports_[i].samples_on)) {
+    if (!findings_[i]) {
       findings_[i] = check(ports_[i]);
-      agrees = agrees && findings_[i]->holds();
     }
+    agrees = agrees && findings_[i]->holds();
   }
   for (size_t n = 0; n < attentions_.size() && agrees; ++n) {
     for (const AttentionProof::Named& named : check_heads(n)) {
@@ -257,12 +257,20 @@ void ProofBases::fit_stream(size_t s) {
   for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
     map = fit_once(s, samples);
   }
+  set_map(s, map, samples);
+}
+
+void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapSamples>& samples) {
   known_[s] = true;
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    if (ports_[i].stream == s || ports_[i].samples_on == s) {
+      findings_[i].reset();  // what was found of it was found under another map
+    }
+  }
   // What is the identity but for a little is the identity: nobody makes such a basis, and it would explain entries that
   // are a little off.
   constexpr double no_basis = 1e-2;
-  const at::Tensor identity = at::eye(map.size(0), options_);
-  if (!is_pinned(s) && (map - identity).abs().max().item<double>() < no_basis) {
+  if (!is_pinned(s) && (map - at::eye(map.size(0), options_)).abs().max().item<double>() < no_basis) {
     maps_[s] = {};
     return;
   }

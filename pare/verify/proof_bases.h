@@ -53,6 +53,7 @@ class ProofBases {
   bool everything_agrees();
   void fit_heads(size_t block);
   void fit_stream(size_t stream);
+  void set_map(size_t stream, const at::Tensor& map, const std::vector<MapSamples>& samples);
   at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
   MapSamples samples_of(const ProofPort& port) const;
   void add_head_samples(size_t block, size_t stream, std::vector<MapSamples>& samples) const;
@@ -67,7 +68,7 @@ class ProofBases {
   at::TensorOptions options_;
   bool same_offsets_ = false;
   std::vector<ProofPort> ports_;
-  std::vector<std::optional<Finding>> findings_;  // by port
+  std::vector<std::optional<Finding>> findings_;  // by port, of the maps as they are
   std::vector<AttentionProof> attentions_;
   std::vector<HeadMaps> heads_;  // by block
   std::vector<StreamMap> maps_;  // by stream

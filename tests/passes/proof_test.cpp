@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
@@ -30,6 +31,7 @@ Model stored_in(Model model, Dtype dtype) {
 struct ProofTally {
   int64_t proved = 0, applied = 0;
   double residual = 0, moved = 0;
+  std::vector<std::string> missed;
 };
 
 using ProofTallies = std::map<std::pair<std::string, Dtype>, ProofTally>;
@@ -53,8 +55,12 @@ void prove_seed(uint64_t seed, ProofTallies& tallies) {
       ProofTally& tally = tallies[{std::string(pass->id), dtype}];
       ++tally.applied;
       tally.proved += proof.complete ? 1 : 0;
-      CHECK_MESSAGE(proof.complete, fmt::format("seed {} {} {} ({:.2g} roundings): {}", seed, pass->id, word(dtype),
-                                                step.proposal.roundings, fmt::join(proof.gaps, "; ")));
+      if (!proof.complete) {
+        tally.missed.push_back(fmt::format("seed {} ({:.2g} roundings): {}", seed, step.proposal.roundings,
+                                           proof.gaps.empty() ? "no gap" : proof.gaps[0]));
+        CHECK_FALSE(proof.gaps.empty());
+        continue;
+      }
       CHECK_FALSE(proof.identical);
       for (const Relation& relation : proof.relations) {
         tally.residual = std::max(tally.residual, relation.residual);
@@ -64,7 +70,68 @@ void prove_seed(uint64_t seed, ProofTallies& tallies) {
   }
 }
 
+// One tensor of a rewritten model, disturbed: an element, a row, all of it, or its sign; a little or much.
+bool sabotage(Model& model, ArchitectureDraw& draw) {
+  auto entry = model.weights.begin();
+  std::advance(entry, draw.between(0, std::ssize(model.weights) - 1));
+  at::Tensor tensor = entry->second.load().clone();
+  if (!tensor.is_floating_point()) {
+    return false;
+  }
+  const double factor = 1 + draw.pick({1e-9, 1e-6, 1e-3, 0.1, 1.0, -2.0});
+  at::Tensor flat = tensor.view({tensor.size(0), -1});
+  const int64_t row = draw.between(0, flat.size(0) - 1);
+  const int64_t how = draw.between(0, 2);
+  if (how == 0) {
+    flat[row][draw.between(0, flat.size(1) - 1)].mul_(factor);
+  } else if (how == 1) {
+    flat[row].mul_(factor);
+  } else {
+    flat.mul_(factor);
+  }
+  entry->second = Weight::leaf(entry->first, entry->second.dtype(), entry->second.shape(), [tensor] { return tensor; });
+  return true;
+}
+
 }  // namespace
+
+// Whatever is disturbed, what is said to be proved answers alike: the prover against the executor.
+TEST_CASE("what is proved is the same function, however a rewrite is disturbed") {
+  const char* draws = std::getenv("PARE_DRAWS");
+  std::vector<uint64_t> seeds(draws ? std::stoull(draws) : 60);
+  std::iota(seeds.begin(), seeds.end(), uint64_t{0});
+  seeds.push_back(348);  // once proved wrongly: what was found under a map that was given up
+  int64_t disturbed = 0, seen = 0, proved = 0;
+  for (uint64_t seed : seeds) {
+    ArchitectureDraw draw(seed);
+    const Architecture drawn = draw.draw();
+    const Architecture architecture = seed % 3 == 2 ? draw.with_other_end(drawn) : drawn;
+    const Model original{architecture, as_weights(drawn_tensors(architecture, draw, seed))};
+    const Inputs inputs = random_inputs(architecture, 3, std::min<int64_t>(architecture.context, 6), seed);
+    const Outputs answer = Executor(original, at::kDouble).forward(inputs);
+    for (const Pass* pass : all_passes()) {
+      const PassStep step = run_passes(original, {call_of(*pass)}).steps.at(0);
+      if (step.proposal.roundings > 1e6) {  // whose own error hides what is disturbed
+        continue;
+      }
+      for (int trial = 0; trial < 2; ++trial) {
+        Model after = stored_in(step.proposal.after, Dtype::f64);
+        if (!sabotage(after, draw)) {
+          continue;
+        }
+        const Proof proof = prove(original, after, at::kCPU);
+        const double error = relative_error(Executor(after, at::kDouble).forward(inputs), answer);
+        ++disturbed;
+        seen += error > 1e-7 ? 1 : 0;
+        proved += proof.complete ? 1 : 0;
+        CHECK_FALSE_MESSAGE((proof.complete && error > 1e-7), fmt::format("seed {} {}: error {:.3g}, condition {:.3g}",
+                                                                          seed, pass->id, error, proof.condition));
+      }
+    }
+  }
+  std::cout << fmt::format("{} disturbed, {} answer otherwise, {} are proved all the same\n", disturbed, seen, proved);
+  CHECK(seen * 2 > disturbed);
+}
 
 TEST_CASE("what passes make is proved, in all four types") {
   const char* draws = std::getenv("PARE_DRAWS");
@@ -77,7 +144,11 @@ TEST_CASE("what passes make is proved, in all four types") {
   for (const auto& [key, tally] : tallies) {
     std::cout << fmt::format("{:21} {:8}: {} of {} proved, largest residual {:.2f} roundings, moved {:.2g}\n",
                              key.first, word(key.second), tally.proved, tally.applied, tally.residual, tally.moved);
+    INFO(fmt::format("{}", fmt::join(tally.missed, "\n")));
     CHECK(tally.applied > 0);
+    // Bases that too little is known of, and those where a rounding is too much, are missed: never more than a few.
+    const bool finds_bases = key.first == "eliminate_projection" || key.first == "merge_skipless";
+    CHECK(tally.proved * 100 >= tally.applied * (finds_bases ? 90 : 100));
   }
 }
 

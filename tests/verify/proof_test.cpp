@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "tests/model/architectures.h"
 #include "tests/verify/helpers.h"
@@ -294,4 +296,179 @@ TEST_CASE("the scale of the scores goes into the query, unless ALiBi is scaled w
   Pair wrong = made("");
   wrong.b.blocks[0].attention.scale = 1.1;
   CHECK_FALSE(proof_of(wrong).complete);
+}
+
+TEST_CASE("settings that no tensor shows are compared, by name") {
+  using Change = std::pair<std::string, std::function<void(Architecture&)>>;
+  const std::vector<Change> changes = {
+      {"blocks[1].attention.rope.theta", [](Architecture& a) { a.blocks[1].attention.rope->theta = 200; }},
+      {"blocks[0].attention.rope.layout",
+       [](Architecture& a) { a.blocks[0].attention.rope->layout = RopeLayout::interleaved; }},
+      {"blocks[0].attention.window", [](Architecture& a) { a.blocks[0].attention.window = 5; }},
+      {"blocks[0].attention.softcap", [](Architecture& a) { a.blocks[0].attention.softcap = 30; }},
+      {"blocks[0].attention.mask", [](Architecture& a) { a.blocks[0].attention.mask = Mask::full; }},
+      {"blocks[0].attention.skip", [](Architecture& a) { a.blocks[0].attention.skip = false; }},
+      {"blocks[1].mlp.activation",
+       [](Architecture& a) { std::get<DenseMlp>(a.blocks[1].mlp->kind).activation = Activation::relu; }},
+      {"norm.epsilon", [](Architecture& a) { a.final_norm->epsilon = 1e-3; }},
+      {"head.softcap", [](Architecture& a) { a.head.softcap = 30; }},
+      {"embedding.scale", [](Architecture& a) { a.embedding.scale = 2; }},
+      {"context", [](Architecture& a) { a.context = 4; }},
+      {"layers",
+       [](Architecture& a) {
+         a.layers = {0, 1, 1};
+       }},
+      {"embedding.position", [](Architecture& a) { a.embedding.position = Position::sinusoidal; }},
+  };
+  for (const auto& [name, change] : changes) {
+    CAPTURE(name);
+    Pair pair = pair_of(rich_architecture());
+    change(pair.b);
+    const Proof proof = proof_of(pair);
+    CHECK_FALSE(proof.identical);
+    CHECK_FALSE(proof.complete);
+    CHECK_MESSAGE(why(proof).find(name) != std::string::npos, why(proof));
+  }
+  SUBCASE("but a candidate may take more than the reference") {
+    Pair pair = pair_of(rich_architecture());
+    pair.b.context = 64;
+    const Proof proof = proof_of(pair);
+    CHECK(proof.complete);
+    CHECK_FALSE(proof.identical);
+  }
+}
+
+TEST_CASE("rows of tables that break the map are named, in the same basis and in another") {
+  for (const bool in_another : {false, true}) {
+    CAPTURE(in_another);
+    Pair whole =
+        pair_of(R"({"width": 12, "vocab": 5000, "context": 64, "embedding": {"position": "learned", "types": 3},
+        "blocks": [{"attention": {"heads": 3, "head_width": 4}, "mlp": {"width": 20, "activation": "gelu"}}]})");
+    if (in_another) {
+      change_basis(whole, random_matrix(12, 5));
+    }
+    REQUIRE(proof_of(whole).complete);
+    at::manual_seed(3);
+    const auto disturb = [](Pair& pair, const std::string& table, const at::Tensor& rows) {
+      pair.tb[table] = pair.tb.at(table).clone();
+      pair.tb[table].index_put_({rows}, at::randn({rows.numel(), 12}, at::kDouble));
+    };
+
+    Pair one = whole;
+    disturb(one, "embed.token.weight", at::tensor({int64_t{4711}}));
+    const Proof of_one = proof_of(one);
+    CHECK_FALSE(of_one.complete);
+    CHECK(of_one.strange_tokens == std::vector<int64_t>{4711});
+    CHECK(of_one.unexplained == std::set<std::string>{"embed.token.weight"});
+
+    Pair many = whole;
+    const at::Tensor rows = std::get<0>(at::sort(at::randperm(5000, at::kLong).narrow(0, 0, 2000)));
+    disturb(many, "embed.token.weight", rows);
+    disturb(many, "embed.position.weight", at::tensor({int64_t{0}, int64_t{63}}));
+    disturb(many, "embed.type.weight", at::tensor({int64_t{1}}));
+    const Proof of_many = proof_of(many);
+    CHECK(of_many.strange_tokens == std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + 2000));
+    CHECK(of_many.strange_positions == std::vector<int64_t>{0, 63});
+    CHECK(of_many.strange_types == std::vector<int64_t>{1});
+    CHECK(of_many.unexplained.size() == 3);
+
+    Pair most = whole;
+    disturb(most, "embed.token.weight", at::arange(700, 5000, at::kLong));
+    const Proof of_most = proof_of(most);
+    CHECK_FALSE(of_most.complete);
+    CHECK(of_most.strange_tokens.empty());
+    CHECK(of_most.unexplained.contains("embed.token.weight"));
+  }
+}
+
+TEST_CASE("other forms of the same function") {
+  SUBCASE("a tied head, and the same table twice") {
+    Pair pair = pair_of(
+        R"({"width": 12, "vocab": 23, "context": 8, "head": {"tied": true}, "final_norm": {"kind": "layer", "bias": true},
+        "blocks": [{"attention": {"heads": 3, "head_width": 4, "norm": {"kind": "rms"}}}]})");
+    pair.b.head.tied = false;
+    pair.tb["head.weight"] = pair.ta.at("embed.token.weight");
+    const Proof proof = proof_of(pair);
+    CHECK_MESSAGE(proof.complete, why(proof));
+    pair.tb["head.weight"] = pair.tb["head.weight"].clone();
+    pair.tb["head.weight"][5][5] += 1e-9;
+    CHECK_FALSE(proof_of(pair).complete);
+  }
+  SUBCASE("an identity that is stored, a bias of zeros, a gain of ones") {
+    Pair pair = pair_of(R"({"width": 12, "vocab": 23, "context": 8, "final_norm": {"kind": "rms", "gain": false},
+        "blocks": [{"attention": {"heads": 3, "head_width": 4, "query": "identity"}}]})");
+    pair.b.blocks[0].attention.query = Dense{};
+    pair.b.blocks[0].attention.bias.query = true;
+    pair.b.final_norm->gain = true;
+    pair.tb["blocks.0.attention.query.weight"] = at::eye(12, at::kDouble);
+    pair.tb["blocks.0.attention.query.bias"] = at::zeros({12}, at::kDouble);
+    pair.tb["norm.weight"] = at::ones({12}, at::kDouble);
+    const Proof proof = proof_of(pair);
+    CHECK_MESSAGE(proof.complete, why(proof));
+    pair.tb["blocks.0.attention.query.bias"][3] = 1e-3;
+    CHECK_FALSE(proof_of(pair).complete);
+  }
+  SUBCASE("computed positions, and a table of them") {
+    Pair pair = pair_of(R"({"width": 12, "vocab": 23, "context": 8, "embedding": {"position": "sinusoidal"},
+        "blocks": [{"attention": {"heads": 3, "head_width": 4, "norm": {"kind": "rms"}}}]})");
+    pair.b.embedding.position = Position::learned;
+    at::Tensor table = at::empty({8, 12}, at::kDouble);
+    for (int64_t p = 0; p < 8; ++p) {
+      for (int64_t i = 0; i < 6; ++i) {
+        const double angle = static_cast<double>(p) / std::pow(10000.0, static_cast<double>(2 * i) / 12);
+        table[p][2 * i] = std::sin(angle);
+        table[p][2 * i + 1] = std::cos(angle);
+      }
+    }
+    pair.tb["embed.position.weight"] = table;
+    const Proof proof = proof_of(pair);
+    CHECK_MESSAGE(proof.complete, why(proof));
+    pair.tb["embed.position.weight"][7][3] += 1e-9;
+    CHECK(proof_of(pair).strange_positions == std::vector<int64_t>{7});
+  }
+}
+
+TEST_CASE("what is not a number proves nothing") {
+  Pair pair = pair_of(one_stream);
+  pair.tb["blocks.0.mlp.up.weight"] = pair.ta.at("blocks.0.mlp.up.weight").clone();
+  pair.tb["blocks.0.mlp.up.weight"][3][3] = std::nan("");
+  CHECK_FALSE(proof_of(pair).complete);
+  pair.ta["blocks.0.mlp.up.weight"] = pair.tb.at("blocks.0.mlp.up.weight");
+  CHECK_FALSE(proof_of(pair).identical);
+  CHECK_FALSE(proof_of(pair).complete);
+}
+
+// Bases so near to singular that a rounding in them is another function.
+TEST_CASE("a basis that loses everything in its type proves nothing") {
+  Pair pair = pair_of(one_stream);
+  pair.ta = rounded(rounded(pair.ta, at::kBFloat16), at::kDouble);
+  pair.tb = pair.ta;
+  at::Tensor theta = random_matrix(12, 5);
+  theta[0] = theta[1] + 1e-4 * theta[0];
+  change_basis(pair, theta);
+  CHECK(proof_of(pair).complete);
+  const Proof proof = proof_of(pair, at::kBFloat16);
+  CHECK_FALSE(proof.complete);
+}
+
+TEST_CASE("dead directions and empty matrices hide nothing") {
+  Pair pair = pair_of(one_stream);
+  for (const char* name :
+       {"blocks.0.mlp.up.weight", "blocks.1.attention.value.weight", "blocks.1.attention.query.weight"}) {
+    pair.ta[name] = at::zeros_like(pair.ta.at(name));
+  }
+  pair.ta["embed.token.weight"] = pair.ta.at("embed.token.weight").clone();
+  pair.ta["embed.token.weight"][3].zero_();  // a row of padding
+  pair.ta["embed.token.weight"][4].mul_(1e13);
+  pair.tb = pair.ta;
+  change_basis(pair, random_matrix(12, 5));
+  const Proof proof = proof_of(pair);
+  CHECK_MESSAGE(proof.complete, why(proof));
+  for (const auto& [name, tensor] : pair.tb) {
+    CAPTURE(name);
+    Pair moved = pair;
+    moved.tb[name] = tensor.clone();
+    moved.tb[name].flatten()[tensor.numel() / 2].add_(1e-3);
+    CHECK_FALSE((proof_of(moved).complete && !name.ends_with("key.bias")));
+  }
 }

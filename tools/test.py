@@ -16,7 +16,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ["cli", "error", "golden", "conformance", "attacks"]
-PEERS = ["conformance", "attacks"]  # compared with NumPy and transformers
+WITH_PEERS = ["conformance", "attacks"]  # need transformers, which lives in an environment of its own
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped")
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 
@@ -81,7 +81,7 @@ def main():
             continue
         for script in sorted((ROOT / "tests" / folder).glob("*.py")):
             if script.read_text(encoding="utf-8").startswith("#!"):
-                python = peers_python if folder in PEERS else sys.executable
+                python = peers_python if folder in WITH_PEERS else sys.executable
                 totals = [a + b for a, b in zip(totals, run_script(script, python, options.build))]
     print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
     sys.exit(1 if totals[1] else 0)

@@ -6,144 +6,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/checkpoint/known_keys.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
-namespace {
-
 using nlohmann::json;
 
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > 60) {
-    text.resize(57);
-    text += "...";
-  }
-  return text;
-}
-
-// What Python calls false: such a value never switches a feature on.
-bool is_off(const json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty());
-}
-
-// Keys of any model that leave its function alone: training, generation, labels, bookkeeping.
-constexpr std::string_view neutral_keys[] = {
-    "_*",
-    "*_token_id",
-    "*_token_ids",
-    "*dropout*",
-    "*_pdrop",
-    "architectures",
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "chunk_size_feed_forward",
-    "diversity_penalty",
-    "do_sample",
-    "dtype",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "exponential_decay_length_penalty",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
-    "initializer_factor",
-    "initializer_range",
-    "label2id",
-    "length_penalty",
-    "max_length",
-    "min_length",
-    "model_type",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
-    "num_labels",
-    "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "output_scores",
-    "prefix",
-    "problem_type",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict",
-    "return_dict_in_generate",
-    "suppress_tokens",
-    "task_specific_params",
-    "temperature",
-    "tf_legacy_loss",
-    "tie_encoder_decoder",
-    "tie_last_hidden_states",
-    "tie_word_embeddings",
-    "tokenizer_class",
-    "top_k",
-    "top_p",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "typical_p",
-    "use_bfloat16",
-    "use_cache",
-};
-
-// Keys that change what any model computes, unless its family reads them; each with what pare lacks for it.
-constexpr std::pair<std::string_view, std::string_view> switching_keys[] = {
-    {"add_cross_attention", "cross attention is not supported"},
-    {"adapters", "adapters are not supported: merge them into the model first"},
-    {"attention_chunk_size", "chunked attention is not supported"},
-    {"auto_map", "models with code of their own are not supported"},
-    {"compression_config", "quantised weights are not supported"},
-    {"cross_attention_hidden_size", "cross attention is not supported"},
-    {"cross_attention_layers", "cross attention is not supported"},
-    {"fusion_config", "fused modules are not supported"},
-    {"is_encoder_decoder", "encoder-decoder models are not supported"},
-    {"layer_types", "this family has no kinds of layers"},
-    {"moe_num_experts", "mixtures of experts are not supported"},
-    {"n_routed_experts", "mixtures of experts are not supported"},
-    {"num_experts", "mixtures of experts are not supported"},
-    {"num_local_experts", "mixtures of experts are not supported"},
-    {"per_layer_config", "settings of single layers are not supported"},
-    {"pruned_heads", "pruned heads are not supported"},
-    {"quantization", "quantised weights are not supported"},
-    {"quantization_config", "quantised weights are not supported"},
-    {"sliding_window", "this family has no window"},
-};
-
-bool is_switching(std::string_view key) {
-  return std::any_of(std::begin(switching_keys), std::end(switching_keys),
-                     [&](const auto& entry) { return entry.first == key; });
-}
-
-// Why a switching key that the family did not read is refused.
-std::string refusal_of(std::string_view key, const json& value) {
-  const auto known = std::find_if(std::begin(switching_keys), std::end(switching_keys),
-                                  [&](const auto& entry) { return entry.first == key; });
-  // The method may stand where a long value is cut.
-  const bool names_method = value.is_object() && value.contains("quant_method");
-  return fmt::format("{} is {}: {}", key, names_method ? shown(value["quant_method"]) : shown(value), known->second);
-}
-
-}  // namespace
-
-std::vector<std::string> unsupported_features(const json& config) {
-  std::vector<std::string> reasons;
-  for (const auto& [key, value] : config.items()) {
-    if (is_switching(key) && !is_off(value)) {
-      reasons.push_back(refusal_of(key, value));
-    }
-  }
-  return reasons;
-}
-
-Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors,
-               std::vector<std::string>* warnings)
+Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors, ConfigRemarks remarks)
     : json_(std::move(json)),
       subject_(std::move(subject)),
       tensors_(std::move(tensors)),
       shared_(std::make_shared<Shared>()) {
-  shared_->warnings = warnings;
+  shared_->remarks = remarks;
 }
 
 Config::Config(json json, std::string prefix, std::shared_ptr<Shared> shared)
@@ -175,8 +50,8 @@ void Config::problem(std::string text) {
 }
 
 void Config::warn(std::string text) const {
-  if (shared_->warnings != nullptr) {
-    shared_->warnings->push_back(std::move(text));
+  if (shared_->remarks.warnings != nullptr) {
+    shared_->remarks.warnings->push_back(std::move(text));
   }
 }
 
@@ -233,7 +108,10 @@ bool Config::flag(std::string_view key, bool fallback) {
   if (found && !found->is_boolean()) {
     wrong(key, *found, "true or false");
   }
-  return found && found->is_boolean() ? found->get<bool>() : fallback;
+  if (found) {
+    return found->is_boolean() && found->get<bool>();
+  }
+  return fallback && !is_null(key);
 }
 
 std::string Config::text(std::string_view key, std::string_view fallback) {
@@ -393,9 +271,10 @@ ModelClass Config::class_of_tensors(const std::vector<ModelClass>& classes) cons
 }
 
 void Config::only(std::string_view key, const json& value, std::string_view why) {
-  const json* found = find(key);
-  if (found && *found != value) {
-    problem(fmt::format("{}{} is {}; only {} is supported: {}", prefix_, key, shown(*found), shown(value), why));
+  const json& found = raw(key);
+  const bool fits = found.is_null() ? value != true || !is_null(key) : found == value;
+  if (!fits) {
+    problem(fmt::format("{}{} is {}; only {} is supported: {}", prefix_, key, shown(found), shown(value), why));
   }
 }
 
@@ -407,29 +286,39 @@ void Config::neutral(std::initializer_list<std::string_view> keys) {
 
 void Config::finish() {
   for (const auto& [key, value] : json_.items()) {
-    if (read_.contains(key) || value.is_null()) {
+    if (read_.contains(key)) {
       continue;
     }
-    if (!prefix_.empty()) {
-      shared_->unread.push_back(prefix_ + key);
-      continue;
-    }
-    if (is_switching(key)) {
-      if (!is_off(value)) {
-        problem(refusal_of(key, value));
-      }
-    } else if (std::none_of(std::begin(neutral_keys), std::end(neutral_keys),
-                            [&key = key](std::string_view pattern) { return glob_match(pattern, key); })) {
-      shared_->unread.push_back(key);
+    const KnownKey known = prefix_.empty() ? known_key(key, value) : KnownKey{};
+    if (!known.refusal.empty()) {
+      problem(known.refusal);
+    } else if (!known.is_neutral) {
+      shared_->unknown.push_back(prefix_ + key);
     }
   }
-  if (!prefix_.empty()) {
+  if (prefix_.empty()) {
+    finish_unknown();
+    stop_if_wrong();
+  }
+}
+
+void Config::finish_unknown() {
+  const std::vector<std::string>& unknown = shared_->unknown;
+  if (unknown.empty()) {
     return;
   }
-  stop_if_wrong();
-  if (!shared_->unread.empty()) {
-    warn(fmt::format("{}: keys without meaning for this family: {}", subject_, listed(shared_->unread)));
+  const std::string keys = fmt::format("{} that pare does not know for this family: {}",
+                                       unknown.size() == 1 ? "a key" : "keys", listed(unknown));
+  if (shared_->remarks.ignored_keys == nullptr) {
+    problem(
+        fmt::format("{}; what transformers computes may depend on {}: take {} out, or have {} ignored with "
+                    "--ignore-unknown-keys",
+                    keys, unknown.size() == 1 ? "it" : "them", unknown.size() == 1 ? "it" : "them",
+                    unknown.size() == 1 ? "it" : "them"));
+    return;
   }
+  shared_->remarks.ignored_keys->insert(shared_->remarks.ignored_keys->end(), unknown.begin(), unknown.end());
+  warn(fmt::format("{}: ignored {}", subject_, keys));
 }
 
 std::string listed(const std::vector<std::string>& names) {

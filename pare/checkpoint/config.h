@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/checkpoint/config_remarks.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -31,12 +32,12 @@ struct ModelClass {
 
 class Config {
  public:
-  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known. What is odd
-  // and no problem is added to `warnings`, where somebody wants it.
+  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known.
   Config(nlohmann::json json, std::string subject, std::optional<std::set<std::string>> tensors = std::nullopt,
-         std::vector<std::string>* warnings = nullptr);
+         ConfigRemarks remarks = {});
 
-  // Absent or null gives the fallback. Aliases of one setting must agree where several are there.
+  // Absent gives the fallback, and so does null, but for a flag: there it is Python's None, which is not true. Aliases
+  // of one setting must agree where several are there.
   int64_t integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most);
   double number(std::initializer_list<std::string_view> keys, double fallback, double least, double most);
   std::vector<double> numbers(std::string_view key, size_t count, double least, double most);
@@ -57,7 +58,7 @@ class Config {
   // model; without knowing the tensors, the first.
   ModelClass model_class(const std::vector<ModelClass>& classes);
 
-  // Refuses any other value than this one (absent and null are fine).
+  // Refuses any other value than this one. Absent is fine, and so is null, unless the value is true.
   void only(std::string_view key, const nlohmann::json& value, std::string_view why);
   // Known, and without effect on what the model computes.
   void neutral(std::initializer_list<std::string_view> keys);
@@ -66,18 +67,19 @@ class Config {
 
   // Throws what was found so far, where going on would only invent more.
   void stop_if_wrong() const { shared_->problems.throw_if_any(subject_); }
-  // Throws every problem at once. Keys that nobody read are refused if they are known to matter, else named in a
-  // warning. Of an inner object: hands its unread keys to the outer one.
+  // Throws every problem at once. A key that nobody read is one, unless it is known to have no effect, or unknown keys
+  // are ignored. Of an inner object: hands its unread keys to the outer one.
   void finish();
 
  private:
   struct Shared {
     Problems problems;
-    std::vector<std::string> unread;
-    std::vector<std::string>* warnings = nullptr;
+    std::vector<std::string> unknown;
+    ConfigRemarks remarks;
   };
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
   void warn(std::string text) const;
+  void finish_unknown();
   ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
   const nlohmann::json* find(std::string_view key);
   const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
@@ -106,9 +108,6 @@ Rope read_rope(Config& config, const RopeSettings& settings);
 enum class PartialRope { where_partial, always };
 void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width,
                 PartialRope partial = PartialRope::where_partial);
-
-// What a configuration of any family, known or not, asks for and pare does not have: "num_experts is 8: ...".
-std::vector<std::string> unsupported_features(const nlohmann::json& config);
 
 const char* hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);

@@ -66,7 +66,7 @@ std::string current_name(const Family& family, std::string name) {
 }
 
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
-                               std::optional<std::set<std::string>> tensors, std::vector<std::string>* warnings) {
+                               std::optional<std::set<std::string>> tensors, ConfigRemarks remarks) {
   if (tensors) {
     std::set<std::string> current;
     for (const std::string& name : *tensors) {
@@ -74,7 +74,7 @@ Architecture read_architecture(const Family& family, const nlohmann::json& json,
     }
     tensors = std::move(current);
   }
-  Config config(json, subject, std::move(tensors), warnings);
+  Config config(json, subject, std::move(tensors), remarks);
   Architecture architecture = family.read_config(config);
   config.finish();
   Problems problems;

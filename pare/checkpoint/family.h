@@ -15,6 +15,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/arch/tensors.h"
+#include "pare/checkpoint/config_remarks.h"
 
 namespace pare {
 
@@ -89,10 +90,8 @@ const Family& find_family(const std::string& model_type, const std::string& subj
 std::string current_name(const Family& family, std::string name);
 
 // Reads a parsed config.json of the family and validates it. `tensors`: the names stored beside it, where known.
-// What is odd about it is added to `warnings`, also where it throws.
 Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
-                               std::optional<std::set<std::string>> tensors = std::nullopt,
-                               std::vector<std::string>* warnings = nullptr);
+                               std::optional<std::set<std::string>> tensors = std::nullopt, ConfigRemarks remarks = {});
 // The config.json of an Architecture. InputError listing all that the family cannot express.
 nlohmann::ordered_json family_config(const Family& family, const Architecture& architecture);
 

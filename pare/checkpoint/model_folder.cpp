@@ -8,6 +8,7 @@
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/config.h"
 #include "pare/checkpoint/family.h"
+#include "pare/checkpoint/known_keys.h"
 #include "pare/checkpoint/not_a_model.h"
 #include "pare/checkpoint/replaceable.h"
 #include "pare/support/error.h"
@@ -76,7 +77,7 @@ Dtype main_dtype(const Weights& weights) {
 }
 
 // Into `opened`, whose warnings stand also where this throws.
-void open_into(ModelFolder& opened) {
+void open_into(ModelFolder& opened, UnknownKeys unknown) {
   const std::string subject = shown(opened.path / config_name);
   opened.config = read_config_file(opened.path);
   ParsedConfig config = parse(opened.config, subject);
@@ -88,13 +89,17 @@ void open_into(ModelFolder& opened) {
   }
   Model& model = opened.model;
   opened.family = config.family->model_type;
-  model.architecture = read_architecture(*config.family, config.json, subject, names, &opened.warnings);
+  std::vector<std::string>* const ignored = unknown == UnknownKeys::ignore ? &opened.ignored_keys : nullptr;
+  model.architecture = read_architecture(*config.family, config.json, subject, names,
+                                         {.warnings = &opened.warnings, .ignored_keys = ignored});
   const std::vector<std::string> untied =
       untie_if_different(*config.family, model.architecture, stored, shown(opened.path));
   if (!untied.empty()) {
     opened.warnings.insert(opened.warnings.end(), untied.begin(), untied.end());
     config.json["tie_word_embeddings"] = false;
-    model.architecture = read_architecture(*config.family, config.json, subject, names);  // it has warned already
+    std::vector<std::string> known_already;  // and it has warned
+    model.architecture =
+        read_architecture(*config.family, config.json, subject, names, {.ignored_keys = &known_already});
   }
   model.weights = canonical_weights(*config.family, model.architecture, stored, shown(opened.path));
   opened.dtype = main_dtype(model.weights);
@@ -102,11 +107,11 @@ void open_into(ModelFolder& opened) {
 
 }  // namespace
 
-ModelFolder open_model(const fs::path& folder) {
+ModelFolder open_model(const fs::path& folder, UnknownKeys unknown) {
   ModelFolder opened;
   opened.path = folder;
   try {
-    open_into(opened);
+    open_into(opened, unknown);
   } catch (Error& error) {
     error.warnings = std::move(opened.warnings);
     throw;

@@ -18,6 +18,8 @@ struct ModelFolder {
   Model model;                        // complete and of the right shapes
   Dtype dtype = Dtype::f32;           // of most of the parameters
   std::vector<std::string> warnings;  // what is odd about it, and was read all the same
+  // Keys of config.json that nobody knows, in its order ("rope_scaling.KEY" within): only with UnknownKeys::ignore.
+  std::vector<std::string> ignored_keys;
   // What the model was read from: nothing of it is looked up by its path again. Empty for a model that was never
   // stored.
   std::string config;  // the text of config.json
@@ -29,10 +31,13 @@ struct ModelFolder {
 // read.
 std::map<std::string, std::string> file_hashes(const ModelFolder& model);
 
+// A key that nobody knows may change what transformers computes, so it is refused where nobody says otherwise.
+enum class UnknownKeys { refuse, ignore };
+
 // Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. Where a tied
 // head is stored a second time the two are read and compared, and the model is untied if they differ. An error brings
 // along the warnings that came before it.
-ModelFolder open_model(const std::filesystem::path& folder);
+ModelFolder open_model(const std::filesystem::path& folder, UnknownKeys unknown = UnknownKeys::refuse);
 
 // The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.
 Architecture parse_config(std::string_view text, const std::string& subject);

@@ -15,7 +15,7 @@ namespace pare {
 namespace {
 
 void audit_command(const std::string& what, Measure measure, const Settings& settings) {
-  const Subject subject = find_subject(what);
+  const Subject subject = find_subject(what, settings);
   const Audit audit =
       subject.stored ? audit_model(*subject.stored, measure) : audit_architecture(subject.architecture, measure);
   if (settings.json) {

@@ -38,6 +38,8 @@ void add_settings(CLI::App& app, Settings& settings) {
       ->capture_default_str();
   app.add_flag("--json", settings.json, "one JSON document on stdout, nothing else there");
   app.add_flag("--quiet", settings.quiet, "no progress and no notes on stderr");
+  app.add_flag("--ignore-unknown-keys", settings.ignore_unknown_keys,
+               "read a config.json with keys that pare does not know");
 }
 
 std::vector<std::string> known_flags(const CLI::App& app) {
@@ -86,7 +88,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
 void describe(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) {
     command->footer(command->get_footer() +
-                    "\n\nEverywhere: --device cpu|cuda, --threads N, --seed N, --json, --quiet, --help");
+                    "\n\nEverywhere: --device cpu|cuda, --threads N, --seed N, --json, --quiet, --help,\n"
+                    "            --ignore-unknown-keys");
     command->group("Commands");
     command->get_formatter()->column_width(26);
   }

@@ -19,6 +19,7 @@ struct Settings {
   uint64_t seed = 0;
   bool json = false;
   bool quiet = false;
+  bool ignore_unknown_keys = false;  // of a model's config.json
 };
 
 // Parses and runs one command line (without the program's name). Errors are thrown, for main.cpp to print.

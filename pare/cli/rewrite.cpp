@@ -111,7 +111,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
 }
 
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
-  const ModelFolder source = open_and_warn(flags.model);
+  const ModelFolder source = open_and_warn(flags.model, settings);
   const Rewritten result = rewrite(source, flags.out, options_of(flags, settings, source.model.architecture));
   print_warnings(result.warnings);
   for (const std::string& text : result.pipeline.left_out) {

@@ -174,7 +174,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
     check_input_stays(input, options.out);
   }
   check_output(options.out, OutputKind::file, may_replace(options), 0);
-  const ModelFolder stored = open_and_warn(options.model);
+  const ModelFolder stored = open_and_warn(options.model, settings);
   const std::vector<Batch> batches = read_batches(options, stored.model.architecture);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
   const at::Device device = find_device(settings.device);

@@ -53,16 +53,16 @@ Architecture find_architecture(const std::string& word) {
   return *std::move(preset);
 }
 
-ModelFolder open_and_warn(const std::string& folder) {
-  ModelFolder opened = open_model(folder);
+ModelFolder open_and_warn(const std::string& folder, const Settings& settings) {
+  ModelFolder opened = open_model(folder, settings.ignore_unknown_keys ? UnknownKeys::ignore : UnknownKeys::refuse);
   print_warnings(opened.warnings);
   return opened;
 }
 
-Subject find_subject(const std::string& word) {
+Subject find_subject(const std::string& word, const Settings& settings) {
   std::error_code ignored;
   if (std::filesystem::is_directory(word, ignored)) {
-    ModelFolder stored = open_and_warn(word);
+    ModelFolder stored = open_and_warn(word, settings);
     return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }
   return {.architecture = find_architecture(word), .stored = std::nullopt};

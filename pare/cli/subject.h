@@ -6,6 +6,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/cli/commands.h"
 
 namespace pare {
 
@@ -15,9 +16,9 @@ struct Subject {
 };
 
 // Opens a model folder, and prints what is odd about it.
-ModelFolder open_and_warn(const std::string& folder);
+ModelFolder open_and_warn(const std::string& folder, const Settings& settings);
 // A path that exists wins over a preset of the same name.
-Subject find_subject(const std::string& word);
+Subject find_subject(const std::string& word, const Settings& settings);
 // Without model folders: what `init` starts from.
 Architecture find_architecture(const std::string& word);
 

@@ -225,7 +225,8 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
-  const ModelFolder reference = open_and_warn(flags.reference), candidate = open_and_warn(flags.candidate);
+  const ModelFolder reference = open_and_warn(flags.reference, settings);
+  const ModelFolder candidate = open_and_warn(flags.candidate, settings);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   check_comparable(reference, candidate);
   const std::optional<Question> file = read_question_file(flags.question, reference.model.architecture);

@@ -97,7 +97,9 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
   result.writing_seconds = seconds_since(started);
 
   const Clock::time_point written = Clock::now();
-  const ModelFolder candidate = open_model(output.temporary());
+  // In the compat form config.json keeps the keys that were ignored.
+  const ModelFolder candidate =
+      open_model(output.temporary(), source.ignored_keys.empty() ? UnknownKeys::refuse : UnknownKeys::ignore);
   add_warnings(candidate.warnings);
   const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {

@@ -11,6 +11,7 @@ namespace pare {
 namespace {
 
 constexpr double smallest_spread = 1.0 / 64;  // of the usual row's
+constexpr double medians_to_the_end = 6;      // four standard deviations, for normally distributed numbers
 constexpr double common_part = 1.0 / 1024;    // of a value's own size
 
 constexpr at::Tensor Rows::*fields[] = {&Rows::error,  &Rows::size,          &Rows::kl,           &Rows::agrees,
@@ -76,7 +77,7 @@ Scales scales_of(const at::Tensor& sample, bool choice) {
   const bool centred = choice && values.size(1) > 1;  // a single value is measured by its own size
   Scales scales;
   scales.center = centred ? medians(values) : at::zeros({values.size(0)}, values.options());
-  const at::Tensor spread = medians((values - scales.center.unsqueeze(1)).abs());
+  const at::Tensor spread = medians_to_the_end * medians((values - scales.center.unsqueeze(1)).abs());
   const at::Tensor usual = medians(spread.unsqueeze(0));
   scales.spread = at::maximum(spread, smallest_spread * usual);
   return scales;

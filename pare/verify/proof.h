@@ -30,7 +30,7 @@ struct Proof {
   std::set<std::string> unexplained;  // those tensors of the reference
   // Rows of tables that break the map which most others obey.
   std::vector<int64_t> strange_tokens, strange_positions, strange_types;
-  double condition = 0;  // the sum over streams of the condition numbers of their bases; none for the identity
+  double condition = 1;  // and the condition numbers of all bases that are not the identity, added up
   double moved = 0;  // in another basis, the candidate is the reference with every weight moved by at most this much
 };
 

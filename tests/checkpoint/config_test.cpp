@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "pare/checkpoint/family.h"
 #include "pare/checkpoint/model_folder.h"
 #include "tests/support/helpers.h"
 
@@ -139,8 +140,64 @@ TEST_CASE("switches that are off, and keys without effect, are accepted") {
   config["sliding_window"] = nullptr;
   config["is_encoder_decoder"] = false;
   config["attention_dropout"] = 0.5;
-  config["some_future_key"] = 3;
+  config["attn_implementation"] = "flash_attention_2";
   CHECK(parsed(config) == parsed(small_llama()));
+}
+
+TEST_CASE("keys that nobody knows are refused, all of them, or ignored where that is asked for") {
+  json config = small_llama();
+  config["some_future_key"] = 3;
+  config["of_no_value"] = nullptr;
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"twist", 1}};
+  const std::string message = message_of<InputError>([&] { parsed(config); });
+  CHECK(contains(message,
+                 "keys that pare does not know for this family: 'rope_scaling.twist', 'of_no_value', "
+                 "'some_future_key'"));
+  CHECK(contains(message, "--ignore-unknown-keys"));
+
+  std::vector<std::string> warnings, ignored;
+  const ConfigRemarks remarks = {.warnings = &warnings, .ignored_keys = &ignored};
+  const Architecture a = read_architecture(find_family("llama", "c"), config, "c", std::nullopt, remarks);
+  CHECK(a.blocks.at(0).attention.rope->scaling->factor == 2);
+  CHECK(ignored == std::vector<std::string>{"rope_scaling.twist", "of_no_value", "some_future_key"});
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "'some_future_key'"));
+  // What is known to matter is no unknown key.
+  config["num_local_experts"] = 8;
+  CHECK(
+      contains(message_of<InputError>([&] { read_architecture(find_family("llama", "c"), config, "c", {}, remarks); }),
+               "mixtures of experts"));
+}
+
+TEST_CASE("keys that send transformers to other files or other code are refused") {
+  CHECK(contains(refusal(small_llama(), "transformers_weights", "other.safetensors"), "reads its weights from that"));
+  CHECK(contains(refusal(small_bert(), "configuration_files", {"config.4.0.0.json"}), "another file in place of this"));
+  CHECK(contains(refusal(small_llama(), "attn_implementation", "somebody/kernels"), "attention with code of its own"));
+  CHECK(contains(refusal(small_llama(), "_attn_implementation", {{"", "eager"}}), "attention with code of its own"));
+  for (const char* key : {"attribute_map", "gguf_file", "subfolder", "base_model_tp_plan", "get_text_config"}) {
+    CHECK(contains(refusal(small_llama(), key, "x"), "a key that pare does not know"));
+  }
+}
+
+TEST_CASE("null is Python's None: not true") {
+  json config = small_llama();
+  config["architectures"] = {"LlamaForTokenClassification"};
+  CHECK(parsed(config).head.bias);
+  config["token_classification_bias"] = nullptr;
+  CHECK_FALSE(parsed(config).head.bias);
+  CHECK(contains(refusal(small_llama(), "is_causal", nullptr), "is_causal is null; only true is supported"));
+  CHECK(refusal(small_bert(), "is_causal", nullptr).empty());
+  CHECK(contains(refusal(small_bert(), "is_causal", true), "only false is supported"));
+}
+
+TEST_CASE("what transformers computes wrongly for Falcon is refused") {
+  json falcon = {{"model_type", "falcon"}, {"num_hidden_layers", 1}, {"hidden_size", 16}, {"num_attention_heads", 2}};
+  CHECK(contains(refusal(falcon, "output_attentions", true), "hides no later token, or adds ALiBi twice"));
+  CHECK(refusal(falcon, "attn_implementation", "eager").empty());
+  falcon["alibi"] = true;
+  CHECK(contains(refusal(falcon, "attn_implementation", "eager"), "adds Falcon's ALiBi twice"));
+  CHECK(contains(refusal(falcon, "_attn_implementation", "flex_attention"), "adds Falcon's ALiBi twice"));
+  CHECK(refusal(falcon, "attn_implementation", "sdpa").empty());
 }
 
 TEST_CASE("absent keys have the family's defaults") {

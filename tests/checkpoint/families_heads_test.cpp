@@ -19,9 +19,11 @@ struct HeadSample {
 };
 
 json small(const HeadSample& sample, const std::string& kind) {
-  json config = {{"model_type", sample.type}, {"hidden_size", 16},      {"max_position_embeddings", 8},
-                 {"num_attention_heads", 2},  {"num_hidden_layers", 1}, {"vocab_size", 11},
-                 {"num_labels", 3},           {"architectures", {kind}}};
+  json config = {{"model_type", sample.type}, {"hidden_size", 16}, {"num_attention_heads", 2},
+                 {"num_hidden_layers", 1},    {"num_labels", 3},   {"architectures", {kind}}};
+  if (sample.type != "vit") {
+    config.update({{"max_position_embeddings", 8}, {"vocab_size", 11}});
+  }
   const std::string mlp = sample.type == "opt"                             ? "ffn_dim"
                           : sample.type == "falcon"                        ? "ffn_hidden_size"
                           : sample.type == "gpt2" || sample.type == "gptj" ? "n_inner"

@@ -102,6 +102,17 @@ TEST_CASE("an adapter beside a model is not left out in silence") {
   }
 }
 
+TEST_CASE("a model with unknown keys opens where they are ignored, and says which they are") {
+  Folder folder;
+  CHECK(open_model(folder.path, UnknownKeys::ignore).ignored_keys.empty());
+  folder.set("mystery", 1);
+  CHECK(contains(folder.refusal(), "a key that pare does not know for this family: 'mystery'"));
+  const ModelFolder opened = open_model(folder.path, UnknownKeys::ignore);
+  CHECK(opened.ignored_keys == std::vector<std::string>{"mystery"});
+  REQUIRE(opened.warnings.size() == 1);
+  CHECK(contains(opened.warnings[0], "ignored a key that pare does not know for this family: 'mystery'"));
+}
+
 TEST_CASE("pickled weights are refused by name, and left alone beside safetensors") {
   Folder folder;
   std::ofstream(folder.path / "pytorch_model.bin") << "pickle";

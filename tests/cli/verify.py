@@ -24,7 +24,8 @@ ARCHITECTURE = {
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
 KEYS = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "inputs",
-        "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"]
+        "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "first_divergence", "differences", "proof",
+        "coverage", "self_test", "verdict"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
 
@@ -69,6 +70,14 @@ def one_weight(stored):
     stored["blocks.1.mlp.down.weight"][1][77] *= 1.01
 
 
+def swap_neurons(stored):
+    """Two neurons change places: the same function, in another order of sums."""
+    up, down = stored["blocks.0.mlp.up.weight"][1], stored["blocks.0.mlp.down.weight"][1]
+    up[:24] = up[12:24] + up[:12]
+    for row in range(12):
+        down[20 * row], down[20 * row + 1] = down[20 * row + 1], down[20 * row]
+
+
 def gains_of_one(stored):
     stored["blocks.0.attention.norm.weight"][1] = [0.0] * 12
 
@@ -89,7 +98,6 @@ def other_layout(architecture):
 MISTAKES = {
     "one weight changed by 1 %": (one_weight, lambda a: None),
     "two heads of W_O swapped": (swap_heads, lambda a: None),
-    "the wrong RoPE layout": (lambda s: None, other_layout),
     "a forgotten bias": (forget_bias, without_bias),
     "a transposed square matrix": (transpose, lambda a: None),
     "gains of one instead of 1 + w": (gains_of_one, lambda a: None),
@@ -98,7 +106,7 @@ MISTAKES = {
 
 def check_verdicts(report, work):
     same = pare("verify", "model", "copy", cwd=work)
-    report.check("a copy is equivalent", ended(same, 0, ["verdict: equivalent", "self test: blocks.1.", "noise of float32"]))
+    report.check("a copy is identical", ended(same, 0, ["verdict: identical", "noise of float64", "same numbers"]))
     wide = [line for line in same.stdout.splitlines() if len(line) > 80]
     report.check("80 columns", f"wider than 80: {wide}" if wide else "")
     again = pare("verify", "model", "copy", cwd=work)
@@ -106,6 +114,13 @@ def check_verdicts(report, work):
     for what, (change, config) in MISTAKES.items():
         result = pare("verify", "model", changed(work, what.replace(" ", "-"), change, config), cwd=work)
         report.check(what, ended(result, 3, ["verdict: different", "first divergence: ", "verification failed"]))
+    layout = changed(work, "layout", lambda s: None, other_layout)
+    report.check("the wrong RoPE layout", ended(pare("verify", "model", layout, cwd=work), 3, [
+        "attention.rope is ", "verdict: different", "and 1 settings more"]))
+    moved = pare("verify", "model", changed(work, "swapped", swap_neurons), cwd=work)
+    report.check("two neurons swapped", ended(moved, 0, ["self test: this tensor moved by", "verdict: "]))
+    wide = [line for line in moved.stdout.splitlines() if len(line) > 80]
+    report.check("80 columns with a self test", f"wider than 80: {wide}" if wide else "")
     for flags in (["--dtype", "float32"], ["--dtype", "bfloat16"]):
         report.check(" ".join(flags), ended(pare("verify", "model", "copy", *flags, cwd=work), 0, ["verdict: within_noise"]))
 
@@ -125,8 +140,12 @@ def check_certificate(report, work):
         return
     report.check("metrics", "" if list(document["metrics"]) == METRICS else f"{list(document['metrics'])}")
     report.check("noise floor", "" if list(document["noise_floor"]) == ["dtype", *METRICS] else f"{list(document['noise_floor'])}")
-    inputs = {"kind": "random", "sequences": 3, "tokens": 96, "seed": 5, "drawn_seed": drawn_seed(document, 5)}
-    report.check("inputs", "" if document["inputs"] == inputs else f"{document['inputs']}")
+    inputs = {"kind": "random", "sequences": 4, "seed": 5, "drawn_seed": drawn_seed(document, 5)}
+    found = {key: document["inputs"][key] for key in inputs}
+    report.check("inputs", "" if found == inputs else f"{document['inputs']}")
+    report.check("every tensor is covered", "" if document["coverage"]["complete"] and document["proof"]["complete"] and
+                 len(document["coverage"]["tensors"]) == len(read_tensors(work / "model" / "model.safetensors")) else
+                 f"{document['coverage']}")
     for side, folder in (("reference", "model"), ("candidate", "copy")):
         hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (work / folder).iterdir()}
         report.check(f"hashes of the {side} as hashlib's", "" if document[side]["files"] == hashes else f"{document[side]['files']}")
@@ -155,14 +174,14 @@ def check_inputs(report, work):
     (work / "ids.json").write_text("[[1, 2, 3], [4, 5], [6, 7, 8], [9]]")
     result = pare("verify", "model", "other", "--tokens", "ids.json", "--json", cwd=work)
     document = json.loads(result.stdout)
-    inputs = {"kind": "tokens", "sequences": 4, "tokens": 9, "seed": None, "drawn_seed": None}
+    inputs = {"kind": "tokens", "sequences": 4, "tokens": 9, "seed": 0, "drawn_seed": drawn_seed(document, 0)}
     report.check("--tokens", ended(result, 3) or ("" if document["inputs"] == inputs else f"{document['inputs']}"))
-    report.check("no self test, a divergence", "" if document["self_test"] is None and document["first_divergence"]["tap"] ==
+    report.check("no self test, a divergence", "" if document["self_test"] == [] and document["first_divergence"]["tap"] ==
                  "blocks.0.attention.probabilities" else f"{document['self_test']}, {document['first_divergence']}")
     write_tensors(work / "padded", {"input_ids": integers([2, 3], [1, 2, 3, 4, 5, 99]),
                                     "attention_mask": integers([2, 3], [1, 1, 1, 1, 1, 0])})
     result = pare("verify", "model", "copy", "--inputs", "padded", cwd=work)
-    report.check("--inputs", ended(result, 0, ["2 sequences, 5 tokens (tensors)"]))
+    report.check("--inputs", ended(result, 0, ["2 sequences, 5 tokens (tensors, seed 0)"]))
 
 
 def peak(work, *arguments):
@@ -171,6 +190,21 @@ def peak(work, *arguments):
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage.ru_maxrss * 1024
+
+
+def check_coverage(report, work):
+    """Random weights in one block: what cannot all be asked is listed, and --strict fails."""
+    (work / "two.json").write_text("[[1, 2, 3], [4, 5]]")
+    candidate = changed(work, "asked-little", swap_neurons)
+    words = ["on what was exercised", "not exercised (--budget asks more):", "rows were compared, and it has"]
+    few = pare("verify", "model", candidate, "--tokens", "two.json", cwd=work)
+    if "verdict: proved" in few.stdout:
+        report.skip("what was not exercised", "the prover explains it")
+        return
+    report.check("what was not exercised", ended(few, 0, words))
+    strict = pare("verify", "model", candidate, "--tokens", "two.json", "--strict", cwd=work)
+    report.check("--strict", ended(strict, 3, ["--strict: ", "not exercised"]))
+    report.check("--strict where all was asked", ended(pare("verify", "model", candidate, "--strict", cwd=work), 0))
 
 
 def check_memory(report, work):
@@ -207,6 +241,7 @@ def main():
         check_verdicts(report, work)
         check_certificate(report, work)
         check_inputs(report, work)
+        check_coverage(report, work)
         check_memory(report, work)
     report.finish()
 

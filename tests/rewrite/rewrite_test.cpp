@@ -188,13 +188,13 @@ TEST_CASE("what is odd about a model comes back with it, or with the error") {
   nlohmann::json config = nlohmann::json::parse(bytes_of_file(model / "config.json"));
   config["surprise"] = 1;
   at.folder.write("model/config.json", config.dump());
-  const ModelFolder opened = open_model(model);
+  const ModelFolder opened = open_model(model, UnknownKeys::ignore);
   REQUIRE(opened.warnings.size() == 1);
   CHECK(contains(opened.warnings.front(), "'surprise'"));
   fs::remove(model / "model.safetensors");
   write_weights(model, {{"stranger", opened.model.weights.begin()->second}}, no_limit);
   try {
-    open_model(model);
+    open_model(model, UnknownKeys::ignore);
     FAIL("it was opened");
   } catch (const InputError& error) {
     CHECK(error.warnings == opened.warnings);

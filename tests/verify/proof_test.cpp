@@ -117,7 +117,7 @@ TEST_CASE("a model is identical to itself, whatever its name, and every form of 
     CHECK(same.complete);
     CHECK(same.gaps.empty());
     CHECK(same.moved == 0);
-    CHECK(same.condition == 0);
+    CHECK(same.condition == 1);
     CHECK(same.relations.size() == pair.ta.size());
     // One element of any tensor moved: by much and by ten roundings.
     for (const auto& [name, tensor] : pair.ta) {

@@ -24,8 +24,9 @@ constexpr BertLike bert = {.name = "bert",
                            .activation = "gelu"};
 
 Architecture read_config(Config& config) {
-  config.neutral(
-      {"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
+  // Of the first implementation; transformers reads none of them.
+  config.neutral({"directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+                  "pooler_size_per_head", "pooler_type"});
   return read_bert_like(config, bert);
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr DecoderHeads heads_of_falcon = {.classes = "Falcon", .base_prefix = "transformer.", .tokens = "classifier"};
 
 int64_t read_kv_heads(Config& config, int64_t heads, bool newer) {
-  const bool multi_query = config.flag("multi_query", !config.is_null("multi_query"));
+  const bool multi_query = config.flag("multi_query", true);
   const int64_t kv_heads = config.integer({"num_kv_heads"}, heads, 1, most::heads);
   if (newer) {
     return kv_heads;
@@ -36,7 +36,7 @@ int64_t read_kv_heads(Config& config, int64_t heads, bool newer) {
 
 // Which norms there are. What transformers cannot run either is refused.
 void read_wiring(Config& config, Block& block, const Norm& norm, bool newer) {
-  const bool parallel = config.flag("parallel_attn", !config.is_null("parallel_attn"));
+  const bool parallel = config.flag("parallel_attn", true);
   const int64_t norms = config.integer({"num_ln_in_parallel_attn"}, newer ? 2 : 1, 1, 2);
   if (newer && !parallel) {
     config.problem("parallel_attn is false; with new_decoder_architecture only true is supported");
@@ -71,10 +71,12 @@ Architecture read_config(Config& config) {
   const bool biased = config.flag("bias", false);
   attention.bias = {biased, biased, biased, biased};
   if (config.flag("alibi", false)) {
-    // transformers rounds slopes and biases to bfloat16; ours are exact. Its explicit path also adds the bias twice;
-    // ours is what its fused path computes, which is its default. See docs/formats.md.
+    // transformers rounds slopes and biases to bfloat16; ours are exact. See docs/formats.md.
     attention.alibi = Alibi{.scaled = true};
     config.neutral({"rope_theta", "rope_scaling", "rope_parameters"});
+    for (const char* key : {"attn_implementation", "_attn_implementation"}) {
+      config.only(key, "sdpa", "any other attention of transformers adds Falcon's ALiBi twice");
+    }
   } else {
     attention.rope = read_rope(config, {.head_width = attention.head_width, .context = a.context});
   }
@@ -87,9 +89,10 @@ Architecture read_config(Config& config) {
 
   config.only("head_dim", attention.head_width, "the heads of Falcon divide its width");
   config.only("is_causal", true, "Falcon looks back only");
+  config.only("output_attentions", false, "with it transformers' Falcon hides no later token, or adds ALiBi twice");
   config.only("apply_residual_connection_post_layernorm", false, "Falcon's skips start before the norm");
   // ff_factor: the shapes say it, and ffn_hidden_size where it is not 4.
-  config.neutral({"is_decoder", "ff_factor"});
+  config.neutral({"ff_factor"});
   accept_own_classes(config, "Falcon");
   return a;
 }

@@ -69,6 +69,9 @@ Architecture read_config(Config& config) {
   if (!window) {
     config.wrong("sliding_window", nullptr, "a whole number: Gemma 2 has a window even where no layer uses it");
   }
+  if (window) {
+    config.only("sliding_window_size", *window, "transformers reads sliding_window");
+  }
   read_layer_types(config, a, window, [](int64_t layer) { return layer % 2 == 0; });
   return a;
 }

@@ -55,8 +55,8 @@ Architecture read_config(Config& config) {
 
   config.only("is_causal", true, "GPT-2 looks back only");
   // reorder_and_upcast_attn only chooses the precision of the scores.
-  config.neutral({"n_ctx", "is_decoder", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-                  "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+  config.neutral({"n_ctx", "predict_special_tokens", "reorder_and_upcast_attn", "summary_activation",
+                  "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
   return a;
 }
 

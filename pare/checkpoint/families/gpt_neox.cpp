@@ -47,7 +47,6 @@ Architecture read_config(Config& config) {
 
   config.only("head_dim", attention.head_width, "the heads of GPT-NeoX divide its width");
   config.only("is_causal", true, "GPT-NeoX looks back only");
-  config.neutral({"is_decoder"});
   return a;
 }
 

@@ -44,8 +44,8 @@ Architecture read_config(Config& config) {
   config.only("is_causal", true, "GPT-J looks back only");
   config.only("rotary", true, "GPT-J has no other positions");
   config.only("scale_attn_weights", true, "GPT-J divides its scores by the root of the head width");
-  config.neutral({"n_ctx", "is_decoder", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-                  "summary_type", "summary_use_proj"});
+  config.neutral({"n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+                  "summary_use_proj"});
   return a;
 }
 

@@ -59,7 +59,10 @@ Architecture read_config(Config& config) {
   a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "OPT looks back only");
-  config.neutral({"init_std", "is_decoder", "layerdrop"});
+  // Galactica says them; transformers has nothing else.
+  config.only("learned_embeddings", true, "OPT learns its positions");
+  config.only("scale_embeddings", false, "OPT takes its embeddings as they are");
+  config.neutral({"init_std", "layerdrop"});
   return a;
 }
 

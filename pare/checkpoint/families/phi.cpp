@@ -50,7 +50,6 @@ Architecture read_config(Config& config) {
   a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "Phi looks back only");
-  config.neutral({"is_decoder"});
   accept_own_classes(config, "Phi");
   return a;
 }

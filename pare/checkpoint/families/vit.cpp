@@ -64,12 +64,12 @@ Architecture read_config(Config& config) {
   if (a.task == Task::classifier) {
     a.head.classes = config.label_count();
     a.head.bias = true;
-    config.neutral({"pooler_act", "pooler_output_size"});
   } else if (config.stores("pooler.dense.weight", true)) {
     a.head.transform = HeadTransform{.activation = config.activation("pooler_act", "tanh")};
     config.only("pooler_output_size", a.width, "the pooler keeps the width");
   }
-  config.neutral({"encoder_stride", "is_causal"});
+  config.only("is_causal", false, "transformers' own kernels do not agree about it");
+  config.neutral({"encoder_stride", "pooler_act", "pooler_output_size"});
   return a;
 }
 

@@ -95,7 +95,7 @@ Architecture read_bert_like(Config& config, const BertLike& family) {
   read_head(config, a, family, {.activation = dense.activation, .norm = layer_norm(epsilon)});
   config.only("position_embedding_type", "absolute", "relative positions are not supported");
   config.only("is_decoder", false, "an encoder used as a decoder is not supported");
-  config.neutral({"is_causal"});
+  config.only("is_causal", false, "transformers then looks back only in batches without padding");
   return a;
 }
 

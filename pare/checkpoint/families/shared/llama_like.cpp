@@ -72,7 +72,8 @@ Architecture read_llama_like(Config& config, const LlamaLike& like) {
   a.blocks.assign(static_cast<size_t>(layers), block);
 
   config.only("is_causal", true, "the family looks back only");
-  config.neutral({"cache_implementation", "is_decoder"});
+  config.only("rope_interleaved", false, "its weights are stored for halves that turn");
+  config.neutral({"cache_implementation", "is_llama_config"});
   return a;
 }
 
@@ -198,7 +199,7 @@ void write_late_windows(nlohmann::ordered_json& config, const Architecture& a) {
 }
 
 void check_activation(Config& config, std::string_view key, Activation activation) {
-  if (config.has(key) && config.activation(key, "") != activation) {
+  if (!config.raw(key).is_null() && config.activation(key, "") != activation) {
     config.wrong(key, config.raw(key), fmt::format("{}, which the model has", hugging_face_activation(activation)));
   }
 }

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Keys of config.json that make transformers compute something else: refused, and never read on.
+
+Each attack is a copy of a model with other keys and the same weights. First transformers shows that the copy is another
+function, then `pare verify` refuses it by the name of the key. The same model against itself, and the same keys with
+values that say nothing new, stay fine.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("", "conformance")]
+os.environ["HF_HUB_OFFLINE"] = "1"
+from report import Report, ended, pare  # noqa: E402  (the folders above are not a package)
+
+BERT = dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=2, intermediate_size=20, vocab_size=40,
+            max_position_embeddings=24)
+FALCON = dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=2, vocab_size=40, max_position_embeddings=24,
+              bos_token_id=0, eos_token_id=0)
+CAUSAL = ["is_causal is true; only false is supported"]
+BOTH_WAYS = ["is_causal is", "only true is supported"]
+TWICE = ["adds Falcon's ALiBi twice"]
+UNHIDDEN = ["output_attentions is true", "hides no later token, or adds ALiBi twice"]
+ELSEWHERE = ["transformers_weights", "reads its weights from that file"]
+
+ATTACKS = [  # the model, the keys, words of the refusal
+    ("bert", {"is_causal": True}, CAUSAL),
+    ("roberta", {"is_causal": True}, CAUSAL),
+    ("albert", {"is_causal": True}, CAUSAL),
+    ("vit", {"is_causal": True}, CAUSAL),
+    ("llama", {"is_causal": False}, BOTH_WAYS),
+    ("llama", {"is_causal": None}, BOTH_WAYS),
+    ("gpt2", {"is_causal": None}, BOTH_WAYS),
+    ("falcon", {"is_causal": None}, BOTH_WAYS),
+    ("falcon", {"output_attentions": True}, UNHIDDEN),
+    ("falcon-alibi", {"output_attentions": True}, UNHIDDEN),
+    ("falcon-alibi", {"attn_implementation": "eager"}, TWICE),
+    ("falcon-alibi", {"_attn_implementation": "eager"}, TWICE),
+    ("llama", {"transformers_weights": "other.safetensors"}, ELSEWHERE),
+    ("bert", {"transformers_weights": "other.safetensors"}, ELSEWHERE),
+    ("llama", {"configuration_files": ["config.4.0.0.json"]}, ["configuration_files", "another file in place of this"]),
+    ("llama", {"attribute_map": {"hidden_act": "other_act"}, "other_act": "relu"}, ["'attribute_map', 'other_act'"]),
+]
+HARMLESS = [  # the same keys, saying what holds already
+    ("bert", {"is_causal": False}),
+    ("bert", {"is_causal": None}),
+    ("vit", {"is_causal": False}),
+    ("llama", {"is_causal": True}),
+    ("llama", {"output_attentions": True}),
+    ("llama", {"attn_implementation": "eager"}),
+    ("llama", {"transformers_weights": None}),
+    ("falcon", {"output_attentions": False, "attn_implementation": "eager"}),
+    ("falcon-alibi", {"attn_implementation": "sdpa"}),
+]
+
+
+def models():
+    import transformers as hf
+
+    return {
+        "bert": (hf.BertForMaskedLM, hf.BertConfig(**BERT)),
+        "roberta": (hf.RobertaForMaskedLM, hf.RobertaConfig(**BERT)),
+        "albert": (hf.AlbertForMaskedLM, hf.AlbertConfig(**BERT, embedding_size=6)),
+        "vit": (hf.ViTForImageClassification,
+                hf.ViTConfig(hidden_size=16, num_attention_heads=2, num_hidden_layers=2, intermediate_size=20,
+                             image_size=12, patch_size=3)),
+        "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**BERT)),
+        "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(n_embd=16, n_head=2, n_layer=2, vocab_size=40, n_positions=24,
+                                                   bos_token_id=0, eos_token_id=0)),
+        "falcon": (hf.FalconForCausalLM, hf.FalconConfig(**FALCON)),
+        "falcon-alibi": (hf.FalconForCausalLM, hf.FalconConfig(**FALCON, alibi=True, multi_query=False)),
+    }
+
+
+def store(folder, model_class, config):
+    """A random model, and beside it what an attack may point to: other weights, and another configuration."""
+    import torch
+    from random_models import randomise
+    from safetensors.torch import load_file, save_file
+
+    model = model_class(config)
+    randomise(model, torch.float32, torch.Generator().manual_seed(0))
+    model.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, folder / "other.safetensors", {"format": "pt"})
+    other = json.loads((folder / "config.json").read_text()) | {"hidden_act": "relu"}
+    (folder / "config.4.0.0.json").write_text(json.dumps(other))
+
+
+def changed(folder, keys):
+    copy = folder.with_name("changed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    path = copy / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    return copy
+
+
+def logits(model_class, folder):
+    """What transformers computes as anybody would run it: for images, or for a batch of texts with and without padding."""
+    import reference
+    import torch
+
+    with reference.Float64(), torch.no_grad():
+        model = model_class.from_pretrained(folder, dtype=torch.float64, local_files_only=True).eval()
+        generator = torch.Generator().manual_seed(1)
+        if hasattr(model.config, "image_size"):
+            return model(torch.randn(2, 3, 12, 12, generator=generator, dtype=torch.float64)).logits
+        ids = torch.randint(2, 40, (2, 12), generator=generator)
+        mask = torch.ones_like(ids)
+        mask[1, 8:] = 0
+        padded = model(ids, attention_mask=mask).logits
+        return torch.cat([model(ids).logits.flatten(0, 1), padded[mask.bool()]])
+
+
+def check_unknown(report, model):
+    """What nobody knows is refused by every command that opens a model, and read on where that is asked for."""
+    copy = changed(model, {"a_new_switch": True, "another": None})
+    words = ["keys that pare does not know for this family: 'a_new_switch', 'another'", "--ignore-unknown-keys"]
+    tokens = model.with_name("tokens.json")
+    tokens.write_text("[[1, 2, 3]]")
+    commands = {
+        "audit": ["audit", copy],
+        "verify, of the candidate": ["verify", model, copy],
+        "verify, of the reference": ["verify", copy, model],
+        "run": ["run", copy, "-o", model.with_name("run.safetensors"), "--tokens", tokens],
+        "rewrite": ["rewrite", copy, "-o", model.with_name("rewritten"), "--passes", "auto"],
+        "rewrite, compat": ["rewrite", copy, "-o", model.with_name("compat"), "--passes", "auto", "--form", "compat"],
+    }
+    for name, command in commands.items():
+        report.check(f"{name} refuses unknown keys", ended(pare(*command), 1, words))
+        ignoring = pare(*command, "--ignore-unknown-keys")
+        report.check(f"{name} ignores unknown keys", ended(ignoring, 0, ["ignored keys", "'a_new_switch', 'another'"]))
+    refused = pare("verify", model, copy, "--json")
+    reasons = json.loads(refused.stdout).get("error", {}).get("reasons", [])
+    report.check("the reasons as JSON", "" if len(reasons) == 1 and words[0] in json.dumps(reasons) else refused.stdout)
+    known = changed(model, {"num_local_experts": 8, "a_new_switch": True})
+    report.check("what is known to matter is never ignored",
+                 ended(pare("audit", known, "--ignore-unknown-keys"), 1, ["mixtures of experts"], ["a_new_switch'; "]))
+
+
+def main():
+    report = Report("configuration_of_the_peer")
+    try:
+        import transformers
+    except ImportError as missing:
+        report.skip("all", f"{missing}: make test fetches it where there is a network")
+        report.finish()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as work:
+        known = models()
+        for name, (model_class, config) in known.items():
+            store(pathlib.Path(work, name), model_class, config)
+            report.check(f"{name} is itself", ended(pare("verify", pathlib.Path(work, name), pathlib.Path(work, name)), 0))
+        for name, keys, words in ATTACKS:
+            model, model_class = pathlib.Path(work, name), known[name][0]
+            copy = changed(model, keys)
+            right, wrong = logits(model_class, model), logits(model_class, copy)
+            moved = ((wrong - right).abs().max() / right.abs().max()).item()
+            report.check(f"{name} with {keys}: no attack", "" if moved > 1e-3 else f"transformers differs by {moved:.1e}")
+            report.check(f"{name} with {keys}, as candidate", ended(pare("verify", model, copy), 1, words))
+            report.check(f"{name} with {keys}, as reference", ended(pare("verify", copy, model), 1, words))
+        for name, keys in HARMLESS:
+            model, model_class = pathlib.Path(work, name), known[name][0]
+            copy = changed(model, keys)
+            moved = (logits(model_class, copy) - logits(model_class, model)).abs().max().item()
+            report.check(f"{name} with {keys}: harmless", "" if moved < 1e-10 else f"transformers differs by {moved:.1e}")
+            report.check(f"{name} with {keys}", ended(pare("verify", model, copy), 0))
+        check_unknown(report, pathlib.Path(work, "llama"))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Configurations that must open as they are: every key that transformers writes, and those of published files.
+
+A key that pare does not know is refused, so its lists have to be complete. transformers' own classes say what is
+written today; keys of older files, and of programs around transformers, are listed below.
+"""
+
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from report import PARE, Report  # noqa: E402  (the folders above are not a package)
+
+# What any file of the years 2019 to 2024 may hold: PretrainedConfig wrote every key then, with these values.
+WRITTEN_ONCE = {
+    "_attn_implementation_autoset": True, "_commit_hash": "0123abcd", "_flash_attn_2_enabled": False,
+    "_name_or_path": "somewhere/else", "_num_labels": 2, "add_cross_attention": False, "bad_words_ids": None,
+    "begin_suppress_tokens": None, "chunk_size_feed_forward": 0, "cross_attention_hidden_size": None,
+    "decoder_start_token_id": None, "diversity_penalty": 0.0, "do_sample": False, "early_stopping": False,
+    "encoder_no_repeat_ngram_size": 0, "eos_token_ids": 0, "exponential_decay_length_penalty": None,
+    "finetuning_task": None, "forced_bos_token_id": None, "forced_eos_token_id": None, "gradient_checkpointing": False,
+    "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "is_decoder": False, "is_encoder_decoder": False,
+    "label2id": {"LABEL_0": 0, "LABEL_1": 1}, "length_penalty": 1.0, "max_length": 20, "min_length": 0,
+    "no_repeat_ngram_size": 0, "num_beam_groups": 1, "num_beams": 1, "num_labels": 2, "num_return_sequences": 1,
+    "output_attentions": False, "output_hidden_states": False, "output_past": True, "output_scores": False,
+    "prefix": None, "problem_type": None, "pruned_heads": {}, "quantization_config": None, "remove_invalid_values": False,
+    "repetition_penalty": 1.0, "return_dict": True, "return_dict_in_generate": False, "sep_token_id": None,
+    "suppress_tokens": None, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "temperature": 1.0, "tf_legacy_loss": False, "tie_encoder_decoder": False, "tokenizer_class": None, "top_k": 50,
+    "top_p": 1.0, "torch_dtype": "float32", "torchscript": False, "transformers_version": "4.40.0", "typical_p": 1.0,
+    "use_bfloat16": False, "use_cache": True, "xla_device": None,
+    # Programs around transformers.
+    "model_max_length": 512, "sentence_transformers": {"version": "4.0.0"}, "transformers.js_config": {"dtype": "q4"},
+    "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity", "unsloth_fixed": True,
+    "unsloth_version": "2025.1.5",
+}
+# What published files of a family hold beside what its class writes now.
+PUBLISHED = {
+    "albert": {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0,
+               "position_embedding_type": "absolute"},
+    "bert": {"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3,
+             "pooler_size_per_head": 128, "pooler_type": "first_token_transform", "position_embedding_type": "absolute"},
+    "falcon": {"apply_residual_connection_post_layernorm": False, "ff_factor": 4, "rope_theta": 10000.0,
+               "rope_scaling": None, "auto_map": {"AutoConfig": "configuration_falcon.FalconConfig"}},
+    "gemma": {"hidden_activation": None, "rope_theta": 10000.0, "rope_scaling": None},
+    "gemma2": {"cache_implementation": "hybrid", "hidden_act": "gelu_pytorch_tanh", "sliding_window_size": 4096,
+               "rope_theta": 10000.0},
+    "gpt2": {"n_ctx": 1024, "predict_special_tokens": True},
+    "gpt_neox": {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "rotary_emb_base": 10000, "rotary_pct": 0.25,
+                 "rope_scaling": None},
+    "gptj": {"n_ctx": 2048, "rotary": True, "scale_attn_weights": True, "summary_activation": None,
+             "summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index",
+             "summary_use_proj": True},
+    "llama": {"is_llama_config": True, "rope_interleaved": False, "rope_scaling": None, "rope_theta": 10000.0},
+    "mistral": {"rope_theta": 10000.0},
+    "opt": {"activation_dropout": 0.0, "learned_embeddings": True, "scale_embeddings": False, "prefix": "</s>"},
+    "phi": {"partial_rotary_factor": 0.5, "rope_scaling": None, "rope_theta": 10000.0,
+            "auto_map": {"AutoModelForCausalLM": "modeling_phi.PhiForCausalLM"}},
+    "qwen2": {"rope_scaling": None, "rope_theta": 1000000.0, "use_mrope": False},
+    "qwen3": {"rope_scaling": None, "rope_theta": 1000000.0},
+    "roberta": {"position_embedding_type": "absolute"},
+    "vit": {},
+}
+
+
+def read_all(configurations):
+    """What pare says to each: its Architecture, or a refusal."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for number, config in enumerate(configurations):
+            paths.append(pathlib.Path(folder, f"{number}.json"))
+            paths[-1].write_text(json.dumps(config))
+        told = subprocess.run([str(PARE.parent / "read_configs")], input="".join(f"{path}\n" for path in paths),
+                              capture_output=True, text=True, timeout=300)
+        return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def cases():
+    """(name, configuration): the defaults of every family for every class it has, then with what files held before."""
+    import random
+
+    for path in sorted((HERE / "families").glob("*.py")):
+        family = importlib.import_module(f"families.{path.stem}")
+        drawn = [family.draw(random.Random(index), index)[:2] for index in range(8)]
+        classes = {model_class.__name__ for _, model_class in drawn} | {head.__name__ for head in family.HEADS}
+        config_class = type(drawn[0][0])
+        written = json.loads(config_class().to_json_string(use_diff=False))
+        shorter = json.loads(config_class().to_json_string())
+        for name in sorted(classes):
+            yield f"{name}, every key", written | {"architectures": [name]}
+            yield f"{name}, as saved", shorter | {"architectures": [name]}
+        older = {key: value for key, value in written.items() if key not in ("rope_parameters", "dtype")}
+        yield f"{path.stem}, as published", older | WRITTEN_ONCE | PUBLISHED[path.stem]
+
+
+def main():
+    report = Report("configurations")
+    try:
+        import transformers  # noqa: F401
+    except ImportError as missing:
+        report.skip("all", f"{missing}: make test fetches it where there is a network")
+        report.finish()
+    named = list(cases())
+    answers = read_all([config for _, config in named])
+    for (name, _), told in zip(named, answers, strict=True):
+        report.check(name, told.get("refusal", ""))
+    unknown = [config | {"a_key_of_tomorrow": 1} for _, config in named]
+    for (name, _), told in zip(named, read_all(unknown), strict=True):
+        report.check(f"{name}, and one more", "" if "'a_key_of_tomorrow'" in told.get("refusal", "") else "was read")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -45,27 +45,32 @@ at::Tensor tokens_in(std::span<const Inputs> inputs) {
 }
 
 EmbeddingLayer load_embedding_of(const Model& model, const Arithmetic& arithmetic, std::span<const Inputs> inputs) {
-  Weights few = model.weights;
-  at::Tensor kept;
-  if (!model.architecture.embedding.patch) {
-    kept = tokens_in(inputs);
-    for (const ModuleId& module : {token_table, in_embedding(Slot::table)}) {
-      if (const auto found = few.find(name_of(weight_of(module))); found != few.end()) {
-        const Weight table = found->second;
-        Shape shape = table.shape();
-        shape[0] = kept.numel();
-        found->second =
-            Weight::leaf(table.formula(), table.dtype(), shape, [table, kept] { return chosen_rows(table, kept); });
-      }
-    }
-  }
-  Loader loader(model.architecture, few, arithmetic, false);
+  const RowsInUse few = rows_in_use(model, inputs);
+  Loader loader(model.architecture, few.weights, arithmetic, false);
   EmbeddingLayer layer = load_embedding(loader, model.architecture);
-  layer.kept = kept.defined() ? kept.to(arithmetic.device) : kept;
+  layer.kept = few.kept.defined() ? few.kept.to(arithmetic.device) : few.kept;
   return layer;
 }
 
 }  // namespace
+
+RowsInUse rows_in_use(const Model& model, std::span<const Inputs> inputs) {
+  RowsInUse few{model.weights, {}};
+  if (model.architecture.embedding.patch) {
+    return few;
+  }
+  few.kept = tokens_in(inputs);
+  for (const ModuleId& module : {token_table, in_embedding(Slot::table)}) {
+    if (const auto found = few.weights.find(name_of(weight_of(module))); found != few.weights.end()) {
+      const Weight table = found->second;
+      Shape shape = table.shape();
+      shape[0] = few.kept.numel();
+      found->second = Weight::leaf(table.formula(), table.dtype(), shape,
+                                   [table, kept = few.kept] { return chosen_rows(table, kept); });
+    }
+  }
+  return few;
+}
 
 struct BlockwiseRun::State {
   Model model;

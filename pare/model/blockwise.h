@@ -30,6 +30,14 @@ class BlockwiseRun {
   std::unique_ptr<State> state_;
 };
 
+// The weights with the token tables cut to the tokens that these inputs have, and which these are, ascending; nothing
+// is cut where a model reads images. An embedding that is loaded from such weights is told what is `kept`.
+struct RowsInUse {
+  Weights weights;
+  at::Tensor kept;
+};
+RowsInUse rows_in_use(const Model& model, std::span<const Inputs> inputs);
+
 // Rows [begin, begin + count) of the head's matrix and bias: that many columns of the logits.
 Linear head_rows(const Model& model, const Arithmetic& arithmetic, int64_t begin, int64_t count);
 std::string head_matrix_name(const Architecture& architecture);  // the table's own, where they are tied

@@ -109,9 +109,16 @@ Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::fun
 
 namespace {
 
-at::Tensor logits_of(const Said& said, int64_t begin, int64_t count) {
-  const Linear head = head_rows(said.model.model, said.model.arithmetic, begin, count);
+Linear head_of(const Said& said, int64_t begin, int64_t count) {
+  return head_rows(said.model.model, said.model.arithmetic, begin, count);
+}
+
+at::Tensor logits_of(const Said& said, const Linear& head) {
   return logits(head, said.model.model.architecture, said.answer.rows);
+}
+
+at::Tensor logits_of(const Said& said, int64_t begin, int64_t count) {
+  return logits_of(said, head_of(said, begin, count));
 }
 
 // From some columns: eight stretches of them, evenly apart, so that each can be read at once.
@@ -141,8 +148,12 @@ std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> o
   for (int64_t begin = 0; begin < columns; begin += step) {
     const int64_t count = std::min(step, columns - begin);
     const at::Tensor theirs = logits_of(reference, begin, count);
+    Linear head;
     for (size_t i = 0; i < others.size(); ++i) {
-      collected[i].add(theirs, logits_of(others[i], begin, count), begin);
+      if (i == 0 || &others[i].model != &others[i - 1].model) {  // one model may have said several things
+        head = head_of(others[i], begin, count);
+      }
+      collected[i].add(theirs, logits_of(others[i], head), begin);
     }
   }
   std::vector<Rows> rows;

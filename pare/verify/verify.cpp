@@ -169,8 +169,12 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   result.verdict = float64 && result.proof.complete ? Verdict::proved
                    : equivalent                     ? Verdict::equivalent
                                                     : Verdict::within_noise;
-  result.self_tests = test_check(exact, tried, exam.sample(), worst.allowed / 64, result.drawn_seed,
+  const Sample sample = exam.sample();
+  result.self_tests = test_check(exact, tried, sample, worst.allowed / 64, result.drawn_seed,
                                  [&](const Comparison& changed) { return !exam.still_holds(changed, equivalent); });
+  if (!result.proof.complete) {  // else the verdict does not stand on this check
+    check_sees(result.self_tests, exact, sample, result.drawn_seed);
+  }
   return result;
 }
 

@@ -53,24 +53,23 @@ struct Stored {
 
   ordered_json certificate() const {
     const ModelFolder reference = open_model(family), candidate = open_model(native);
-    Verification v = verify_drawn(reference, candidate);
-    v.predicted_error = 1e-10;
     return certificate_json(describe_files(reference), describe_files(candidate),
-                            ordered_json::array({{{"id", "test"}}}), {"random", 3, 255}, v);
+                            ordered_json::array({{{"id", "test"}}}), "random",
+                            verify_drawn(reference, candidate, {.seed = 3}));
   }
 };
 
 }  // namespace
 
-TEST_CASE("a family's folder and its native copy are equivalent") {
+TEST_CASE("a family's folder and its native copy are identical") {
   const Stored stored;
   const ModelFolder reference = open_model(stored.family), candidate = open_model(stored.native);
   CHECK(reference.family == "gemma");
   for (const auto& [first, second] : {std::pair(reference, candidate), std::pair(candidate, reference)}) {
     const Verification v = verify_drawn(first, second);
-    CHECK(v.verdict == Verdict::equivalent);
+    CHECK(v.verdict == Verdict::identical);
     CHECK(v.metrics.max_relative_logit_error == 0);
-    CHECK(v.floor_dtype == Dtype::f32);
+    CHECK(v.floor_dtype == Dtype::f64);  // nothing was rounded
   }
 }
 
@@ -81,15 +80,18 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
   for (const auto& [key, value] : document.items()) {
     keys.push_back(key);
   }
-  CHECK(keys == std::vector<std::string>{"tool", "reference", "candidate", "passes", "claim", "form", "companions",
-                                         "formulas", "predicted_error", "inputs", "compute_dtype", "metrics",
-                                         "noise_floor", "first_divergence", "self_test", "verdict"});
-  CHECK(document["verdict"] == "equivalent");
+  CHECK(keys == std::vector<std::string>{
+                    "tool",        "reference", "candidate",       "passes",           "claim",         "form",
+                    "companions",  "formulas",  "predicted_error", "inputs",           "compute_dtype", "metrics",
+                    "noise_floor", "excess",    "allowed_error",   "first_divergence", "differences",   "proof",
+                    "coverage",    "self_test", "verdict"});
+  CHECK(document["verdict"] == "identical");
   CHECK(document["first_divergence"].is_null());
   CHECK(document["claim"].is_null());
-  CHECK(document["inputs"] ==
-        ordered_json(
-            {{"kind", "random"}, {"sequences", 8}, {"tokens", 128}, {"seed", 3}, {"drawn_seed", "00000000000000ff"}}));
+  const uint64_t drawn = drawn_seed(open_model(stored.family), open_model(stored.native), 3);
+  CHECK(document["inputs"]["kind"] == "random");
+  CHECK(document["inputs"]["seed"] == 3);
+  CHECK(document["inputs"]["drawn_seed"] == fmt::format("{:016x}", drawn));
   CHECK(document["reference"]["parameters"] == 11 * 16 + 3 * 16 + 3 * 320 + 2 * 192 + 2 * 96);
   CHECK(document["candidate"]["files"].size() == 2);
   const ordered_json& files = document["reference"]["files"];
@@ -165,11 +167,11 @@ TEST_CASE("what a certificate claims decides nothing, and is told as a claim") {
   const ModelFolder reference = open_model(stored.family), candidate = open_model(stored.native);
   const Claim claim = read_claim(forged, describe_files(reference));
   const ordered_json document =
-      certificate_json(describe_files(reference), describe_files(candidate), ordered_json::array(), {"random", 3},
+      certificate_json(describe_files(reference), describe_files(candidate), ordered_json::array(), "random",
                        verify_drawn(reference, candidate), claim);
   CHECK(document["claim"] == ordered_json({{"passes", {"fold_norm_gain"}}, {"reference_matches", true}}));
   CHECK(document["passes"].empty());
-  CHECK(document["predicted_error"] == 0);
+  CHECK(document["predicted_error"].is_null());
 }
 
 TEST_CASE("the drawn seed depends on every byte of both models and on the seed, and on no path") {

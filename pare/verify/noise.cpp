@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include <optional>
 
 #include "pare/verify/moved_weight.h"
@@ -9,6 +11,9 @@
 namespace pare {
 
 namespace {
+
+// A rounding lies anywhere between -u and u: this is its root mean square.
+const double usual_rounding = 1 / std::sqrt(3);
 
 bool is_float(const Weight& weight) {
   return at::isFloatingType(scalar_type(weight.dtype()));
@@ -50,7 +55,7 @@ Model Rounding::moved(const Model& model, uint64_t seed) const {
   for (auto& [name, weight] : result.weights) {
     ++seed;
     if (is_float(weight)) {
-      weight = pare::moved(weight, {seed}, unit_roundoff(dtype_of(name)));
+      weight = pare::moved(weight, {seed}, usual_rounding * unit_roundoff(dtype_of(name)));
     }
   }
   return result;

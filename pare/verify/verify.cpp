@@ -29,6 +29,10 @@ const char* answer_name(const Architecture& a, bool pooled) {
   return pooled ? "sequence_logits" : "logits";
 }
 
+Dtype coarser(Dtype a, Dtype b) {
+  return unit_roundoff(a) >= unit_roundoff(b) ? a : b;
+}
+
 std::set<std::string> same_numbers(const Proof& proof) {
   std::set<std::string> names;
   for (const Relation& relation : proof.relations) {
@@ -131,7 +135,10 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const Model moved = rounding.moved(reference.model, result.drawn_seed);
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
-  const ComparedModel noisy{moved, tried.arithmetic};
+  // Where every tensor is explained, what is left to ask is whether rounding costs more than the stored type does, to
+  // who computes in it. Of others nothing is forgiven that is not the storage's.
+  const Dtype noise_dtype = result.proof.complete ? coarser(options.dtype, result.floor_dtype) : options.dtype;
+  const ComparedModel noisy{moved, {scalar_type(noise_dtype), options.device}};
   Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype)};
   if (result.proof.complete) {
     standard.condition = result.proof.condition;

@@ -43,9 +43,9 @@ def audits(report, work):
 
 def rewrites(report, work):
     result = example("02_rewrite_and_verify", "typed", "smaller", cwd=work)
-    report.check("02 runs", ended(result, 0, ["drop_key_bias saves 32\n", "kept as equivalent\n", ": equivalent\n"]))
+    report.check("02 runs", ended(result, 0, ["drop_key_bias saves 32\n", "kept as proved\n", ": proved\n"]))
     report.check("02 prints nothing else", expect(result.stderr, ""))
-    report.check("02: the command agrees", ended(pare("verify", "typed", "smaller", cwd=work), 0, ["verdict: equivalent"]))
+    report.check("02: the command agrees", ended(pare("verify", "typed", "smaller", cwd=work), 0, ["verdict: proved"]))
     before = json.loads(pare("audit", "typed", "--json", cwd=work).stdout)
     after = json.loads(pare("audit", "smaller", "--json", cwd=work).stdout)
     report.check("02 counts", ended(result, 0, [f"{before['parameters']} -> {after['parameters']} parameters"]))

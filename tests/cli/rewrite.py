@@ -47,8 +47,9 @@ COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.js
               "generation_config.json", "chat_template.jinja", "LICENSE", "tokenizer.model", "notes.txt"]
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
 CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "inputs",
-               "compute_dtype", "metrics", "noise_floor", "first_divergence", "self_test", "verdict"]
-SIDE = ["path", "family", "parameters", "bytes", "dtype", "files"]
+               "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "first_divergence", "differences", "proof",
+               "coverage", "self_test", "verdict"]
+SIDE = ["path", "family", "parameters", "bytes", "dtype", "files", "ignored_keys"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
 PASS = ["id", "options", "applies", "reasons", "saved_parameters", "saved_bytes", "predicted_error", "notes",
@@ -105,7 +106,7 @@ def check_strict(report, work):
     report.check("one matrix a layer went", expect(saving(promised, "eliminate_projection"), LAYERS * WIDTH * WIDTH))
     stored = sum(len(tensor[2]) // 8 for tensor in read_tensors(work / "out" / "model.safetensors").values())
     report.check("the file holds that many", expect(stored, after["parameters"]))
-    report.check("verify", ended(pare("verify", "plain", "out", cwd=work), 0, ["verdict: equivalent"]))
+    report.check("verify", ended(pare("verify", "plain", "out", cwd=work), 0, ["verdict: proved"]))
     report.check("the input is unchanged", expect(hashes(source), before))
 
     report.check("certificate", expect(list(certificate), CERTIFICATE))
@@ -124,7 +125,7 @@ def check_strict(report, work):
     report.check("condition numbers", expect(sum(c["chosen"] for c in step["condition_numbers"]), LAYERS))
     predicted, error = certificate["predicted_error"], certificate["metrics"]["max_relative_logit_error"]
     report.check("the error is as predicted", "" if 0 < error < 100 * predicted and predicted < 1e-10 else f"{error}, {predicted}")
-    report.check("verdict", expect(certificate["verdict"], "equivalent"))
+    report.check("verdict", expect(certificate["verdict"], "proved"))
 
     for name in COMPANIONS:
         copy = work / "out" / name
@@ -186,7 +187,7 @@ def check_growth(report, work):
         report.check(f"{passes} grows {name}", ended(result, 2, ["--allow-growth", *words]))
         report.check(f"{name}: nothing is written", expect((work / f"{name}-grown").exists(), False))
         result = pare("rewrite", name, "-o", f"{name}-grown", "--passes", passes, "--allow-growth", cwd=work)
-        report.check(f"{name} with --allow-growth", ended(result, 0, ["equivalent", *words]))
+        report.check(f"{name} with --allow-growth", ended(result, 0, ["proved", *words]))
         more = audit(work, f"{name}-grown")["parameters"] - before["parameters"]
         report.check(f"{name}: as audited, and more", "" if more == -saving(before, passes) > 0 else f"{more}, {saving(before, passes)}")
     result = pare("rewrite", "residual", "-o", "kept", "--passes", "eliminate_projection,auto", cwd=work)
@@ -201,7 +202,7 @@ def check_types(report, work):
     for dtype, kind in (("keep", "F32"), ("float64", "F64"), ("bfloat16", "BF16"), ("float16", "F16")):
         result = pare("rewrite", "skipless", "-o", f"as-{dtype}", "--passes", "merge_skipless", "--dtype", dtype,
                       "--max-error", "1", cwd=work)
-        wrong = ended(result, 0, ["equivalent" if dtype in ("keep", "float64") else "within_noise"])
+        wrong = ended(result, 0, ["proved"])
         report.check(f"--dtype {dtype}", wrong or expect(kinds(work / f"as-{dtype}"), {kind}))
 
     def huge(tensors):
@@ -219,7 +220,7 @@ def check_compat(report, work):
     """Of a native model: every tensor it had, the removed one an identity."""
     result = pare("rewrite", "plain", "-o", "compat", "--passes", "eliminate_projection{target=q},drop_key_bias",
                   "--form", "compat", cwd=work)
-    report.check("compat", ended(result, 0, ["equivalent"]))
+    report.check("compat", ended(result, 0, ["proved"]))
     old, new = (read_tensors(work / name / "model.safetensors") for name in ("plain", "compat"))
     report.check("every tensor is there", expect({n: t[:2] for n, t in new.items()}, {n: t[:2] for n, t in old.items()}))
     identity = [float(row == column) for row in range(WIDTH) for column in range(WIDTH)]
@@ -275,7 +276,7 @@ def check_use(report, work):
     certificate = json.loads((work / "out" / "certificate.json").read_text())
     nothing = [certificate[key] for key in ("inputs", "metrics", "noise_floor", "self_test", "verdict")]
     report.check("--no-verify claims nothing", expect([list(certificate), nothing], [CERTIFICATE, [None] * 5]))
-    report.check("and verify can still", ended(pare("verify", "plain", "out", cwd=work), 0, ["equivalent"]))
+    report.check("and verify can still", ended(pare("verify", "plain", "out", cwd=work), 0, ["proved"]))
     result = pare("rewrite", "skipless", "-o", "ordered", "--passes", "merge_skipless,fold_value_bias",
                   "--allow-growth", "--no-verify", cwd=work)
     report.check("an order that loses", ended(result, 0, ["warning: this order saves", "less than 'fold_value_bias,merge_skipless{target=best}'"]))

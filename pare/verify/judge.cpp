@@ -34,8 +34,10 @@ at::Tensor root_kl_of(const at::Tensor& error, const Rows& noise) {
   return std::sqrt(2) * error * noise.size;
 }
 
+// What is not a number is beyond all others.
 double nth_share(const at::Tensor& values, double share) {
-  const at::Tensor sorted = std::get<0>(values.sort());
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const at::Tensor sorted = std::get<0>(at::nan_to_num(values, infinite, infinite).sort());
   return sorted[static_cast<int64_t>(share * static_cast<double>(values.numel() - 1))].item<double>();
 }
 

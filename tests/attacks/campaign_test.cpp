@@ -102,6 +102,13 @@ struct Tally {
   }
 };
 
+// A change below the rounding of the stored type is none.
+bool is_unchanged(const Model& a, const Model& b) {
+  return a.architecture == b.architecture && std::all_of(a.weights.begin(), a.weights.end(), [&b](const auto& entry) {
+           return at::equal(entry.second.load(), b.weights.at(entry.first).load());
+         });
+}
+
 // What the sabotage was, for the message.
 struct Sabotage {
   std::string what;
@@ -168,8 +175,8 @@ Sabotage change_setting(const Model& model, ArchitectureDraw& draw) {
   return result;
 }
 
-// How far apart they are on far more than they were asked: every token, the whole context, another seed. What rounding
-// does to a row is the most of eight draws here: one may be small by chance.
+// How far apart they are on far more than they were asked: every token, the whole context, another seed, by the
+// standard of the verdict. What rounding does to a row is the most of eight draws here: one may be small by chance.
 double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, const Verification& v, uint64_t seed) {
   const Architecture& a = source.model.architecture;
   Wanted wanted{.tokens = 1500, .sequences = 60, .longest = a.context};
@@ -183,17 +190,20 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
       same.insert(relation.tensor);
     }
   }
+  const bool proved = v.proof.complete;
+  const Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(v.floor_dtype),
+                          .condition = proved ? v.proof.condition : 0,
+                          .against = proved ? Against::any_noise : Against::own_noise};
   at::Tensor least;
   for (uint64_t draw = 0; draw < 8; ++draw) {
     const Model moved = Rounding(candidate.model.weights, same).moved(source.model, seed + 1000 * draw);
-    const ComparedModel noisy{moved, {}};
-    Exam exam(exact, tried, noisy,
-              {.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(v.floor_dtype),
-               .condition = v.proof.complete ? v.proof.condition : 0},
-              seed);
+    const ComparedModel noisy{moved, {proved ? scalar_type(v.floor_dtype) : at::kDouble}};
+    Exam exam(exact, tried, noisy, standard, seed);
     exam.ask(inputs);
-    const at::Tensor rows = exam.beyond();
-    least = least.defined() ? at::minimum(least, rows) : rows;
+    if (proved && draw == 0) {
+      return exam.worst().excess;
+    }
+    least = least.defined() ? at::minimum(least, exam.beyond()) : exam.beyond();
   }
   return largest(least);
 }
@@ -251,7 +261,7 @@ TEST_CASE("campaign: sabotaged models are not") {
                                                 : change_tensor(pair.candidate.model, draw, seed);
     ModelFolder wrong = pair.candidate;
     wrong.model = sabotage.model;
-    if (!is_finite(wrong)) {
+    if (!is_finite(wrong) || is_unchanged(pair.candidate.model, wrong.model)) {
       continue;
     }
     ++asked;

@@ -32,7 +32,7 @@ const char* answer_name(const Architecture& a, bool pooled) {
 std::set<std::string> same_numbers(const Proof& proof) {
   std::set<std::string> names;
   for (const Relation& relation : proof.relations) {
-    if (relation.how == "same numbers") {
+    if (relation.how == How::same_numbers) {
       names.insert(relation.tensor);
     }
   }

@@ -92,7 +92,7 @@ std::string claim_text(const std::optional<Claim>& claim) {
 std::string proof_text(const Proof& proof) {
   std::map<std::string, int64_t> ways;
   for (const Relation& relation : proof.relations) {
-    ++ways[relation.how];
+    ++ways[word(relation.how)];
   }
   std::vector<std::pair<int64_t, std::string>> sorted;
   for (const auto& [how, count] : ways) {

@@ -140,7 +140,22 @@ Effective AttentionProof::projection(const ProofSide& side, Slot slot) const {
     bias = side.made(at::zeros_like(bias.value));
   }
   const Effective both = beside(matrix, bias);
-  return slot == Slot::query && absorbs_scale(t) ? times(both, scale_of(t)) : both;
+  const double scale = slot == Slot::query ? query_scale(side) : 1;
+  return scale == 1 ? both : times(both, scale);
+}
+
+double AttentionProof::query_scale(const ProofSide& side) const {
+  const bool changed = absorbs_scale(spec(a_)) && scale_of(spec(a_)) != scale_of(spec(b_));
+  return changed ? scale_of(spec(side)) : 1;
+}
+
+Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tensor& gauge) const {
+  if (gauge.defined() || !stream.is_identity()) {
+    return Rigour::fitted;
+  }
+  const bool scaled = slot == Slot::query && query_scale(a_) != query_scale(b_);
+  const bool folds = slot != Slot::output && (a_.folded().gains.contains(input_) || a_.folded().shifts(input_));
+  return scaled || folds ? Rigour::folded : Rigour::stored;
 }
 
 Effective AttentionProof::output(const ProofSide& side) const {
@@ -154,15 +169,17 @@ Finding AttentionProof::check_query(const StreamMap& in, const at::Tensor& gauge
   const Effective a = projection(a_, Slot::query), b = projection(b_, Slot::query);
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
   const Effective expected = projected(a, in);
+  const Rigour closely = rigour(Slot::query, in, gauge);
   if (!gauge.defined()) {
     const at::Tensor residual = expected.value - b.value;
-    return judged(residual, expected.rounding + own + solving_error_of(b.value, in), projected_back(residual, in),
-                  size_of(a));
+    return judged(residual, allowance(expected.rounding + solving_error_of(b.value, in), own, closely),
+                  projected_back(residual, in), size_of(a));
   }
   const at::Tensor residual = expected.value - on_heads(gauge, b.value), sizes = gauge.abs();
   const at::Tensor lost =
       on_heads(sizes, solving_error_of(b.value, in).expand_as(b.value)) + gauge_error(gauge, size_of(expected), in);
-  return judged(residual, expected.rounding + on_heads(sizes, own) + lost, projected_back(residual, in), a.value);
+  return judged(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely),
+                projected_back(residual, in), a.value);
 }
 
 Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) const {
@@ -176,7 +193,8 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) 
   }
   const at::Tensor residual = expected.value - b.value;
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
-  return judged(residual, expected.rounding + own + solving_error_of(b.value, in), residual, b.value);
+  const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
+  return judged(residual, allowance(lost, own, rigour(Slot::key, in, gauge)), residual, b.value);
 }
 
 Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge) const {
@@ -190,7 +208,8 @@ Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge
     lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
   }
   const at::Tensor residual = expected.value - found;
-  return judged(residual, expected.rounding + carried + lost, projected_back(residual, in), size_of(a));
+  return judged(residual, allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge)),
+                projected_back(residual, in), size_of(a));
 }
 
 Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const {
@@ -204,8 +223,8 @@ Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, 
   const Effective found = written_through(b, out);
   const at::Tensor own = gauge.defined() ? usual_in_heads(found.rounding, spec(a_).head_width) : found.rounding;
   const at::Tensor residual = expected.value - found.value;
-  return judged(residual, expected.rounding + own + solving_error(expected.value, out, Role::writer), residual,
-                expected.value);
+  const at::Tensor lost = expected.rounding + solving_error(expected.value, out, Role::writer);
+  return judged(residual, allowance(lost, own, rigour(Slot::output, out, gauge)), residual, expected.value);
 }
 
 // Ψᵀ A_h Ψ = B_h: collapsed scores read the stream on both sides.
@@ -229,7 +248,9 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
   if (!in.is_identity()) {
     own = at_least_usual(at_least_usual(own, in.units).transpose(1, 2), in.units).transpose(1, 2);
   }
-  return judged(residual, twice.rounding.transpose(1, 2) + own + lost, residual, b.value);
+  const Allowance allowed =
+      allowance(twice.rounding.transpose(1, 2) + lost, own, rigour(Slot::query_key, in, at::Tensor()));
+  return judged(residual, allowed, residual, b.value);
 }
 
 std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, const StreamMap& out,
@@ -239,9 +260,7 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
   const auto add = [&](Slot slot, const Finding& finding, const at::Tensor& gauge, const StreamMap& stream) {
     const ModuleId module = in_attention(block_, slot);
     const bool bias = !a_.stores(weight_of(module)) && a_.stores(bias_of(module));
-    const std::string how = gauge.defined()         ? "gauge of each head"
-                            : !stream.is_identity() ? "basis of the stream"
-                                                    : "same up to rounding";
+    const How how = gauge.defined() ? How::gauge : stream.is_identity() ? How::same_up_to_rounding : How::basis;
     found.push_back({bias ? bias_of(module) : weight_of(module), how, finding});
   };
   if (!tabled_ && t.scores == Form::factored) {
@@ -250,7 +269,7 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
     }
     add(Slot::key, check_key(in, heads.scores), heads.scores, in);
   } else if (!tabled_) {
-    found.push_back({weight_of(in_attention(block_, Slot::query_key)), "basis of the stream", check_collapsed(in)});
+    found.push_back({weight_of(in_attention(block_, Slot::query_key)), How::basis, check_collapsed(in)});
   }
   if (!tabled_ && t.values == Form::factored) {
     add(Slot::value, check_value(in, heads.values), heads.values, in);
@@ -264,7 +283,7 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
         const TensorId id{in_attention(block_, slot), kind};
         const Effective a = a_.load(id), b = b_.load(id);
         const at::Tensor residual = a.value - b.value;
-        found.push_back({id, "same up to rounding", judged(residual, a.rounding + b.rounding, residual, a.value)});
+        found.push_back({id, How::same_up_to_rounding, judged(residual, {b.rounding}, residual, a.value)});
       }
     }
   }

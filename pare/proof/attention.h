@@ -6,6 +6,7 @@
 
 #include "pare/proof/fit.h"
 #include "pare/proof/maps.h"
+#include "pare/proof/proof.h"
 
 namespace pare {
 
@@ -24,7 +25,7 @@ class AttentionProof {
 
   struct Named {
     TensorId tensor;
-    std::string how;
+    How how;
     Finding finding;
   };
   std::vector<Named> check(const StreamMap& in, const StreamMap& out, const HeadMaps& heads) const;
@@ -54,7 +55,10 @@ class AttentionProof {
  private:
   // [W | b], with all that folds into it; the bias alone where there is no matrix to compare.
   Effective projection(const ProofSide& side, Slot slot) const;
-  Effective output(const ProofSide& side) const;  // [width, heads * k]
+  Effective output(const ProofSide& side) const;    // [width, heads * k]
+  double query_scale(const ProofSide& side) const;  // what a change of the scores' scale put into the query
+  // How closely a projection is compared, with a stream's basis and a gauge between the sides or without.
+  Rigour rigour(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;
   Effective key_bias(const ProofSide& side, const Effective& bias) const;
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;

@@ -65,19 +65,20 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   const Effective b = port.load(b_, begin, count);
   const StreamMap none;
   const StreamMap& map = port.stream ? maps_[*port.stream] : none;
+  const Rigour rigour = is_fitted(port) ? Rigour::fitted : port.rigour;
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
     const at::Tensor own = map.is_identity() ? b.rounding : at_least_usual(b.rounding, map.units);
-    const at::Tensor rounding = expected.rounding + own + solving_error(b.value, map, Role::reader);
+    const Allowance allowed = allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour);
     const bool back = map.is_identity() || (map.inverse.defined() && !map.absorbed);
-    return judged(residual, rounding, back ? pulled_back(residual, map) : residual, back ? size_of(a) : b.value);
+    return judged(residual, allowed, back ? pulled_back(residual, map) : residual, back ? size_of(a) : b.value);
   }
   a = through_samples(port, a);
   const Effective found = written_through(with_usual_samples(port, b), map);
   const at::Tensor residual = a.value - found.value;
-  const at::Tensor rounding = a.rounding + found.rounding + solving_error(a.value, map, Role::writer);
-  return judged(residual, rounding, residual, size_of(a));
+  const Allowance allowed = allowance(a.rounding + solving_error(a.value, map, Role::writer), found.rounding, rigour);
+  return judged(residual, allowed, residual, size_of(a));
 }
 
 // A matrix between two streams: the one that it reads is the candidate's from now on.
@@ -171,7 +172,14 @@ bool ProofBases::is_absorbed(size_t stream) const {
 }
 
 bool ProofBases::is_untouched(const ProofPort& port) const {
-  return is_identity(port.stream) && is_identity(port.samples_on) && are_same(port.parts);
+  return !is_fitted(port) && are_same(port.parts);
+}
+
+How ProofBases::how(const ProofPort& port) const {
+  if (is_untouched(port)) {
+    return How::same_numbers;
+  }
+  return port.how == How::basis && !is_fitted(port) ? How::same_up_to_rounding : port.how;
 }
 
 bool ProofBases::is_untouched(size_t n) const {

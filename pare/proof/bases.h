@@ -25,9 +25,12 @@ class ProofBases {
   std::vector<AttentionProof::Named> check_heads(size_t block) const;
   const std::vector<StreamMap>& maps() const { return maps_; }
 
+  // A basis stands between the two sides.
+  bool is_fitted(const ProofPort& port) const { return !is_identity(port.stream) || !is_identity(port.samples_on); }
   // Nothing that is in it was changed.
   bool is_untouched(const ProofPort& port) const;
   bool is_untouched(size_t block) const;
+  How how(const ProofPort& port) const;
   // Most rows of a table obey, though some may be strange.
   static bool mostly_holds(const ProofPort& port, const Finding& finding);
 

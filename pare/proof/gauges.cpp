@@ -158,8 +158,7 @@ MapSamples AttentionProof::bias_sample(Slot slot, const at::Tensor& gauges, bool
     return both.narrow(1, both.size(1) - 1, 1);
   };
   // The identity took the scale along, and is to be the identity again.
-  const bool scaled = slot == Slot::query && absorbs_scale(spec(a_));
-  const double scale = scaled ? scale_of(spec(of_reference ? b_ : a_)) : 1;
+  const double scale = slot == Slot::query ? query_scale(of_reference ? b_ : a_) : 1;
   const at::Tensor a = bias(a_) / (of_reference ? 1 : scale), b = bias(b_) / (of_reference ? scale : 1);
   return {Role::writer, (of_reference ? on_heads(gauges, a) : a).t(), (of_reference ? b : on_heads(gauges, b)).t()};
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "pare/proof/proof.h"
+#include "pare/support/error.h"
 
 namespace pare {
 
@@ -54,19 +55,31 @@ at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map) {
   return map.inverse.defined() ? at::matmul(rows, map.inverse) : rows;
 }
 
-Finding judged(const at::Tensor& residual, const at::Tensor& rounding, const at::Tensor& change,
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour) {
+  switch (rigour) {
+    case Rigour::stored:
+      return {candidate};
+    case Rigour::folded:
+      return {candidate + reference * most_roundings};
+    case Rigour::fitted:
+      return {reference + candidate, most_roundings};
+  }
+  PARE_UNREACHABLE("a rigour");
+}
+
+Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& change,
                const at::Tensor& of_rows) {
   Finding finding{.entries = residual.numel()};
   if (finding.entries == 0) {
     return finding;
   }
   const at::Tensor size = residual.abs();
-  const at::Tensor allowed = rounding.expand_as(size);
+  const at::Tensor rounding = allowed.rounding.expand_as(size);
   constexpr double infinite = std::numeric_limits<double>::infinity();
   // 0 of 0 is fine; what is not a number never is.
   const at::Tensor roundings =
-      at::where(size == 0, at::zeros_like(size), size / allowed).nan_to_num(infinite, infinite);
-  const at::Tensor wrong = roundings > most_roundings;
+      at::where(size == 0, at::zeros_like(size), size / rounding).nan_to_num(infinite, infinite);
+  const at::Tensor wrong = roundings > allowed.most;
   finding.residual = roundings.max().item<double>();
   finding.wrong = wrong.sum().item<int64_t>();
   finding.size = of_rows.abs().max().item<double>();

@@ -43,8 +43,16 @@ struct Finding {
   bool holds() const { return wrong == 0; }
 };
 
-// `rounding` is what one rounding of everything comes to. The last two say by which fraction rows moved.
-Finding judged(const at::Tensor& residual, const at::Tensor& rounding, const at::Tensor& change,
+// What one rounding of everything comes to, and how many of them a relation may be off by.
+struct Allowance {
+  at::Tensor rounding;
+  double most = one_rounding;
+};
+
+// `reference`: what float64 loses in it. `candidate`: one rounding of what it stores.
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour);
+// The last two say by which fraction rows moved.
+Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& change,
                const at::Tensor& of_rows);
 void merge(Finding& all, const Finding& slice, int64_t first_row);
 

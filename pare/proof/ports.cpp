@@ -26,6 +26,10 @@ Effective columns(const Effective& matrix, int64_t begin, int64_t count) {
   return {matrix.value.narrow(1, begin, count), matrix.rounding.narrow(1, begin, count)};
 }
 
+constexpr Rigour folded_if(bool folded) {
+  return folded ? Rigour::folded : Rigour::stored;
+}
+
 class PortList {
  public:
   PortList(const ProofSide& reference, const ProofSide& candidate) : a_(reference), b_(candidate) {}
@@ -81,7 +85,7 @@ class PortList {
   }
 
   // Numbers that are the same or are not, flattened: [1, n].
-  void plain(const TensorId& id, const std::string& how = "same up to rounding") {
+  void plain(const TensorId& id, How how = How::same_up_to_rounding) {
     if (either(id)) {
       const Shape shape = shape_of(id);
       add({.name = name_of(id), .parts = {id}, .how = how, .samples = 1},
@@ -118,6 +122,7 @@ class PortList {
          .parts = with_folds({id}, reads),
          .stream = stream_of(id, Role::writer),
          .samples_on = reads,
+         .rigour = folded_if(reads && a_.folded().gains.contains(*reads)),
          .samples = samples},
         [=](const ProofSide& side) {
           const Effective stored = side.load(id);
@@ -140,7 +145,8 @@ class PortList {
                       .parts = with_folds({id}, stream),
                       .stream = stream,
                       .role = Role::reader,
-                      .how = folds ? "gain folded" : "basis of the stream",
+                      .how = folds ? How::gain_folded : How::basis,
+                      .rigour = folded_if(folds),
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
@@ -152,8 +158,9 @@ class PortList {
       return;
     }
     add({.name = column ? name_of(id) : name_of(bias),
-         .parts = with_folds({column ? id : bias, id}, stream),
-         .how = shifted ? "shift folded" : "same up to rounding",
+         .parts = shifted ? with_folds({column ? id : bias, id}, stream) : std::vector{column ? id : bias},
+         .how = shifted ? How::shift_folded : How::same_up_to_rounding,
+         .rigour = folded_if(shifted),
          .samples = 1},
         [=](const ProofSide& side) {
           Effective own = side.load_or_zeros(bias, {rows});
@@ -176,7 +183,7 @@ class PortList {
       const int64_t width = architecture.width, rest = shape_of(rows)[1] - width;
       ports_.push_back({.name = name_of(rows),
                         .parts = {rows},
-                        .how = "same up to rounding",
+                        .how = How::same_up_to_rounding,
                         .rows = RowsOf::tokens,
                         .samples = architecture.vocab,
                         .sliced = true,
@@ -209,7 +216,8 @@ class PortList {
       add({.name = name_of(bias),
            .parts = with_folds({bias, projection}, reads),
            .stream = written,
-           .how = "shift folded",
+           .how = How::shift_folded,
+           .rigour = folded_if(a_.folded().shifts(reads)),
            .samples = 1},
           [=](const ProofSide& side) {
             const Effective own = side.load_or_zeros(bias, {width}), shift = side.shift(projection, reads);
@@ -246,6 +254,7 @@ class PortList {
     ports_.push_back({.name = name_of(id),
                       .parts = {id},
                       .stream = embedded(),
+                      .rigour = folded_if(!a_.stores(id) || !b_.stores(id)),
                       .rows = RowsOf::positions,
                       .samples = rows,
                       .sliced = true,
@@ -253,8 +262,13 @@ class PortList {
                         if (side.stores(id)) {
                           return side.load_rows(id, begin, count);
                         }
-                        const at::Tensor at = at::arange(begin, begin + count, at::kLong).unsqueeze(0);
-                        return side.made(sinusoidal_positions(at, width, at::kDouble).squeeze(0));
+                        const at::Tensor at = at::arange(begin, begin + count, at::kLong);
+                        const at::Tensor angles = (at.to(at::kDouble) + 1).unsqueeze(1);  // at most, and what they lose
+                        Effective made =
+                            side.made(sinusoidal_positions(at.unsqueeze(0), width, at::kDouble).squeeze(0));
+                        made.rounding =
+                            (angles * unit_roundoff(Dtype::f64)).to(made.value.device()).expand_as(made.value);
+                        return made;
                       }});
   }
 
@@ -283,6 +297,7 @@ class PortList {
            .parts = with_folds({bias}, input),
            .stream = input,
            .role = Role::reader,
+           .rigour = folded_if(a_.folded().gains.contains(input)),
            .samples = shape[0]},
           [=](const ProofSide& side) { return side.with_gain(side.load_or_zeros(bias, shape), input); });
     }
@@ -291,6 +306,7 @@ class PortList {
            .parts = with_folds({both}, input),
            .stream = stream_of(both, Role::writer),
            .samples_on = input,
+           .rigour = folded_if(a_.folded().gains.contains(input)),
            .samples = shape_of(both)[0] * shape_of(both)[1]},
           [=](const ProofSide& side) {
             const Effective scaled = transposed(side.with_gain(transposed(side.load(both)), input));
@@ -316,7 +332,8 @@ class PortList {
     add({.name = name_of(either(own) || !either(value) ? own : value),
          .parts = parts,
          .stream = written,
-         .how = folds ? "value bias folded" : "basis of the stream",
+         .how = folds ? How::value_bias_folded : How::basis,
+         .rigour = folded_if(folds),
          .samples = 1},
         [=](const ProofSide& side) {
           const Effective bias = attention_bias(side, n);
@@ -377,7 +394,8 @@ class PortList {
                       .parts = with_folds(tensors, stream),
                       .stream = stream,
                       .role = Role::reader,
-                      .how = own == other ? "basis of the stream" : "tied and untied head",
+                      .how = own == other ? How::basis : How::head_untied,
+                      .rigour = folded_if(a_.folded().gains.contains(stream)),
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
@@ -387,11 +405,15 @@ class PortList {
     if (!either(bias) && !shifted) {
       return;
     }
-    std::vector<TensorId> parts = tensors;
-    parts.push_back(bias);
+    std::vector<TensorId> parts = {bias};
+    if (shifted) {
+      parts.insert(parts.end(), tensors.begin(), tensors.end());
+      parts = with_folds(parts, stream);
+    }
     add({.name = name_of(bias),
-         .parts = with_folds(parts, stream),
-         .how = shifted ? "shift folded" : "same up to rounding",
+         .parts = parts,
+         .how = shifted ? How::shift_folded : How::same_up_to_rounding,
+         .rigour = folded_if(shifted),
          .samples = 1},
         [=](const ProofSide& side) {
           const Effective stored = side.load_or_zeros(bias, {rows}), shift = side.shift(id_of(side), stream);
@@ -420,8 +442,13 @@ class PortList {
       const TensorId gain = weight_of(module);
       if (either(gain) && !is_folded(a_.folded().gains, module)) {
         const int64_t size = shape_of(gain)[0];
-        add({.name = name_of(gain), .parts = {gain}, .how = "same up to rounding", .samples = 1},
-            [=](const ProofSide& side) { return as_row(side.gain(module, size)); });
+        const bool alike = a_.stores(gain) && b_.stores(gain) && a_.offset(module) == b_.offset(module);
+        add({.name = name_of(gain),
+             .parts = {gain},
+             .how = How::same_up_to_rounding,
+             .rigour = folded_if(!alike),
+             .samples = 1},
+            [=](const ProofSide& side) { return as_row(alike ? side.load(gain) : side.gain(module, size)); });
       }
     }
   }

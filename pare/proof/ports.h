@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "pare/proof/proof.h"
 #include "pare/proof/side.h"
 
 namespace pare {
@@ -18,7 +19,8 @@ struct ProofPort {
   Role role = Role::writer;
   std::optional<size_t> samples_on =
       {};  // the stream along a writer's samples, where a matrix reads one and writes another
-  std::string how = "basis of the stream";
+  How how = How::basis;
+  Rigour rigour = Rigour::stored;  // where nothing is fitted
   RowsOf rows = RowsOf::tensor;
   int64_t samples = 0;
   bool sliced = false;  // a few rows can be had

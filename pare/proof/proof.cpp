@@ -8,6 +8,7 @@
 
 #include "pare/proof/bases.h"
 #include "pare/proof/settings.h"
+#include "pare/support/error.h"
 #include "pare/support/progress.h"
 
 namespace pare {
@@ -57,6 +58,8 @@ class Prover {
       leave_unexplained("the two models are built differently");
       return std::move(proof_);
     }
+    a_.share(same_);
+    b_.share(same_);
     const Folds folds = possible_folds(a_, b_);
     a_.fold(folds);
     b_.fold(folds);
@@ -85,7 +88,7 @@ class Prover {
     proof_.identical = named == reference_.architecture && same_.size() == a_.table().size();
     if (proof_.identical) {
       for (const TensorSpec& spec : a_.table()) {
-        proof_.relations.push_back({spec.name, "same numbers", 0});
+        proof_.relations.push_back({spec.name, How::same_numbers, 0});
       }
     }
   }
@@ -94,7 +97,7 @@ class Prover {
 
   void report(const ProofBases& bases) {
     for (size_t i = 0; i < bases.ports().size(); ++i) {
-      report_port(bases.ports()[i], bases.finding(i), bases.is_untouched(bases.ports()[i]));
+      report_port(bases.ports()[i], bases.finding(i), bases.how(bases.ports()[i]));
     }
     for (size_t n = 0; n < bases.attentions().size(); ++n) {
       report_heads(bases, n);
@@ -109,10 +112,10 @@ class Prover {
     }
   }
 
-  void report_port(const ProofPort& port, const Finding& finding, bool untouched) {
+  void report_port(const ProofPort& port, const Finding& finding, How how) {
     proof_.moved = std::max(proof_.moved, finding.moved);
     if (finding.holds()) {
-      explain(port.parts, port.name, untouched ? "same numbers" : port.how, finding.residual);
+      explain(port.parts, port.name, how, finding.residual);
       return;
     }
     fail(port.parts, port.name, finding);
@@ -129,7 +132,7 @@ class Prover {
       for (const TensorId& id : bases.attentions()[n].parts()) {
         a_.use(id);
         b_.use(id);
-        explain({id}, name_of(id), "same numbers", 0);
+        explain({id}, name_of(id), How::same_numbers, 0);
       }
       return;
     }
@@ -146,7 +149,7 @@ class Prover {
   }
 
   // Of several relations that a tensor is in, the one with the largest residual is told.
-  void explain(const std::vector<TensorId>& parts, const std::string& name, const std::string& how, double residual) {
+  void explain(const std::vector<TensorId>& parts, const std::string& name, How how, double residual) {
     const auto tell = [&](const std::string& tensor) {
       const auto [entry, first] = told_.emplace(tensor, Relation{tensor, how, residual});
       if (!first && entry->second.residual < residual) {
@@ -198,6 +201,28 @@ class Prover {
 };
 
 }  // namespace
+
+const char* word(How how) {
+  switch (how) {
+    case How::same_numbers:
+      return "same numbers";
+    case How::same_up_to_rounding:
+      return "same up to rounding";
+    case How::gain_folded:
+      return "gain folded";
+    case How::shift_folded:
+      return "shift folded";
+    case How::value_bias_folded:
+      return "value bias folded";
+    case How::head_untied:
+      return "tied and untied head";
+    case How::basis:
+      return "basis of the stream";
+    case How::gauge:
+      return "gauge of each head";
+  }
+  PARE_UNREACHABLE("a relation");
+}
 
 Proof prove(const Model& reference, const Model& candidate, at::Device device) {
   const at::NoGradGuard no_grad;

@@ -15,10 +15,22 @@
 
 namespace pare {
 
+enum class How {
+  same_numbers,
+  same_up_to_rounding,
+  gain_folded,
+  shift_folded,
+  value_bias_folded,
+  head_untied,  // or tied
+  basis,        // of the stream
+  gauge,        // of each head
+};
+const char* word(How how);
+
 // One tensor (or setting) of the candidate that is explained.
 struct Relation {
-  std::string tensor;   // the reference's canonical name, or the candidate's where only it has one
-  std::string how;      // "same numbers", "gain folded", "basis of the stream", ...
+  std::string tensor;  // the reference's canonical name, or the candidate's where only it has one
+  How how = How::same_numbers;
   double residual = 0;  // largest |found - expected| over one rounding, of the stored type, of what is expected
 };
 
@@ -34,7 +46,8 @@ struct Proof {
   double moved = 0;  // in another basis, the candidate is the reference with every weight moved by at most this much
 };
 
-// A relation holds where nothing is off by more than so many roundings.
+// In a basis or a gauge that was fitted, a relation holds where nothing is off by more than so many roundings; where
+// there is none, by more than one.
 constexpr double most_roundings = 8;
 // A basis may be so badly conditioned that one rounding in it is another function: then there is no proof.
 constexpr double most_moved = 0.25;

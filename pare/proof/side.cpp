@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pare/arch/norms.h"
+#include "pare/proof/proof.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -23,6 +24,13 @@ double smallest_rounding(Dtype dtype) {
     default:
       return 0;
   }
+}
+
+// Half the distance to the next number, where numbers have the significand of a type.
+at::Tensor half_spacing(const at::Tensor& value, Dtype dtype) {
+  constexpr int64_t exponent_bits = 0x7ff0000000000000;
+  const at::Tensor power = value.view(at::kLong).bitwise_and(exponent_bits).view(at::kDouble);
+  return (power * unit_roundoff(dtype)).clamp_min(smallest_rounding(dtype));
 }
 
 // Keys that are computed from values take the values' bias off first (or values the keys'): a constant in it is lost.
@@ -120,17 +128,27 @@ void ProofSide::use(const TensorId& id) const {
 }
 
 Effective ProofSide::with_rounding(const at::Tensor& stored, Dtype dtype) const {
-  const at::Tensor value = stored.to(device_, at::kDouble);
   if (numbers_ == Numbers::exact || !stored.is_floating_point()) {
-    return {value, value.abs() * unit_roundoff(Dtype::f64)};
+    return exact(stored);
   }
-  return {value, value.abs() * unit_roundoff(dtype) + smallest_rounding(dtype)};
+  const at::Tensor value = stored.to(device_, at::kDouble);
+  return {value, half_spacing(value, dtype)};
+}
+
+Effective ProofSide::exact(const at::Tensor& stored) const {
+  const at::Tensor value = stored.to(device_, at::kDouble);
+  return {value, value.abs() * unit_roundoff(Dtype::f64)};
 }
 
 Effective ProofSide::load(const TensorId& id) const {
   use(id);
   const Weight& found = weight(id);
   return with_rounding(found.load(), found.dtype());
+}
+
+Effective ProofSide::load_factor(const TensorId& id) const {
+  const Effective stored = load(id);
+  return same_.contains(id) ? exact(stored.value) : stored;
 }
 
 bool ProofSide::is_zero(const TensorId& id) const {
@@ -149,8 +167,7 @@ Effective ProofSide::load_or_zeros(const TensorId& id, at::IntArrayRef shape) co
 }
 
 Effective ProofSide::made(const at::Tensor& value) const {
-  const at::Tensor here = value.to(device_, at::kDouble);
-  return {here, here.abs() * unit_roundoff(Dtype::f64)};
+  return exact(value);
 }
 
 Effective ProofSide::gain(const ModuleId& module, int64_t size) const {
@@ -167,7 +184,8 @@ Effective ProofSide::with_gain(const Effective& matrix, size_t stream) const {
   if (found == folded_.gains.end() || !stores(weight_of(found->second))) {
     return matrix;
   }
-  return scaled_columns(matrix, gain(found->second, matrix.value.size(-1)));
+  // Whatever gain was chosen, the matrix is what was rounded.
+  return scaled_columns(matrix, exact(gain(found->second, matrix.value.size(-1)).value));
 }
 
 Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
@@ -184,7 +202,8 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
   const int64_t rows = table_.at(reader).shape[0], step = rows_at_once(width);
   std::vector<at::Tensor> values, roundings;
   for (int64_t begin = 0; begin < rows; begin += step) {
-    const Effective slice = load_rows(reader, begin, std::min(step, rows - begin));
+    Effective slice = load_rows(reader, begin, std::min(step, rows - begin));
+    slice = same_.contains(reader) ? exact(slice.value) : slice;
     const Effective part =
         times_vector({slice.value.narrow(1, 0, width), slice.rounding.narrow(1, 0, width)}, constant);
     values.push_back(part.value);
@@ -195,6 +214,11 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
 
 Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   const auto one_is_zero = [&](const TensorId& id) { return a.is_zero(id) != b.is_zero(id); };
+  const auto gain_stayed = [&](const ModuleId& norm, int64_t size) {
+    const Effective kept = a.gain(norm, size), found = b.gain(norm, size);
+    const at::Tensor folding_loses = kept.rounding * 2 * most_roundings;  // so little would not be seen in a product
+    return ((kept.value - found.value).abs() <= found.rounding * one_rounding + folding_loses).all().item<bool>();
+  };
   Folds folds;
   const std::vector<Stream>& streams = a.streams().all;
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -204,7 +228,9 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
           !gain_folds(other, touch.module)) {
         continue;
       }
-      folds.gains[i] = touch.module;
+      if (!gain_stayed(touch.module, streams[i].width)) {
+        folds.gains[i] = touch.module;
+      }
       if (one_is_zero(bias_of(touch.module)) && bias_folds(a, streams[i]) && bias_folds(b, other)) {
         folds.biases[i] = touch.module;
       }
@@ -248,7 +274,7 @@ Effective attention_bias(const ProofSide& side, int64_t block) {
     return x.view({t.kv_heads, 1, t.head_width}).expand({t.kv_heads, t.heads / t.kv_heads, t.head_width}).reshape({-1});
   };
   const Effective all{seen(bias.value), seen(bias.rounding)};
-  const Effective added = side.stores(weight_of(output)) ? times_vector(side.load(weight_of(output)), all) : all;
+  const Effective added = side.stores(weight_of(output)) ? times_vector(side.load_factor(weight_of(output)), all) : all;
   return own.value.defined() ? sum(own, added) : added;
 }
 

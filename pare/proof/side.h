@@ -27,8 +27,15 @@ Effective sum(const Effective& a, const Effective& b);
 Effective times(const Effective& a, double factor);
 Effective transposed(const Effective& matrix);  // or a stack of them
 
-// What is taken together, on both sides or on neither. Biases only where one side has folded them: two that are
-// compared one by one are compared more closely than their sum.
+// How closely numbers of the two sides must agree.
+enum class Rigour {
+  stored,  // as they are: the candidate's is the reference's, correctly rounded
+  folded,  // one of the candidate's tensors is a product of the reference's, rounded once: float64 lost a little before
+  fitted,  // between them stands a basis or a gauge, which is known no better than the numbers it was fitted to
+};
+
+// What is taken together, on both sides or on neither, and only where one side did: what is compared one by one is
+// compared more closely.
 struct Folds {
   std::map<size_t, ModuleId> gains, biases;  // of the norm that writes a stream, into what reads it
   std::map<size_t, int64_t> constants;       // of a block's attention, into what reads the stream that it alone writes
@@ -50,13 +57,22 @@ class ProofSide {
   bool stores(const TensorId& id) const { return table_.contains(id); }
 
   Effective load(const TensorId& id) const;
+  // A factor of what another tensor took in. Where both sides hold the same numbers nobody rounded it.
+  Effective load_factor(const TensorId& id) const;
   Effective load_rows(const TensorId& id, int64_t begin, int64_t count) const;
   bool is_zero(const TensorId& id) const;  // or not there
   Effective load_or_zeros(const TensorId& id, at::IntArrayRef shape) const;
   Effective made(const at::Tensor& value) const;             // exact numbers, that nobody stored
   Effective gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
+  double offset(const ModuleId& norm) const { return norms_.at(norm).offset; }
 
-  void fold(Folds folds) { folded_ = std::move(folds); }
+  // The tensors that the other side holds the same numbers of.
+  void share(std::set<TensorId> same) { same_ = std::move(same); }
+  // What was asked for to find the folds is not explained by that.
+  void fold(Folds folds) {
+    folded_ = std::move(folds);
+    used_.clear();
+  }
   const Folds& folded() const { return folded_; }
   // Rows [..., width] that read a stream, times the gain of the norm before it.
   Effective with_gain(const Effective& matrix, size_t stream) const;
@@ -69,6 +85,7 @@ class ProofSide {
 
  private:
   Effective with_rounding(const at::Tensor& stored, Dtype dtype) const;
+  Effective exact(const at::Tensor& stored) const;
 
   const Model* model_;
   Numbers numbers_;
@@ -76,6 +93,7 @@ class ProofSide {
   Streams streams_;
   TensorTable table_;
   std::map<ModuleId, Norm> norms_;
+  std::set<TensorId> same_;
   Folds folded_;
   mutable std::set<TensorId> used_;
 };
@@ -84,6 +102,9 @@ class ProofSide {
 constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
 }
+
+// A number that was rounded correctly is off by one rounding at most; this much more is for computing that.
+constexpr double one_rounding = 1 + 1e-6;
 
 // Where it is legal on both sides, and one of them did it.
 Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);

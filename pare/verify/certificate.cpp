@@ -67,7 +67,7 @@ ordered_json differences_json(const std::vector<SettingDifference>& differences)
 ordered_json proof_json(const Proof& proof) {
   ordered_json relations = ordered_json::array();
   for (const Relation& r : proof.relations) {
-    relations.push_back({{"tensor", r.tensor}, {"how", r.how}, {"residual", r.residual}});
+    relations.push_back({{"tensor", r.tensor}, {"how", word(r.how)}, {"residual", r.residual}});
   }
   return {{"complete", proof.complete},
           {"weights_moved_by", proof.moved},

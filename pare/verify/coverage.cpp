@@ -146,7 +146,7 @@ Coverage coverage_of(const Architecture& reference, const Architecture& candidat
   Coverage coverage{.longest = seen.longest,
                     .context = reference.embedding.patch ? patch_positions(reference) : reference.context};
   for (const Relation& relation : proof.relations) {
-    coverage.tensors[relation.tensor] = relation.how;
+    coverage.tensors[relation.tensor] = word(relation.how);
   }
   const int64_t unseen = reference.vocab - std::ssize(seen.ids);
   if (!proof.complete && !reference.embedding.patch && unseen > 0) {

@@ -36,7 +36,7 @@ Dtype coarser(Dtype a, Dtype b) {
 std::set<std::string> same_numbers(const Proof& proof) {
   std::set<std::string> names;
   for (const Relation& relation : proof.relations) {
-    if (relation.how == "same numbers") {
+    if (relation.how == How::same_numbers) {
       names.insert(relation.tensor);
     }
   }

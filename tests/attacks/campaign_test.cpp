@@ -186,7 +186,7 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
   const ComparedModel exact{source.model, {}}, tried{candidate.model, {}};
   std::set<std::string> same;
   for (const Relation& relation : v.proof.relations) {
-    if (relation.how == "same numbers") {
+    if (relation.how == How::same_numbers) {
       same.insert(relation.tensor);
     }
   }

@@ -105,7 +105,11 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
   if (options.verify) {
     result.verification =
         verify(source, candidate, question.inputs,
-               {.seed = options.seed, .sequences = options.random, .budget = options.budget, .device = options.device});
+               {.seed = options.seed,
+                .sequences = options.random,
+                .budget = options.budget,
+                .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
+                .device = options.device});
     if (!is_kept(result, options)) {
       return;
     }

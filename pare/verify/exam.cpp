@@ -61,7 +61,7 @@ std::vector<Exam::Part> Exam::parts() const {
 }
 
 Allowed Exam::equivalence_of(const Rows& noise) const {
-  return equivalence(noise, standard_.to_float64, standard_.condition, standard_.against);
+  return equivalence(noise, standard_);
 }
 
 // NaN compares as false: what is not a number is different.

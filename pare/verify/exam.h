@@ -18,13 +18,6 @@ struct WorstRow {
   bool pooled = false;
 };
 
-// What rows are held against.
-struct Standard {
-  double to_float64 = 1;  // how much smaller a rounding of float64 is than the one that noise is measured with
-  double condition = 0;   // of the bases that a proof found
-  Against against = Against::own_noise;
-};
-
 class Exam {
  public:
   // `noise`: the reference, its weights moved by a rounding, in the candidate's arithmetic. What is referred to

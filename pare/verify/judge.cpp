@@ -47,11 +47,13 @@ double over(double value, double limit) {
 
 }  // namespace
 
-Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against) {
-  const double roundings = 100 * std::max(1.0, condition);
+Allowed equivalence(const Rows& noise, const Standard& standard) {
+  const double roundings = 100 * std::max(1.0, standard.condition);
+  const double least = std::max(least_error, 100 * standard.predicted);
   Allowed allowed;
-  allowed.error =
-      (roundings * to_float64 * floor_of(noise.error, against)).clamp_min(least_error).clamp_max(most_error);
+  allowed.error = (roundings * standard.to_float64 * floor_of(noise.error, standard.against))
+                      .clamp_min(least)
+                      .clamp_max(most_error);
   if (noise.kl.defined()) {
     allowed.root_kl = root_kl_of(allowed.error, noise).clamp_min(least_error);
   }

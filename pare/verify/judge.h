@@ -13,6 +13,14 @@ namespace pare {
 // in other rows each time: then that of any row.
 enum class Against { own_noise, any_noise };
 
+// What rows are held against.
+struct Standard {
+  double to_float64 = 1;  // how much smaller a rounding of float64 is than the one that noise is measured with
+  double condition = 0;   // of the bases that a proof found
+  double predicted = 0;   // the error in float64 that was predicted by who made the candidate, in this process
+  Against against = Against::own_noise;
+};
+
 // One number for each row.
 struct Allowed {
   at::Tensor error;    // of Rows::error
@@ -20,9 +28,9 @@ struct Allowed {
 };
 
 // To be called the same to the last digits of float64: 1e-12, or a hundred times what one rounding of every weight does
-// to the reference, times what a basis of this condition makes of a rounding; never more than 1e-6. `noise` was
-// measured by moving weights by 1 / `to_float64` roundings of float64.
-Allowed equivalence(const Rows& noise, double to_float64, double condition, Against against);
+// to the reference, times what a basis of this condition makes of a rounding, or of what was predicted; never more than
+// 1e-6.
+Allowed equivalence(const Rows& noise, const Standard& standard);
 
 // To be called within noise: twice its own or the usual; ten times that of any row, and then the quantiles count too.
 Allowed noise_limit(const Rows& noise, Against against);

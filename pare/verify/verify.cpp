@@ -139,7 +139,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   // who computes in it. Of others nothing is forgiven that is not the storage's.
   const Dtype noise_dtype = result.proof.complete ? coarser(options.dtype, result.floor_dtype) : options.dtype;
   const ComparedModel noisy{moved, {scalar_type(noise_dtype), options.device}};
-  Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype)};
+  Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype),
+                    .predicted = options.predicted};
   if (result.proof.complete) {
     standard.condition = result.proof.condition;
     standard.against = Against::any_noise;

@@ -41,6 +41,7 @@ struct VerifyOptions {
   uint64_t seed = 0;         // mixed with the hashes of both models, so that nobody can prepare for what it draws
   int64_t sequences = 8;     // random ones, where no inputs are given
   int64_t budget = 16384;    // tokens that may be asked besides, for what no proof covers
+  double predicted = 0;      // the error in float64, from who made the candidate in this process; never from a file
   at::Device device = at::kCPU;
 };
 

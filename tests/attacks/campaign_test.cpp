@@ -51,7 +51,7 @@ bool is_finite(const ModelFolder& folder) {
 // A model, and perhaps what passes make of it.
 struct Pair {
   ModelFolder source, candidate;
-  double predicted = 0;
+  double predicted = 0, predicted_in_float64 = 0;
   bool rewritten = false;
 };
 
@@ -81,6 +81,7 @@ Pair drawn_pair(ArchitectureDraw& draw, uint64_t seed, Dtype dtype, bool rewrite
   pair.rewritten = std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
                                [](const PassStep& step) { return step.proposal.applies; });
   pair.predicted = predicted_error(pipeline.roundings, dtype);
+  pair.predicted_in_float64 = predicted_error(pipeline.roundings, Dtype::f64);
   pair.candidate = folder_of(pipeline.after, dtype);
   return pair;
 }
@@ -223,7 +224,8 @@ TEST_CASE("campaign: right rewrites are accepted") {
     }
     ++asked;
     INFO("seed ", seed, ": ", architecture_to_json(pair.source.model.architecture).dump());
-    const Verification v = verify(pair.source, pair.candidate, {}, {.seed = seed, .sequences = 4});
+    const Verification v =
+        verify(pair.source, pair.candidate, {}, {.seed = seed, .sequences = 4, .predicted = pair.predicted_in_float64});
     Tally& tally = tallies[std::string(word(dtype))];
     ++tally.verdicts[word(v.verdict)];
     if (v.verdict != Verdict::different) {
@@ -231,9 +233,10 @@ TEST_CASE("campaign: right rewrites are accepted") {
     }
     const bool too_far = v.metrics.max_relative_logit_error > 2 * v.noise_floor.max_relative_logit_error;
     if (v.verdict == Verdict::different && (dtype == Dtype::f64 || !too_far)) {
-      std::cout << fmt::format("seed {} in {}: different, error {:.2g}, noise {:.2g}, allowed {:.2g}, excess {:.2g}\n",
-                               seed, word(dtype), v.metrics.max_relative_logit_error,
-                               v.noise_floor.max_relative_logit_error, v.allowed, v.excess);
+      std::cout << fmt::format(
+          "seed {} in {}: different, error {:.2g}, noise {:.2g}, allowed {:.2g}, excess {:.2g}, predicted {:.2g}\n",
+          seed, word(dtype), v.metrics.max_relative_logit_error, v.noise_floor.max_relative_logit_error, v.allowed,
+          v.excess, pair.predicted);
       CHECK(dtype != Dtype::f64);
     }
     if (!v.proof.complete) {

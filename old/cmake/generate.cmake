@@ -1,0 +1,57 @@
+# Writes C++ from file names and JSON files, at configure time; a new file is seen by itself.
+
+# generated/FUNCTION.cpp: a list with one entry for each FOLDER/NAME.cpp, which defines `const TYPE& KIND_NAME()`.
+function(pare_list_files type kind folder header function variable)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER files EXCLUDE REGEX "${ARGN}")
+  set(declarations "")
+  set(entries "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    string(APPEND declarations "const ${type}& ${kind}_${name}();\n")
+    string(APPEND entries "&${kind}_${name}(), ")
+  endforeach()
+  set(output ${CMAKE_BINARY_DIR}/generated/${function}.cpp)
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+#include "@header@"
+
+namespace pare {
+
+@declarations@
+const std::vector<const @type@*>& @function@() {
+  static const std::vector<const @type@*> list = {@entries@};
+  return list;
+}
+
+}  // namespace pare
+]])
+  set(${variable} ${output} PARENT_SCOPE)
+endfunction()
+
+pare_list_files(Family family pare/checkpoint/families pare/checkpoint/family.h families PARE_FAMILIES_CPP "^$")
+pare_list_files(Pass pass pare/passes pare/passes/pass.h passes_by_file PARE_PASSES_CPP "/order\\.cpp$")
+
+# generated/presets.cpp: presets/*.json as text.
+file(GLOB preset_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/presets/*.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${preset_files})
+set(entries "")
+foreach(file ${preset_files})
+  get_filename_component(name ${file} NAME)
+  string(REGEX REPLACE "\\.json$" "" name ${name})
+  file(READ ${file} text)
+  string(APPEND entries "    {\"${name}\", R\"json(${text})json\"},\n")
+endforeach()
+set(PARE_PRESETS_CPP ${CMAKE_BINARY_DIR}/generated/presets.cpp)
+file(CONFIGURE OUTPUT ${PARE_PRESETS_CPP} @ONLY CONTENT [[
+#include "pare/arch/presets.h"
+
+namespace pare {
+
+const std::map<std::string, std::string_view, std::less<>>& preset_texts() {
+  static const std::map<std::string, std::string_view, std::less<>> texts = {
+@entries@  };
+  return texts;
+}
+
+}  // namespace pare
+]])

@@ -1,0 +1,78 @@
+#pragma once
+// What an attention sublayer is. attention.cpp says how it is written as JSON, what it must obey and what it stores.
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "pare/arch/norm.h"
+#include "pare/arch/rope.h"
+
+namespace pare {
+
+struct Alibi {
+  bool scaled = true;  // Falcon adds the bias before the scores are scaled
+  bool operator==(const Alibi&) const = default;
+};
+
+// How a projection comes about; which of these a query, a key, a value or an output may be is a rule of attention.cpp.
+struct Dense {  // a matrix
+  bool operator==(const Dense&) const = default;
+};
+struct Identity {  // no matrix: what comes in goes on
+  bool operator==(const Identity&) const = default;
+};
+struct SameAsKey {  // of a query: it is the key
+  bool operator==(const SameAsKey&) const = default;
+};
+struct Nonlinear {  // of a query: x + down(activation(up(x)))
+  int64_t width = 0;
+  Activation activation = Activation::gelu;
+  bool operator==(const Nonlinear&) const = default;
+};
+struct FromKey {  // of a value: a matrix of the key, so that only keys have to be remembered
+  bool operator==(const FromKey&) const = default;
+};
+struct FromValue {  // of a key: a matrix of the value
+  bool operator==(const FromValue&) const = default;
+};
+struct Shrunk {  // of a key or value: a matrix whose identity block, in each head, is not stored
+  bool operator==(const Shrunk&) const = default;
+};
+using Projection = std::variant<Dense, Identity, SameAsKey, Nonlinear, FromKey, FromValue, Shrunk>;
+
+template <class Kind>
+bool is(const Projection& projection) {
+  return std::holds_alternative<Kind>(projection);
+}
+
+struct AttentionBias {
+  bool query = false, key = false, value = false, output = false;
+  bool operator==(const AttentionBias&) const = default;
+};
+
+struct Attention {
+  int64_t heads = 0, kv_heads = 0, head_width = 0;
+  std::optional<double> scale;  // absent: 1/sqrt(head_width)
+  Projection query, key, value, output;
+  Form scores = Form::factored, values = Form::factored;
+  AttentionBias bias;
+  Mask mask = Mask::causal;
+  std::optional<int64_t> window;  // a query sees keys closer than this
+  std::optional<Alibi> alibi;
+  std::optional<Rope> rope;
+  std::optional<Norm> qk_norm;  // over each head's width, gains shared by the heads
+  std::optional<double> softcap;
+  std::optional<Gate> gate;
+  std::optional<Norm> norm, output_norm;
+  bool skip = true;
+  Remembered remembered = Remembered::keys_values;
+  bool operator==(const Attention&) const = default;
+};
+
+// Queries, keys and values are plain products of one input, each with a matrix of its own.
+bool has_dense_projections(const Attention& attention);
+// Keys and values are such products, or the input itself, and are what is remembered.
+bool has_plain_keys_and_values(const Attention& attention);
+
+}  // namespace pare

@@ -1,0 +1,120 @@
+#include "pare/arch/mlp.h"
+
+#include "pare/arch/slots.h"
+#include "pare/arch/sublayer.h"
+#include "pare/arch/words.h"
+
+namespace pare {
+
+// ---- as JSON
+
+enum class MlpWord { dense, heads };
+static Words<MlpWord> words(MlpWord) {
+  return {{MlpWord::dense, "dense"}, {MlpWord::heads, "heads"}};
+}
+
+template <class Io>
+static void describe(Io& io, MlpBias& b) {
+  io.optional("up", b.up, false);
+  io.optional("gate", b.gate, false);
+  io.optional("down", b.down, false);
+}
+
+template <class Io>
+static void fields_of(Io& io, DenseMlp& m) {
+  io.required("width", m.width);
+  io.required("activation", m.activation);
+  io.optional("gated", m.gated, false);
+  io.optional("bias", m.bias, MlpBias{});
+}
+
+template <class Io>
+static void fields_of(Io& io, NeuronHeads& m) {
+  MlpBias bias{.down = m.output_bias};
+  io.required("width", m.width);
+  io.optional("shared_value", m.shared_value, false);
+  io.optional("bias", bias, MlpBias{});
+  if (bias.up) {
+    io.contradiction("bias.up", "a neuron head has its bias in the last column of query");
+  }
+  if (bias.gate) {
+    io.contradiction("bias.gate", "there is no gate");
+  }
+  m.output_bias = bias.down;
+}
+
+template <class Io>
+static void fields(Io& io, Mlp& m) {
+  MlpWord kind = std::holds_alternative<NeuronHeads>(m.kind) ? MlpWord::heads : MlpWord::dense;
+  io.optional("kind", kind, MlpWord::dense);
+  switch (kind) {
+    case MlpWord::dense:
+      fields_of(io, io.template chosen<DenseMlp>(m.kind));
+      break;
+    case MlpWord::heads:
+      fields_of(io, io.template chosen<NeuronHeads>(m.kind));
+      break;
+  }
+  io.nullable("norm", m.norm);
+  io.nullable("output_norm", m.output_norm);
+  io.optional("skip", m.skip, true);
+}
+
+void describe(JsonReader& io, Mlp& mlp) {
+  fields(io, mlp);
+}
+void describe(JsonWriter& io, Mlp& mlp) {
+  fields(io, mlp);
+}
+
+// ---- its rules
+
+static void check_kind(Rules& rules, const std::string& path, const DenseMlp& m) {
+  rules.in_range(path + "width", m.width);
+  rules.require(m.gated || !m.bias.gate, path + "bias.gate", "there is no gate");
+}
+
+static void check_kind(Rules& rules, const std::string& path, const NeuronHeads& m) {
+  rules.in_range(path + "width", m.width);
+}
+
+void check_mlp(Rules& rules, const std::string& path, const Block& block) {
+  const Mlp& m = *block.mlp;
+  std::visit([&](const auto& kind) { check_kind(rules, path, kind); }, m.kind);
+  check_norm(rules, path + "norm", m.norm, block.wiring == Wiring::serial);
+  check_norm(rules, path + "output_norm", m.output_norm, false);
+}
+
+// ---- what it stores
+
+static void add_slots(Slots& slots, const DenseMlp& m, int64_t block, int64_t width) {
+  const ModuleId up = in_mlp(block, Slot::up), gate = in_mlp(block, Slot::gate), down = in_mlp(block, Slot::down);
+  slots.add(weight_of(up), {m.width, width}, Part::mlp, {reads(Point::mlp_input)});
+  slots.add_bias(m.bias.up, up, m.width);
+  if (m.gated) {
+    slots.add(weight_of(gate), {m.width, width}, Part::mlp, {reads(Point::mlp_input)});
+    slots.add_bias(m.bias.gate, gate, m.width);
+  }
+  slots.add(weight_of(down), {width, m.width}, Part::mlp, {writes(Point::mlp_output)});
+  slots.add_bias(m.bias.down, down, width, {writes(Point::mlp_output)});
+}
+
+// [width of the heads, width + 1]: the last column is the bias.
+static void add_slots(Slots& slots, const NeuronHeads& m, int64_t block, int64_t width) {
+  slots.add(weight_of(in_mlp(block, Slot::query)), {m.width, width + 1}, Part::mlp, {reads(Point::mlp_input)});
+  if (!m.shared_value) {
+    slots.add(weight_of(in_mlp(block, Slot::value)), {m.width, width + 1}, Part::mlp, {reads(Point::mlp_input)});
+  }
+  const ModuleId output = in_mlp(block, Slot::output);
+  slots.add(weight_of(output), {width, m.width}, Part::mlp, {writes(Point::mlp_output)});
+  slots.add_bias(m.output_bias, output, width, {writes(Point::mlp_output)});
+}
+
+void add_mlp_slots(Slots& slots, const Architecture& a, int64_t block) {
+  const Mlp& m = *a.blocks[static_cast<size_t>(block)].mlp;
+  slots.add_norm(m.norm, in_mlp(block, Slot::norm), a.width);
+  std::visit([&](const auto& kind) { add_slots(slots, kind, block, a.width); }, m.kind);
+  slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), a.width);
+}
+
+}  // namespace pare

@@ -1,0 +1,121 @@
+#include "pare/arch/tensor_id.h"
+
+#include <fmt/format.h>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+std::string prefix_of(const ModuleId& module) {
+  switch (module.sublayer) {
+    case Sublayer::embedding:
+      return "embed.";
+    case Sublayer::attention:
+      return fmt::format("blocks.{}.attention.", *module.block);
+    case Sublayer::mlp:
+      return fmt::format("blocks.{}.mlp.", *module.block);
+    case Sublayer::end:
+      return "";
+    case Sublayer::head:
+      return module.slot == Slot::own ? "head" : "head.";
+  }
+  PARE_UNREACHABLE("a sublayer without a name");
+}
+
+const char* word(Slot slot) {
+  switch (slot) {
+    case Slot::own:
+      return "";
+    case Slot::token:
+      return "token";
+    case Slot::position:
+      return "position";
+    case Slot::type:
+      return "type";
+    case Slot::patch:
+      return "patch";
+    case Slot::class_token:
+      return "class";
+    case Slot::table:
+      return "table";
+    case Slot::projection:
+      return "projection";
+    case Slot::query:
+      return "query";
+    case Slot::query_up:
+      return "query.up";
+    case Slot::query_down:
+      return "query.down";
+    case Slot::key:
+      return "key";
+    case Slot::value:
+      return "value";
+    case Slot::output:
+      return "output";
+    case Slot::query_key:
+      return "qk";
+    case Slot::value_output:
+      return "vo";
+    case Slot::key_from_value:
+      return "key_from_value";
+    case Slot::value_from_key:
+      return "value_from_key";
+    case Slot::query_norm:
+      return "query_norm";
+    case Slot::key_norm:
+      return "key_norm";
+    case Slot::gate:
+      return "gate";
+    case Slot::up:
+      return "up";
+    case Slot::down:
+      return "down";
+    case Slot::norm:
+      return "norm";
+    case Slot::output_norm:
+      return "output_norm";
+    case Slot::transform:
+      return "transform";
+    case Slot::transform_norm:
+      return "transform.norm";
+    case Slot::sequence:
+      return "sequence";
+    case Slot::sequence_transform:
+      return "sequence.transform";
+    case Slot::sequence_transform_norm:
+      return "sequence.transform.norm";
+  }
+  PARE_UNREACHABLE("a slot without a name");
+}
+
+const char* suffix(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::weight:
+      return ".weight";
+    case TensorKind::bias:
+      return ".bias";
+    case TensorKind::alpha:
+      return ".alpha";
+    case TensorKind::pivot:
+      return ".pivot";
+    case TensorKind::position:
+      return ".position";
+    case TensorKind::whole:
+      return "";
+  }
+  PARE_UNREACHABLE("a kind of tensor without a name");
+}
+
+}  // namespace
+
+std::string name_of(const ModuleId& module) {
+  return prefix_of(module) + word(module.slot);
+}
+
+std::string name_of(const TensorId& tensor) {
+  return name_of(tensor.module) + suffix(tensor.kind);
+}
+
+}  // namespace pare

@@ -1,0 +1,201 @@
+#include "pare/arch/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "pare/arch/head.h"
+#include "pare/arch/sublayer.h"
+#include "pare/arch/tensors.h"
+
+namespace pare {
+
+namespace {
+
+constexpr size_t most_layers = 100'000;
+
+class Validator {
+ public:
+  Validator(const Architecture& architecture, const std::vector<std::string>& paths)
+      : a_(architecture), paths_(paths) {}
+
+  const std::vector<std::string>& problems() const { return rules_.problems.list(); }
+
+  void run() {
+    rules_.in_range("width", a_.width);
+    rules_.in_range("context", a_.context);
+    embedding();
+    blocks();
+    if (rules_.problems.empty()) {
+      layers();
+    }
+    check_norm(rules_, "final_norm", a_.final_norm, false);
+    head();
+    if (rules_.problems.empty() && a_.first_layer == FirstLayer::table) {
+      first_layer_table();
+    }
+    if (rules_.problems.empty()) {
+      sizes();
+    }
+  }
+
+ private:
+  void embedding() {
+    const Embedding& e = a_.embedding;
+    if (e.patch) {
+      const std::string path = "embedding.patch.";
+      rules_.require(a_.vocab == 0, "vocab", "{} with patches: an image model has no tokens", a_.vocab);
+      rules_.in_range(path + "size", e.patch->size);
+      rules_.in_range(path + "channels", e.patch->channels);
+      rules_.in_range(path + "image", e.patch->image);
+      if (!rules_.problems.empty()) {
+        return;
+      }
+      rules_.require(e.patch->image % e.patch->size == 0, path + "size", "{} does not divide image {}", e.patch->size,
+                     e.patch->image);
+      rules_.require(a_.context == patch_positions(a_), "context", "{} is not the {} positions of the patches{}",
+                     a_.context, patch_positions(a_), e.class_token ? " and the class token" : "");
+      rules_.require(!e.factor, "embedding.factor", "a factorised table needs tokens, not patches");
+      rules_.require(a_.task == Task::encoder || a_.task == Task::classifier || a_.task == Task::token_classifier,
+                     "task", "patches have no tokens to predict");
+    } else {
+      rules_.in_range("vocab", a_.vocab);
+      rules_.require(!e.class_token, "embedding.class_token",
+                     "is for patches; a text model puts it into the vocabulary");
+    }
+    rules_.in_range("embedding.position_offset", e.position_offset, 0);
+    rules_.require(e.position_offset == 0 || e.position == Position::learned, "embedding.position_offset",
+                   "{} without learned positions", e.position_offset);
+    if (e.position_pad) {
+      rules_.in_range("embedding.position_pad", *e.position_pad, 0, std::max<int64_t>(a_.vocab - 1, 0));
+      rules_.require(e.position_offset > 0, "embedding.position_pad",
+                     "needs a row before the first: position_offset is 0");
+    }
+    rules_.in_range("embedding.types", e.types, 0);
+    if (e.factor) {
+      rules_.in_range("embedding.factor", *e.factor);
+    }
+    rules_.require(e.factor || !e.factor_bias, "embedding.factor_bias", "there is no factor");
+    check_norm(rules_, "embedding.norm", e.norm, false);
+  }
+
+  void blocks() {
+    rules_.require(!a_.blocks.empty(), "blocks", "is empty");
+    rules_.require(std::ssize(a_.blocks) <= most_blocks, "blocks", "{} blocks are more than {}", a_.blocks.size(),
+                   most_blocks);
+    for (size_t n = 0; n < a_.blocks.size(); ++n) {
+      const Block& block = a_.blocks[n];
+      if (n > 0 && block == a_.blocks[n - 1]) {  // whatever is wrong with it was said
+        continue;
+      }
+      const std::string path = n < paths_.size() ? paths_[n] : fmt::format("blocks[{}].", n);
+      check_attention(rules_, path + "attention.", block, a_.width);
+      if (block.mlp) {
+        check_mlp(rules_, path + "mlp.", block);
+      }
+    }
+  }
+
+  void layers() {
+    if (!a_.layers) {
+      return;
+    }
+    const int64_t distinct = static_cast<int64_t>(a_.blocks.size());
+    rules_.require(!a_.layers->empty() && a_.layers->size() <= most_layers, "layers",
+                   "has {} entries, expected 1 to {}", a_.layers->size(), most_layers);
+    std::set<int64_t> used;
+    for (size_t i = 0; i < a_.layers->size(); ++i) {
+      const int64_t n = (*a_.layers)[i];
+      rules_.require(n >= 0 && n < distinct, fmt::format("layers[{}]", i),
+                     "{} is no block: there are {}, counted from 0", n, distinct);
+      used.insert(n);
+    }
+    for (int64_t n = 0; n < distinct; ++n) {
+      rules_.require(used.contains(n), "layers", "block {} is stored but never run", n);
+    }
+  }
+
+  void transform(const std::string& path, const std::optional<HeadTransform>& transform) {
+    if (transform) {
+      check_norm(rules_, path + ".norm", transform->norm, false);
+      rules_.in_range(path + ".width", transform->width.value_or(1));
+    }
+  }
+
+  void head() {
+    const Head& h = a_.head;
+    const bool language_model = is_language_model(a_);
+    rules_.require(!h.tied || language_model, "head.tied", "only a language model has a head of the table's shape");
+    rules_.require(language_model || !h.softcap, "head.softcap", "only a language model has one");
+    rules_.require(h.classes.has_value() == has_classes(a_), "head.classes",
+                   "a classifier needs a number, nothing else has one");
+    if (h.classes) {
+      rules_.in_range("head.classes", *h.classes);
+    }
+    const bool start_and_end = a_.task == Task::question_answering, yes_or_no = a_.task == Task::next_sentence;
+    rules_.require(!start_and_end || h.classes == 2, "head.classes",
+                   "question answering has 2: where it starts and ends");
+    rules_.require(!yes_or_no || h.classes == 2, "head.classes", "a next sentence has 2: it follows or not");
+    rules_.require(a_.task != Task::encoder || !h.bias, "head.bias", "an encoder has no head");
+    rules_.require(!h.softcap || *h.softcap > 0, "head.softcap", "{} is not positive", h.softcap.value_or(0));
+    transform("head.transform", h.transform);
+    rules_.require(!h.tied || head_input_width(a_) == token_width(a_), "head.tied",
+                   "the head reads width {} but the table has factor {}: a transform has to bring one to the other",
+                   head_input_width(a_), token_width(a_));
+    rules_.require(h.pool != Pool::last || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
+                   "last is for what answers for a whole sequence: a classifier, a pooler, a second head");
+    rules_.require(h.pool != Pool::none || (a_.task == Task::encoder && h.transform), "head.pool",
+                   "none is for an encoder that ends in a transform of each token");
+    rules_.require(!h.sequence || language_model, "head.sequence", "is a second head, beside that of a language model");
+    if (h.sequence) {
+      rules_.in_range("head.sequence.classes", h.sequence->classes);
+      transform("head.sequence.transform", h.sequence->transform);
+    }
+  }
+
+  void first_layer_table() {
+    const std::vector<int64_t> layers = layer_blocks(a_);
+    const Block& block = a_.blocks[static_cast<size_t>(layers[0])];
+    const Attention& t = block.attention;
+    const std::string path = "first_layer";
+    rules_.require(a_.embedding.position == Position::none && a_.embedding.types == 0 && !a_.embedding.patch, path,
+                   "a table per token needs the first projections to see nothing but the token");
+    rules_.require(std::count(layers.begin(), layers.end(), layers[0]) == 1, path,
+                   "the first block is run again later");
+    rules_.require(block.wiring == Wiring::serial && !t.gate, path,
+                   "a parallel MLP or a gate reads the same input as the projections");
+    rules_.require(has_plain_keys_and_values(t), path,
+                   "needs factored scores and values, full pairs and a kv cache in the first block");
+  }
+
+  // Every count of a valid model fits in 56 bits, so nobody after this has to think of overflow.
+  void sizes() {
+    double total = 0;
+    for (const TensorSpec& spec : tensor_table(a_)) {
+      double elements = 1;
+      for (int64_t size : spec.shape) {
+        elements *= static_cast<double>(size);
+      }
+      total += elements;
+    }
+    rules_.require(total < 0x1p56, "width", "the model would have more than 2^56 parameters");
+  }
+
+  const Architecture& a_;
+  const std::vector<std::string>& paths_;
+  Rules rules_;
+};
+
+}  // namespace
+
+void validate(const Architecture& architecture, Problems& problems, const std::vector<std::string>& block_paths) {
+  // Rules that only make sense once others hold look at what this architecture has so far.
+  Validator validator(architecture, block_paths);
+  validator.run();
+  for (const std::string& problem : validator.problems()) {
+    problems.add(problem);
+  }
+}
+
+}  // namespace pare

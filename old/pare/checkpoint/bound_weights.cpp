@@ -1,0 +1,337 @@
+#include "pare/checkpoint/bound_weights.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "pare/checkpoint/config.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+Shape stored_shape(const Binding& binding, const TensorTable& table) {
+  std::vector<at::Tensor> without_data;
+  for (const std::string& name : binding.canonical) {
+    without_data.push_back(at::empty(table.at(name).shape, at::TensorOptions().device(at::kMeta)));
+  }
+  return binding.layout.join(without_data).sizes().vec();
+}
+
+// The pieces of the fused tensors read last, until each is taken. Files are walked in the order of our names, which
+// takes pieces of a weight and of its bias in turn: so a few tensors are kept, and never many. Threads take turns, so
+// that the pieces of a tensor which several of them want are still read once.
+class FusedPieces {
+ public:
+  at::Tensor take(const std::string& name, size_t piece, const Weight& weight, const Layout& layout) {
+    const std::lock_guard lock(mutex_);
+    auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    if (entry == entries_.end() || !entry->pieces.at(piece).defined()) {
+      if (entry != entries_.end()) {
+        entries_.erase(entry);
+      }
+      if (entries_.size() == 4) {
+        entries_.pop_front();
+      }
+      entries_.push_back({name, layout.split(weight.load())});
+      entry = std::prev(entries_.end());
+    }
+    // A copy, so that one piece does not keep all of them in memory.
+    at::Tensor taken = entry->pieces.at(piece).clone(at::MemoryFormat::Contiguous);
+    entry->pieces.at(piece).reset();
+    if (std::none_of(entry->pieces.begin(), entry->pieces.end(), [](const at::Tensor& t) { return t.defined(); })) {
+      entries_.erase(entry);
+    }
+    return taken;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    std::vector<at::Tensor> pieces;
+  };
+  std::mutex mutex_;
+  std::deque<Entry> entries_;
+};
+
+// In pieces, since a table may be large.
+bool equal(const Weight& a, const Weight& b) {
+  if (!a.can_load_rows() || !b.can_load_rows()) {
+    return at::equal(a.load(), b.load());
+  }
+  constexpr int64_t rows = 4096;
+  for (int64_t begin = 0; begin < a.shape().front(); begin += rows) {
+    const int64_t count = std::min(rows, a.shape().front() - begin);
+    if (!at::equal(a.load_rows(begin, count), b.load_rows(begin, count))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Which tensor of the file each expected name is found under, and what is there without being expected.
+struct Matching {
+  std::map<std::string, std::string> found;
+  std::vector<std::string> unexpected;
+};
+
+bool is_ignored(const Family& family, const std::string& name) {
+  return std::any_of(family.ignored.begin(), family.ignored.end(),
+                     [&](std::string_view pattern) { return glob_match(pattern, name); });
+}
+
+Matching match_names(const Family& family, const std::set<std::string>& expected, const Weights& stored,
+                     Problems& problems) {
+  Matching matching;
+  for (const auto& [name, weight] : stored) {
+    const std::string current = current_name(family, name);
+    const std::string prefixed = std::string(family.base_prefix) + current;
+    const std::string& known = expected.contains(current) ? current : prefixed;
+    if (!expected.contains(known)) {
+      if (!is_ignored(family, current) && !is_ignored(family, prefixed)) {
+        matching.unexpected.push_back(name);
+      }
+      continue;
+    }
+    const auto [there, first] = matching.found.emplace(known, name);
+    if (!first) {
+      problems.add(fmt::format("tensors {} and {} are two spellings of one name", quote(there->second), quote(name)));
+    }
+  }
+  return matching;
+}
+
+std::set<std::string> expected_names(const std::vector<Binding>& bindings) {
+  std::set<std::string> expected;
+  for (const Binding& binding : bindings) {
+    expected.insert(binding.stored);
+    expected.insert(binding.copies.begin(), binding.copies.end());
+  }
+  return expected;
+}
+
+// Of several sets of names the one that a file has; the first where it has none.
+std::vector<Binding> bindings_found(const Family& family, const Architecture& architecture, const Weights& stored) {
+  if (!family.possible_bindings) {
+    return family.bindings(architecture);
+  }
+  std::vector<std::vector<Binding>> sets = family.possible_bindings(architecture);
+  Problems ignored;
+  const auto missing = [&](const std::vector<Binding>& bindings) {
+    const std::set<std::string> expected = expected_names(bindings);
+    return expected.size() - match_names(family, expected, stored, ignored).found.size();
+  };
+  return *std::min_element(sets.begin(), sets.end(),
+                           [&](const auto& a, const auto& b) { return missing(a) < missing(b); });
+}
+
+// Kinds of tensors that no family of ours has, by their names.
+constexpr std::pair<std::string_view, std::string_view> foreign_tensors[] = {
+    {"*.qweight", "quantised weights are not supported"},
+    {"*.qzeros", "quantised weights are not supported"},
+    {"*.weight_packed", "quantised weights are not supported"},
+    {"*.weight_scale*", "quantised weights are not supported"},
+    {"*.weight.absmax", "quantised weights are not supported"},
+    {"*.weight.quant_*", "quantised weights are not supported"},
+    {"*.SCB", "quantised weights are not supported"},
+    {"*.experts.*", "mixtures of experts are not supported"},
+    {"*_moe.*", "mixtures of experts are not supported"},
+    {"*.lora_*", "adapters are not supported: merge them into the model first"},
+    {"*.base_layer.*", "adapters are not supported: merge them into the model first"},
+    {"*.adapters.*", "adapters are not supported: merge them into the model first"},
+    {"*cross*att*", "cross attention is not supported"},
+    {"*.encoder_attn*", "cross attention is not supported"},
+};
+
+std::string explained(const std::vector<std::string>& unexpected) {
+  std::set<std::string_view> reasons;
+  for (const std::string& name : unexpected) {
+    for (const auto& [pattern, reason] : foreign_tensors) {
+      if (glob_match(pattern, name)) {
+        reasons.insert(reason);
+      }
+    }
+  }
+  return fmt::format("{}{}", reasons.empty() ? "" : "; ", fmt::join(reasons, "; "));
+}
+
+// What is missing is all of the head: transformers would start one at random, and say so in a warning.
+std::string without_head(const Family& family) {
+  if (family.bare_class.empty()) {
+    return "";
+  }
+  return fmt::format(
+      "; the file does not hold the head that architectures in config.json asks for: let it name {} to "
+      "read the model without a head",
+      family.bare_class);
+}
+
+// A family file that forgets a tensor, or binds it twice, is a bug of ours.
+void check_complete(const Family& family, const std::vector<Binding>& bindings, const TensorTable& table) {
+  std::set<std::string> bound;
+  for (const Binding& binding : bindings) {
+    for (const std::string& name : binding.canonical) {
+      PARE_CHECK(table.contains(name), fmt::format("{} binds {}", family.model_type, name));
+      PARE_CHECK(bound.insert(name).second, fmt::format("{} binds {} twice", family.model_type, name));
+    }
+  }
+  for (const TensorSpec& spec : table) {
+    PARE_CHECK(bound.contains(spec.name), fmt::format("{} does not bind {}", family.model_type, spec.name));
+  }
+}
+
+}  // namespace
+
+Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
+                          const std::string& subject) {
+  const TensorTable table = tensor_table(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
+  check_complete(family, bindings, table);
+  Problems problems;
+  Matching matching = match_names(family, expected_names(bindings), stored, problems);
+
+  Weights canonical;
+  std::vector<std::string> missing;
+  bool only_head_missing = true;
+  std::map<Dtype, std::vector<std::string>> uncomputable;
+  const auto recent = std::make_shared<FusedPieces>();
+  for (const Binding& binding : bindings) {
+    std::map<std::string, Weight> copies;
+    for (const std::string& name : binding.copies) {
+      if (const auto copy = matching.found.find(name); copy != matching.found.end()) {
+        copies.emplace(copy->second, stored.at(copy->second));
+      }
+    }
+    std::string name;
+    if (const auto there = matching.found.find(binding.stored); there != matching.found.end()) {
+      name = there->second;
+    } else if (!copies.empty()) {
+      name = copies.begin()->first;
+      copies.erase(copies.begin());
+    } else {
+      missing.push_back(binding.stored);
+      only_head_missing = only_head_missing && table.at(binding.canonical.front()).id.module.sublayer == Sublayer::head;
+      continue;
+    }
+    const Weight& weight = stored.at(name);
+    if (word(weight.dtype()).empty() && !table.at(binding.canonical.front()).index) {
+      uncomputable[weight.dtype()].push_back(name);
+    }
+    const Shape wanted = stored_shape(binding, table);
+    if (weight.shape() != wanted) {
+      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape(), ", "),
+                               fmt::join(wanted, ", ")));
+    }
+    for (const auto& [copy_name, copy] : copies) {
+      if (copy.shape() != weight.shape() || copy.dtype() != weight.dtype()) {
+        problems.add(fmt::format("tensor {} is {} [{}] but {}, which is tied to it, is {} [{}]", quote(name),
+                                 dtype_name(weight.dtype()), fmt::join(weight.shape(), ", "), quote(copy_name),
+                                 dtype_name(copy.dtype()), fmt::join(copy.shape(), ", ")));
+      }
+    }
+    for (size_t piece = 0; piece < binding.canonical.size(); ++piece) {
+      const std::string& ours = binding.canonical[piece];
+      canonical[ours] = binding.canonical.size() == 1
+                            ? Weight::made(
+                                  ours, weight.dtype(), table.at(ours).shape, {weight},
+                                  [layout = binding.layout](std::vector<at::Tensor>& in) {
+                                    return layout.split(in[0]).at(0).contiguous();
+                                  },
+                                  binding.layout.by_rows ? Weight::Rows::each : Weight::Rows::all)
+                            : Weight::leaf(ours, weight.dtype(), table.at(ours).shape, [=, layout = binding.layout] {
+                                return recent->take(name, piece, weight, layout);
+                              });
+    }
+  }
+  for (const auto& [dtype, names] : uncomputable) {
+    problems.add(
+        fmt::format("{} stored as {}, which pare does not compute with: expected float16, bfloat16, float32 or "
+                    "float64 (transformers can dequantise a model and save it): {}",
+                    names.size() == 1 ? "a tensor is" : fmt::format("{} tensors are", names.size()), dtype_name(dtype),
+                    listed(names)));
+  }
+  if (!missing.empty()) {
+    problems.add(fmt::format("{} missing: {}{}",
+                             missing.size() == 1 ? "a tensor is" : fmt::format("{} tensors are", missing.size()),
+                             listed(missing), only_head_missing ? without_head(family) : ""));
+  }
+  if (!matching.unexpected.empty()) {
+    const size_t count = matching.unexpected.size();
+    problems.add(fmt::format("{} unexpected: {}{}", count == 1 ? "a tensor is" : fmt::format("{} tensors are", count),
+                             listed(matching.unexpected), explained(matching.unexpected)));
+  }
+  problems.throw_if_any(subject);
+  return canonical;
+}
+
+std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                                            const std::string& subject) {
+  const std::vector<Binding> bindings = family.bindings(architecture);
+  Problems ignored;  // canonical_weights finds them again
+  const Matching matching = match_names(family, expected_names(bindings), stored, ignored);
+  std::vector<std::string> differences;
+  Weights read_untied;
+  for (const Binding& binding : bindings) {
+    const auto original = matching.found.find(binding.stored);
+    for (const std::string& copy_name : binding.copies) {
+      const auto copy = matching.found.find(copy_name);
+      const bool original_there = original != matching.found.end(), copy_there = copy != matching.found.end();
+      if (original_there != copy_there) {  // of another pair the file may hold one, which then serves as both
+        read_untied[original_there ? copy_name : binding.stored] =
+            stored.at(original_there ? original->second : copy->second);
+      }
+      if (!original_there || !copy_there) {
+        continue;
+      }
+      const Weight &one = stored.at(original->second), &other = stored.at(copy->second);
+      if (one.shape() == other.shape() && one.dtype() == other.dtype() && !word(one.dtype()).empty() &&
+          !equal(one, other)) {
+        differences.push_back(
+            fmt::format("{}: tensors {} and {} differ, though the configuration ties them (tie_word_embeddings): "
+                        "taken as two, as transformers does",
+                        subject, quote(original->second), quote(copy->second)));
+      }
+    }
+  }
+  if (!differences.empty()) {
+    stored.merge(read_untied);
+  }
+  return differences;
+}
+
+Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
+                       const Weights& named_like) {
+  const TensorTable table = tensor_table(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, named_like);
+  check_complete(family, bindings, table);
+  Weights stored;
+  for (const Binding& binding : bindings) {
+    std::vector<Weight> pieces;
+    for (const std::string& name : binding.canonical) {
+      pieces.push_back(canonical.at(name));
+      if (pieces.back().dtype() != pieces.front().dtype()) {
+        throw InputError(fmt::format("tensors {} and {} have the types {} and {}, but the family {} stores them as one",
+                                     quote(binding.canonical.front()), quote(name), dtype_name(pieces.front().dtype()),
+                                     dtype_name(pieces.back().dtype()), family.model_type));
+      }
+    }
+    std::string name = binding.stored;
+    if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
+      name.erase(0, family.base_prefix.size());
+    }
+    stored[name] = Weight::made(
+        name, pieces.front().dtype(), stored_shape(binding, table), pieces,
+        [layout = binding.layout](std::vector<at::Tensor>& in) { return layout.join(in).contiguous(); },
+        binding.layout.by_rows ? Weight::Rows::each : Weight::Rows::all);
+  }
+  return stored;
+}
+
+}  // namespace pare

@@ -1,0 +1,29 @@
+#pragma once
+// The same weights under the other names: a family's tensors as ours, and ours as a family's.
+
+#include <string>
+#include <vector>
+
+#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/weights.h"
+
+namespace pare {
+
+// Everything the Architecture needs, under canonical names. InputError listing every tensor that is missing,
+// unexpected, of the wrong shape or of a type that pare does not compute with; no data is read. A fused tensor is read
+// once for all that it holds. Where a file holds a tied tensor twice, the first is taken.
+Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
+                          const std::string& subject);
+
+// As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Hands back a
+// warning for each such pair. Where there is one, `stored` has been given what the untied model reads, and the
+// Architecture has to be read again, untied. Reads both tensors, where both are there.
+std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
+                                            const std::string& subject);
+
+// The weights under the family's own names, to write with family_config(): every tensor present, copies left out.
+// Where the family has several sets of names, that of `named_like`.
+Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
+                       const Weights& named_like = {});
+
+}  // namespace pare

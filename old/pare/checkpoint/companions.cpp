@@ -1,0 +1,263 @@
+#include "pare/checkpoint/companions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "pare/checkpoint/shards.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/interrupt.h"
+#include "pare/support/json.h"
+#include "pare/support/sha256.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t deepest = 16, most_entries = 20'000, most_named = 10;
+
+constexpr std::string_view training = "training state, which fits the original's weights only";
+constexpr std::string_view adapter = "an adapter, which fits the original's weights only";
+constexpr std::string_view other_weights = "named like weights, which would still be the original's";
+constexpr std::string_view other_model = "a model of its own";
+constexpr std::string_view hidden = "hidden";
+constexpr std::string_view folder_link = "a link to a folder";
+constexpr std::string_view odd_name = "its name has other characters than text has";
+constexpr std::string_view no_file = "no regular file, nor a link to one";
+
+constexpr std::string_view training_names[] = {"optimizer*", "scheduler.*",        "scaler.*",
+                                               "rng_state*", "trainer_state.json", "training_args.bin"};
+constexpr std::string_view weight_names[] = {
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.bin",
+    "*.bin.index.json",
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.gguf",
+    "*.onnx",
+    "*.onnx_data",
+    "*.h5",
+    "*.h5.index.json",
+    "*.msgpack",
+    "*.ot",
+    "*.mlmodel",
+    "*.npz",
+    "*.msgpack.index.json",
+};
+
+template <size_t count>
+bool is_like(const std::string& name, const std::string_view (&patterns)[count]) {
+  return std::any_of(std::begin(patterns), std::end(patterns),
+                     [&](std::string_view pattern) { return glob_match(pattern, name); });
+}
+
+// Why a file of this name stays behind, or nothing.
+std::string_view reason_against(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (is_like(name, training_names)) {
+    return training;
+  }
+  if (glob_match("adapter_*", name)) {
+    return adapter;
+  }
+  return is_like(name, weight_names) ? other_weights : std::string_view();
+}
+
+// Configuration, weights and certificate of the model itself, which the new one replaces by its own.
+std::set<std::string> own_files(const fs::path& folder) {
+  std::set<std::string> names = {"config.json", "certificate.json"};
+  for (const SafetensorsFile& file : open_shards(folder)) {
+    names.insert(file.path().filename().string());
+  }
+  if (!names.contains("model.safetensors")) {
+    names.insert("model.safetensors.index.json");
+  }
+  return names;
+}
+
+// sentence-transformers lists in modules.json what is applied to the model's output, each in a folder of its own. The
+// output does not change, so these stay right with all their weights.
+std::set<fs::path> pipeline_folders(const fs::path& folder) {
+  std::set<fs::path> folders;
+  std::error_code missing;
+  if (!fs::is_regular_file(folder / "modules.json", missing)) {
+    return folders;
+  }
+  nlohmann::json modules;
+  try {
+    modules = parse_json(read_text_file(folder / "modules.json", 1 << 20), "modules.json");
+  } catch (const InputError&) {
+    return folders;  // a file like any other, then
+  }
+  for (const nlohmann::json& module : modules.is_array() ? modules : nlohmann::json::array()) {
+    if (module.is_object() && module.contains("path") && module.at("path").is_string()) {
+      fs::path path = fs::path(module.at("path").get<std::string>() + "/").lexically_normal().parent_path();
+      if (!path.empty() && path != ".") {  // that is the model itself
+        folders.insert(std::move(path));
+      }
+    }
+  }
+  return folders;
+}
+
+class Search {
+ public:
+  explicit Search(const fs::path& folder)
+      : folder_(folder), own_(own_files(folder)), pipeline_(pipeline_folders(folder)) {
+    walk("", 0, false);
+  }
+  Companions found;
+
+ private:
+  void walk(const fs::path& below, size_t depth, bool of_pipeline) {
+    check_interrupt();
+    if (depth > deepest) {
+      throw InputError(fmt::format("{} has folders more than {} deep: a model has not; move what is no part of it",
+                                   quote(folder_.string()), deepest));
+    }
+    for (const fs::directory_entry& entry : entries_of(folder_ / below)) {
+      if (++seen_ > most_entries) {
+        throw InputError(fmt::format("{} has more than {} files beside its weights: move what is no part of the model",
+                                     quote(folder_.string()), with_commas(most_entries)));
+      }
+      const fs::path name = below / entry.path().filename();
+      if (!below.empty() || !own_.contains(name.string())) {
+        add(name, entry, depth, of_pipeline);
+      }
+    }
+  }
+
+  void add(const fs::path& name, const fs::directory_entry& entry, size_t depth, bool of_pipeline) {
+    std::error_code unknown;
+    const std::string last = name.filename().string();
+    const bool folder = entry.is_directory(unknown), link = entry.is_symlink(unknown);
+    if (quote(last) != "'" + last + "'") {
+      leave(name, folder && !link, odd_name);
+    } else if (last.starts_with(".") && (folder || (last != ".gitattributes" && last != ".gitignore"))) {
+      leave(name, folder && !link, hidden);
+    } else if (folder && link) {
+      leave(name, false, folder_link);
+    } else if (folder) {
+      const bool part = of_pipeline || pipeline_.contains(name);
+      if (!part && is_other_model(entry.path())) {
+        leave(name, true, other_model);
+      } else {
+        walk(name, depth + 1, part);
+        if (fs::is_empty(entry.path(), unknown)) {  // sentence-transformers has such
+          found.empty_folders.push_back(name);
+        }
+      }
+    } else if (!entry.is_regular_file(unknown)) {
+      leave(name, false, no_file);
+    } else if (const std::string_view why = of_pipeline ? "" : reason_against(last); !why.empty()) {
+      leave(name, false, why);
+    } else {
+      found.bytes += InputFile(entry.path()).size();
+      found.files.push_back(name);
+    }
+  }
+
+  void leave(const fs::path& name, bool whole_folder, std::string_view why) {
+    found.left.push_back({name.string() + (whole_folder ? "/" : ""), why});
+  }
+
+  // A training checkpoint, an adapter or an earlier result: copied without its weights it would be of no use.
+  static bool is_other_model(const fs::path& folder) {
+    bool config = false, weights = false;
+    for (const fs::directory_entry& entry : entries_of(folder)) {
+      const std::string name = entry.path().filename().string();
+      config = config || name == "config.json" || name == "adapter_config.json";
+      weights = weights || !reason_against(name).empty();
+    }
+    return config && weights;
+  }
+
+  const fs::path& folder_;
+  const std::set<std::string> own_;
+  const std::set<fs::path> pipeline_;
+  size_t seen_ = 0;
+};
+
+std::string copy_hashed(const fs::path& from, const fs::path& to) {
+  const InputFile source(from);
+  OutputFile copy(to);
+  std::vector<std::byte> piece(1 << 20);
+  Sha256 hash;
+  // As much as there was when it was opened: a file that somebody still writes to has no end.
+  for (uint64_t offset = 0; offset < source.size();) {
+    check_interrupt();
+    const std::span<std::byte> wanted =
+        std::span(piece).first(std::min<uint64_t>(piece.size(), source.size() - offset));
+    const std::span<const std::byte> read = wanted.first(source.read_at(offset, wanted));
+    if (read.empty()) {
+      break;
+    }
+    copy.write(read);
+    hash.update(read);
+    offset += read.size();
+  }
+  std::error_code ignored;  // as private as it was, where the file system knows of that
+  fs::permissions(to, fs::status(from).permissions(), ignored);
+  return hash.hex();
+}
+
+}  // namespace
+
+Companions find_companions(const fs::path& folder) {
+  return std::move(Search(folder).found);
+}
+
+std::vector<std::string> left_behind_lines(const Companions& companions) {
+  std::vector<std::string_view> order;
+  std::map<std::string_view, std::vector<std::string>> names;
+  for (const LeftBehind& left : companions.left) {
+    if (!names.contains(left.why)) {
+      order.push_back(left.why);
+    }
+    names[left.why].push_back(escaped(left.name));
+  }
+  std::vector<std::string> lines;
+  for (const std::string_view why : order) {
+    std::vector<std::string>& list = names.at(why);
+    const size_t all = list.size();
+    list.resize(std::min(all, most_named));
+    lines.push_back(fmt::format("{}{} not copied: {}", fmt::join(list, ", "),
+                                all > most_named ? fmt::format(" and {} more were", all - most_named)
+                                : all > 1        ? " were"
+                                                 : " was",
+                                why));
+  }
+  return lines;
+}
+
+std::map<std::string, std::string> copy_companions(const fs::path& from, const Companions& companions,
+                                                   const fs::path& to) {
+  std::map<std::string, std::string> hashes;
+  const auto create = [](const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) {
+      fail_io("create", folder, error.value());
+    }
+  };
+  for (const fs::path& name : companions.empty_folders) {
+    create(to / name);
+    hashes[name.string() + "/"] = Sha256().hex();
+  }
+  for (const fs::path& name : companions.files) {
+    create((to / name).parent_path());
+    hashes[name.string()] = copy_hashed(from / name, to / name);
+  }
+  return hashes;
+}
+
+}  // namespace pare

@@ -1,0 +1,35 @@
+#pragma once
+// What lies beside a model's weights: what goes along with them wherever they go, and what fits no others.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pare {
+
+struct LeftBehind {
+  std::string name;  // relative to the folder; ends with a slash where it is a folder with all that is in it
+  std::string_view why;
+};
+
+struct Companions {
+  std::vector<std::filesystem::path> files, empty_folders;  // relative to the folder
+  std::vector<LeftBehind> left;
+  uint64_t bytes = 0;  // of the files
+};
+
+// Everything below a model's folder but its configuration, weights and certificate. Files are opened, so that one that
+// cannot be read is an error now. Links to files count as what they point to: the Hugging Face cache consists of them.
+Companions find_companions(const std::filesystem::path& folder);
+
+// One line for each reason why something stays behind.
+std::vector<std::string> left_behind_lines(const Companions& companions);
+
+// Copies the files into a folder that exists, and hands back the SHA-256 of each copy by its name.
+std::map<std::string, std::string> copy_companions(const std::filesystem::path& from, const Companions& companions,
+                                                   const std::filesystem::path& to);
+
+}  // namespace pare

@@ -1,0 +1,118 @@
+#pragma once
+// config.json of a family, read with suspicion: every number has a range, every problem is listed, and a key that
+// would change the computation in a way we do not do is a refusal.
+
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pare/arch/architecture.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+// The most that a file may ask for. Far above any real model, and small enough that no product overflows.
+namespace most {
+constexpr int64_t layers = 1 << 14, heads = 1 << 16, width = 1 << 20, rows = 1 << 30;
+}
+
+// A class of a family, by the name it has in "architectures".
+struct ModelClass {
+  std::string name;
+  Task task = Task::encoder;
+  std::vector<std::string> tensors;  // globs: a file that has all of these, and names no class, is of this one
+};
+
+class Config {
+ public:
+  // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known. What is odd
+  // and no problem is added to `warnings`, where somebody wants it.
+  Config(nlohmann::json json, std::string subject, std::optional<std::set<std::string>> tensors = std::nullopt,
+         std::vector<std::string>* warnings = nullptr);
+
+  // Absent or null gives the fallback. Aliases of one setting must agree where several are there.
+  int64_t integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most);
+  double number(std::initializer_list<std::string_view> keys, double fallback, double least, double most);
+  std::vector<double> numbers(std::string_view key, size_t count, double least, double most);
+  bool flag(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::string_view fallback);
+  Activation activation(std::string_view key, std::string_view fallback);  // Hugging Face's names
+  double epsilon(std::string_view key, double fallback) { return number({key}, fallback, 0, 1); }
+  int64_t label_count();  // of a classifier: id2label, or num_labels
+
+  const std::string& subject() const { return subject_; }
+  bool has(std::string_view key) const;                        // there, and not null
+  bool is_null(std::string_view key) const;                    // there, and null, where that is not the default
+  const nlohmann::json& raw(std::string_view key);             // null where absent
+  Config inner(std::string_view key);                          // an object within; problems go to this one
+  bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
+
+  // The one that "architectures" names. Where that names none, the last whose tensors are all there, else the bare
+  // model; without knowing the tensors, the first.
+  ModelClass model_class(const std::vector<ModelClass>& classes);
+
+  // Refuses any other value than this one (absent and null are fine).
+  void only(std::string_view key, const nlohmann::json& value, std::string_view why);
+  // Known, and without effect on what the model computes.
+  void neutral(std::initializer_list<std::string_view> keys);
+  void wrong(std::string_view key, const nlohmann::json& found, std::string_view expected);
+  void problem(std::string text);
+
+  // Throws what was found so far, where going on would only invent more.
+  void stop_if_wrong() const { shared_->problems.throw_if_any(subject_); }
+  // Throws every problem at once. Keys that nobody read are refused if they are known to matter, else named in a
+  // warning. Of an inner object: hands its unread keys to the outer one.
+  void finish();
+
+ private:
+  struct Shared {
+    Problems problems;
+    std::vector<std::string> unread;
+    std::vector<std::string>* warnings = nullptr;
+  };
+  Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
+  void warn(std::string text) const;
+  ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
+  const nlohmann::json* find(std::string_view key);
+  const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
+
+  nlohmann::json json_;
+  std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
+  std::optional<std::set<std::string>> tensors_;
+  std::set<std::string, std::less<>> read_;
+  std::shared_ptr<Shared> shared_;
+};
+
+// What a family fixes about its rotary embedding; the file says the rest.
+struct RopeSettings {
+  int64_t head_width = 0, context = 0;
+  RopeLayout layout = RopeLayout::half;
+  double theta = 10000;           // where the file names none
+  std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
+  // What older files call these two, beside rope_scaling.
+  std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
+};
+
+// Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
+Rope read_rope(Config& config, const RopeSettings& settings);
+// Writes both spellings. The part that turns is left out where it is all of a head, unless the family means less by
+// that.
+enum class PartialRope { where_partial, always };
+void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width,
+                PartialRope partial = PartialRope::where_partial);
+
+// What a configuration of any family, known or not, asks for and pare does not have: "num_experts is 8: ...".
+std::vector<std::string> unsupported_features(const nlohmann::json& config);
+
+const char* hugging_face_activation(Activation activation);
+void write_labels(nlohmann::ordered_json& config, int64_t classes);
+// Names for a message: 'a', 'b', 'c'; all of them, unless there are thousands.
+std::string listed(const std::vector<std::string>& names);
+
+}  // namespace pare

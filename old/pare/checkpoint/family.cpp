@@ -1,0 +1,149 @@
+#include "pare/checkpoint/family.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/validate.h"
+#include "pare/checkpoint/config.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+Binder::Binder(const Architecture& architecture) : known_(tensor_table(architecture)) {}
+
+void Binder::module(const std::string& stored, const std::vector<std::string>& canonical, const Layout& layout) {
+  for (const std::string suffix : {".weight", ".bias"}) {
+    if (!known_.contains(canonical.front() + suffix)) {
+      continue;
+    }
+    Binding binding{stored + suffix, {}, layout, {}};
+    for (const std::string& name : canonical) {
+      binding.canonical.push_back(name + suffix);
+    }
+    bindings_.push_back(std::move(binding));
+  }
+}
+
+void Binder::tensor(const std::string& stored, const std::string& canonical, const Layout& layout) {
+  if (known_.contains(canonical)) {
+    bindings_.push_back({stored, {canonical}, layout, {}});
+  }
+}
+
+void Binder::copy(const std::string& copy, const std::string& canonical) {
+  for (Binding& binding : bindings_) {
+    if (binding.canonical.front() == canonical) {
+      binding.copies.push_back(copy);
+    }
+  }
+}
+
+const Family& find_family(const std::string& model_type, const std::string& subject,
+                          const std::vector<std::string>& remarks) {
+  std::vector<const Family*> all = families();
+  all.push_back(&native_family());
+  std::vector<std::string> known;
+  for (const Family* family : all) {
+    if (family->model_type == model_type) {
+      return *family;
+    }
+    known.emplace_back(family->model_type);
+  }
+  throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}{}{}", subject, quote(model_type),
+                               did_you_mean(model_type, known, " (did you mean '{}'?)"), fmt::join(known, ", "),
+                               remarks.empty() ? "" : "; ", fmt::join(remarks, "; ")));
+}
+
+std::string current_name(const Family& family, std::string name) {
+  for (const auto& [older, newer] : family.renamed) {
+    if (name.ends_with(older)) {
+      name.replace(name.size() - older.size(), older.size(), newer);
+    }
+  }
+  return name;
+}
+
+Architecture read_architecture(const Family& family, const nlohmann::json& json, const std::string& subject,
+                               std::optional<std::set<std::string>> tensors, std::vector<std::string>* warnings) {
+  if (tensors) {
+    std::set<std::string> current;
+    for (const std::string& name : *tensors) {
+      current.insert(current_name(family, name));
+    }
+    tensors = std::move(current);
+  }
+  Config config(json, subject, std::move(tensors), warnings);
+  Architecture architecture = family.read_config(config);
+  config.finish();
+  Problems problems;
+  validate(architecture, problems);
+  problems.throw_if_any(subject);
+  return architecture;
+}
+
+namespace {
+
+// /blocks/0/attention/skip -> blocks[0].attention.skip
+std::string readable(const std::string& pointer) {
+  std::string path;
+  for (size_t begin = 1; begin <= pointer.size();) {
+    const size_t end = std::min(pointer.find('/', begin), pointer.size());
+    const std::string part = pointer.substr(begin, end - begin);
+    const bool index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    path += index ? "[" + part + "]" : (path.empty() ? "" : ".") + part;
+    begin = end + 1;
+  }
+  return path;
+}
+
+// Every leaf in which two Architectures differ.
+void compare(const Architecture& wanted, const Architecture& expressed, Problems& problems) {
+  const nlohmann::json ours = nlohmann::json(architecture_to_json(wanted)).flatten();
+  const nlohmann::json theirs = nlohmann::json(architecture_to_json(expressed)).flatten();
+  for (const auto& [pointer, value] : ours.items()) {
+    if (!theirs.contains(pointer) || theirs[pointer] != value) {
+      problems.add(fmt::format("{} is {}, but the family can only say {}", readable(pointer), value.dump(),
+                               theirs.contains(pointer) ? theirs[pointer].dump() : "nothing"));
+    }
+  }
+  for (const auto& [pointer, value] : theirs.items()) {
+    if (!ours.contains(pointer)) {
+      problems.add(fmt::format("{} is absent, but in the family it is {}", readable(pointer), value.dump()));
+    }
+  }
+}
+
+}  // namespace
+
+nlohmann::ordered_json family_config(const Family& family, const Architecture& architecture) {
+  const std::string subject = fmt::format("a model of the family {}", family.model_type);
+  nlohmann::ordered_json config = family.write_config(architecture);
+  std::set<std::string> tensors;
+  for (const Binding& binding : family.bindings(architecture)) {
+    tensors.insert(binding.stored);
+  }
+  // What the family cannot say is found by reading back what it did say.
+  Architecture expressed = read_architecture(family, nlohmann::json(config), subject, std::move(tensors));
+  expressed.name = architecture.name;
+  Problems problems;
+  compare(architecture, expressed, problems);
+  problems.throw_if_any(subject);
+  return config;
+}
+
+DenseMlp dense_mlp(const Block& block) {
+  const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
+  return dense ? *dense : DenseMlp{};
+}
+
+Norm layer_norm(double epsilon, NormPlace place) {
+  return {.kind = NormKind::layer, .place = place, .epsilon = epsilon, .gain = true, .bias = true};
+}
+
+Norm rms_norm(double epsilon) {
+  return {.kind = NormKind::rms, .epsilon = epsilon};
+}
+
+}  // namespace pare

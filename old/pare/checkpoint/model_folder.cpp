@@ -1,0 +1,127 @@
+#include "pare/checkpoint/model_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/config.h"
+#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/not_a_model.h"
+#include "pare/checkpoint/replaceable.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t largest_config = 16 << 20;
+
+struct ParsedConfig {
+  nlohmann::json json;
+  const Family* family;
+};
+
+ParsedConfig parse(std::string_view text, const std::string& subject) {
+  nlohmann::json json = parse_json(text, subject);
+  if (!json.is_object()) {
+    throw InputError(fmt::format("{} holds {}, expected an object: not a model's configuration?", subject,
+                                 json.is_null() ? "null" : json.type_name()));
+  }
+  const auto type = json.find("model_type");
+  if (type == json.end() || !type->is_string()) {
+    throw InputError(
+        fmt::format("{} has no model_type, which names the family: not a model's configuration?", subject));
+  }
+  const Family& family = find_family(type->get<std::string>(), subject, unsupported_features(json));
+  return {std::move(json), &family};
+}
+
+std::string read_config_file(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  std::error_code refused;
+  if (!fs::is_directory(folder, refused)) {
+    refuse_not_a_model(folder);
+  }
+  // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
+  for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
+    if (fs::exists(folder / adapter, refused)) {
+      throw InputError(fmt::format("{} holds an adapter, {}, which is not supported: merge it into its base model {}",
+                                   quote(folder.string()), quote(adapter),
+                                   fs::exists(path, refused) ? "or take it away" : "first"));
+    }
+  }
+  if (!fs::exists(fs::symlink_status(path, refused))) {
+    refuse_not_a_model(folder);
+  }
+  return read_text_file(path, largest_config);
+}
+
+Dtype main_dtype(const Weights& weights) {
+  std::map<Dtype, int64_t> elements;
+  for (const auto& [name, weight] : weights) {
+    elements[weight.dtype()] += element_count(weight.shape());
+  }
+  return std::max_element(elements.begin(), elements.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+// Into `opened`, whose warnings stand also where this throws.
+void open_into(ModelFolder& opened) {
+  const std::string subject = shown(opened.path / "config.json");
+  ParsedConfig config = parse(read_config_file(opened.path), subject);
+  Weights stored = open_weights(opened.path);
+  std::set<std::string> names;
+  for (const auto& [name, weight] : stored) {
+    names.insert(name);
+  }
+  Model& model = opened.model;
+  opened.family = config.family->model_type;
+  model.architecture = read_architecture(*config.family, config.json, subject, names, &opened.warnings);
+  const std::vector<std::string> untied =
+      untie_if_different(*config.family, model.architecture, stored, shown(opened.path));
+  if (!untied.empty()) {
+    opened.warnings.insert(opened.warnings.end(), untied.begin(), untied.end());
+    config.json["tie_word_embeddings"] = false;
+    model.architecture = read_architecture(*config.family, config.json, subject, names);  // it has warned already
+  }
+  model.weights = canonical_weights(*config.family, model.architecture, stored, shown(opened.path));
+  opened.dtype = main_dtype(model.weights);
+}
+
+}  // namespace
+
+ModelFolder open_model(const fs::path& folder) {
+  ModelFolder opened;
+  opened.path = folder;
+  try {
+    open_into(opened);
+  } catch (Error& error) {
+    error.warnings = std::move(opened.warnings);
+    throw;
+  }
+  return opened;
+}
+
+Architecture parse_config(std::string_view text, const std::string& subject) {
+  const ParsedConfig config = parse(text, subject);
+  return read_architecture(*config.family, config.json, subject);
+}
+
+std::vector<std::string> write_native_model(const fs::path& folder, const Model& model, bool replace,
+                                            uint64_t shard_bytes) {
+  AtomicFolder output(folder, replace ? check_replaceable_model : ReplaceCheck());
+  write_text_file(output.temporary() / "config.json",
+                  family_config(native_family(), model.architecture).dump(2) + "\n");
+  write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_bytes);
+  return output.commit();
+}
+
+}  // namespace pare

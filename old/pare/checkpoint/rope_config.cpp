@@ -1,0 +1,185 @@
+// RoPE settings as Hugging Face spells them. What its code computes from several keys (the attention factor, the
+// original context) is computed here once, so that the Architecture holds plain values.
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "pare/checkpoint/config.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+constexpr double largest = 1e15;
+
+// "Attention temperature" of YaRN: grows with the logarithm of the stretch.
+double yarn_scale(double stretch, double weight) {
+  return stretch <= 1 ? 1 : 0.1 * weight * std::log(stretch) + 1;
+}
+
+double original_context(Config& config, Config& within, int64_t context) {
+  // A value beside rope_scaling wins over one inside it, as in Hugging Face.
+  const int64_t inside = within.integer({"original_max_position_embeddings"}, context, 2, most::rows);
+  return static_cast<double>(config.integer({"original_max_position_embeddings"}, inside, 2, most::rows));
+}
+
+void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
+  scaling.original_context = original_context(config, within, context);
+  scaling.factor = within.number({"factor"}, static_cast<double>(context) / scaling.original_context, 1e-6, largest);
+  const double mscale = within.number({"mscale"}, 0, 0, largest);
+  const double mscale_all = within.number({"mscale_all_dim"}, 0, 0, largest);
+  const double implied = mscale != 0 && mscale_all != 0
+                             ? yarn_scale(scaling.factor, mscale) / yarn_scale(scaling.factor, mscale_all)
+                             : yarn_scale(scaling.factor, 1);
+  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, largest);
+  scaling.beta_fast = within.number({"beta_fast"}, 32, 0, largest);
+  scaling.beta_slow = within.number({"beta_slow"}, 1, 0, largest);
+  // Hugging Face takes zero for "not given".
+  scaling.beta_fast = scaling.beta_fast == 0 ? 32 : scaling.beta_fast;
+  scaling.beta_slow = scaling.beta_slow == 0 ? 1 : scaling.beta_slow;
+  scaling.truncate = within.flag("truncate", true);
+}
+
+void read_longrope(Config& config, Config& within, int64_t context, int64_t width, RopeScaling& scaling) {
+  scaling.original_context = original_context(config, within, context);
+  const double stretch =
+      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, 1e-6, largest);
+  const double implied = stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(scaling.original_context));
+  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, largest);
+  scaling.short_factor = within.numbers("short_factor", static_cast<size_t>(width / 2), 1e-6, largest);
+  scaling.long_factor = within.numbers("long_factor", static_cast<size_t>(width / 2), 1e-6, largest);
+}
+
+void read_llama3(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
+  scaling.original_context = original_context(config, within, context);
+  for (std::string_view key : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    if (!within.has(key)) {
+      config.problem(fmt::format("the rope type llama3 needs the key {}", key));
+    }
+  }
+  scaling.factor = within.number({"factor"}, 8, 1e-6, largest);
+  scaling.low_frequency = within.number({"low_freq_factor"}, 1, 1e-6, largest);
+  scaling.high_frequency = within.number({"high_freq_factor"}, 4, 1e-6, largest);
+}
+
+std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t context, const Rope& rope) {
+  const std::string older_name = within.text("type", "default");
+  const std::string type = within.text("rope_type", older_name);
+  if (type == "default") {
+    return std::nullopt;
+  }
+  RopeScaling scaling;
+  if (type == "linear" || type == "dynamic") {
+    scaling.kind = type == "linear" ? RopeScalingKind::linear : RopeScalingKind::dynamic;
+    if (!within.has("factor")) {
+      config.problem(fmt::format("the rope type {} needs the key factor", type));
+    }
+    scaling.factor = within.number({"factor"}, 1, 1e-6, largest);
+    if (type == "dynamic") {
+      scaling.original_context = static_cast<double>(context);
+      within.neutral({"original_max_position_embeddings"});
+    }
+  } else if (type == "yarn") {
+    scaling.kind = RopeScalingKind::yarn;
+    read_yarn(config, within, context, scaling);
+  } else if (type == "longrope") {
+    scaling.kind = RopeScalingKind::longrope;
+    read_longrope(config, within, context, rope.width, scaling);
+  } else if (type == "llama3") {
+    scaling.kind = RopeScalingKind::llama3;
+    read_llama3(config, within, context, scaling);
+  } else {
+    config.problem(
+        fmt::format("the rope type {} is not supported; supported are default, linear, dynamic, yarn, "
+                    "longrope, llama3",
+                    quote(type)));
+  }
+  return scaling;
+}
+
+}  // namespace
+
+Rope read_rope(Config& config, const RopeSettings& settings) {
+  // The older name wins where both are there and it is not empty, as in Hugging Face.
+  const bool older = config.raw("rope_scaling").is_object() && !config.raw("rope_scaling").empty();
+  Config within = config.inner(older || !config.has("rope_parameters") ? "rope_scaling" : "rope_parameters");
+  config.neutral({"rope_parameters", "rope_scaling"});
+
+  Rope rope;
+  rope.layout = settings.layout;
+  const double theta = config.number({settings.theta_key}, settings.theta, 1, largest);
+  rope.theta = within.number({"rope_theta"}, theta, 1, largest);
+  const double part = settings.partial.value_or(1);
+  const double least = settings.partial ? 1e-6 : 1;
+  const double partial =
+      within.number({"partial_rotary_factor"}, config.number({settings.partial_key}, part, least, 1), least, 1);
+  // Where the family has names of its own, Hugging Face reads no others: those may repeat, and not contradict.
+  if (settings.theta_key != "rope_theta") {
+    config.only("rope_theta", rope.theta, fmt::format("this family reads {}", settings.theta_key));
+  }
+  if (settings.partial_key != "partial_rotary_factor") {
+    config.only("partial_rotary_factor", partial, fmt::format("this family reads {}", settings.partial_key));
+  }
+  rope.width = static_cast<int64_t>(static_cast<double>(settings.head_width) * partial);
+  rope.scaling = read_scaling(config, within, settings.context, rope);
+  within.finish();
+  return rope;
+}
+
+void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width, PartialRope partial) {
+  nlohmann::ordered_json parameters;
+  if (rope.scaling) {
+    const RopeScaling& s = *rope.scaling;
+    switch (s.kind) {
+      case RopeScalingKind::linear:
+        parameters = {{"rope_type", "linear"}, {"factor", s.factor}};
+        break;
+      case RopeScalingKind::dynamic:
+        parameters = {{"rope_type", "dynamic"}, {"factor", s.factor}};
+        break;
+      case RopeScalingKind::yarn:
+        parameters = {{"rope_type", "yarn"},
+                      {"factor", s.factor},
+                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
+                      {"attention_factor", s.attention_factor},
+                      {"beta_fast", s.beta_fast},
+                      {"beta_slow", s.beta_slow},
+                      {"truncate", s.truncate}};
+        break;
+      case RopeScalingKind::longrope:
+        parameters = {{"rope_type", "longrope"},
+                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
+                      {"attention_factor", s.attention_factor},
+                      {"short_factor", s.short_factor},
+                      {"long_factor", s.long_factor}};
+        break;
+      case RopeScalingKind::llama3:
+        parameters = {{"rope_type", "llama3"},
+                      {"factor", s.factor},
+                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
+                      {"low_freq_factor", s.low_frequency},
+                      {"high_freq_factor", s.high_frequency}};
+        break;
+    }
+  }
+  config["rope_theta"] = rope.theta;
+  config["rope_scaling"] = parameters;
+  if (!rope.scaling) {
+    parameters = {{"rope_type", "default"}};
+  }
+  parameters["rope_theta"] = rope.theta;
+  if (rope.width != head_width || partial == PartialRope::always) {
+    // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
+    double part = static_cast<double>(rope.width) / static_cast<double>(head_width);
+    if (static_cast<int64_t>(static_cast<double>(head_width) * part) < rope.width) {
+      part = std::nextafter(part, 1.0);
+    }
+    config["partial_rotary_factor"] = part;
+    parameters["partial_rotary_factor"] = part;
+  }
+  config["rope_parameters"] = parameters;
+}
+
+}  // namespace pare

@@ -1,0 +1,158 @@
+#include "pare/checkpoint/shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "pare/checkpoint/not_a_model.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+// A file beside the index and nothing else. Links are followed: the Hugging Face cache consists of them.
+bool is_plain_file_name(std::string_view name) {
+  return name.ends_with(".safetensors") && name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) {
+    fail_io("examine", path, error.value());
+  }
+  return type != fs::file_type::not_found;
+}
+
+// What may lie in a model's folder instead of safetensors, by the end of its name.
+[[noreturn]] void refuse_folder_without_weights(const fs::path& folder) {
+  std::vector<std::string> others;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (other_format(entry.path()) || entry.path().extension() == ".safetensors") {
+      others.push_back(entry.path().filename().string());
+    }
+  }
+  if (error) {
+    fail_io("list", folder, error.value());
+  }
+  std::string subject = quote(shown(folder));
+  if (others.empty()) {
+    throw InputError(fmt::format("{} has neither {} nor {}: not a model folder?", subject, single_name, index_name));
+  }
+  std::sort(others.begin(), others.end());
+  const std::string& found = others.front();
+  std::string advice = other_format(found).value_or("");
+  if (found.starts_with("adapter_")) {
+    advice = "is an adapter, not a model: merge it into its base model first";
+  } else if (found.ends_with(".safetensors")) {
+    advice = "is not the name that weights have there: rename it if it is the whole model";
+  }
+  throw InputError(fmt::format("{} has no {}; {} {}", subject, single_name, quote(found), advice));
+}
+
+// Every tensor in the one file that the index names, and in no other.
+void check_against_index(const std::vector<SafetensorsFile>& files, const std::map<std::string, std::string>& index,
+                         Problems& problems) {
+  std::map<std::string_view, std::string> holders;
+  for (const SafetensorsFile& file : files) {
+    std::string file_name = file.path().filename().string();
+    for (const auto& [name, tensor] : file.tensors()) {
+      auto [holder, first] = holders.emplace(name, file_name);
+      if (!first) {
+        problems.add(
+            fmt::format("tensor {} is in both {} and {}", quote(name), quote(holder->second), quote(file_name)));
+      } else if (!index.contains(name)) {
+        problems.add(fmt::format("tensor {} of {} is not in the index", quote(name), quote(file_name)));
+      }
+    }
+  }
+  for (const auto& [name, file_name] : index) {
+    auto holder = holders.find(name);
+    if (holder == holders.end()) {
+      problems.add(fmt::format("tensor {} should be in {} but is in no file", quote(name), quote(file_name)));
+    } else if (holder->second != file_name) {
+      problems.add(
+          fmt::format("tensor {} should be in {} but is in {}", quote(name), quote(file_name), quote(holder->second)));
+    }
+  }
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject) {
+  nlohmann::json root = parse_json(text, subject);
+  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object()) {
+    throw InputError(fmt::format("{} has no object \"weight_map\": not an index of weights?", subject));
+  }
+  std::map<std::string, std::string> index;
+  Problems problems;
+  for (const auto& [tensor, file] : root["weight_map"].items()) {
+    if (!file.is_string()) {
+      problems.add(fmt::format("tensor {} is in {}, expected a file name", quote(tensor), file.type_name()));
+    } else if (!is_plain_file_name(file.get_ref<const std::string&>())) {
+      problems.add(fmt::format("tensor {} is in {}, expected the name of a .safetensors file in the same folder",
+                               quote(tensor), quote(file.get_ref<const std::string&>())));
+    } else {
+      index[tensor] = file.get<std::string>();
+    }
+  }
+  problems.throw_if_any(subject);
+  return index;
+}
+
+std::string weight_index_text(const std::map<std::string, std::string>& tensor_files, uint64_t total_bytes) {
+  nlohmann::json root = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", tensor_files}};
+  return root.dump(2) + "\n";
+}
+
+std::vector<SafetensorsFile> open_shards(const fs::path& folder) {
+  if (!is_there(folder)) {
+    throw InputError(fmt::format("{}: no such folder", quote(shown(folder))));
+  }
+  if (!fs::is_directory(folder)) {
+    throw InputError(fmt::format("{} is a file, expected a model folder", quote(folder.string())));
+  }
+  std::vector<SafetensorsFile> files;
+  if (is_there(folder / single_name)) {
+    files.emplace_back(folder / single_name);
+    return files;
+  }
+  fs::path index_path = folder / index_name;
+  if (!is_there(index_path)) {
+    refuse_folder_without_weights(folder);
+  }
+  std::string subject = quote(shown(index_path));
+  std::map<std::string, std::string> index =
+      parse_weight_index(read_text_file(index_path, max_safetensors_header), subject);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index) {
+    names.insert(file);
+  }
+  Problems problems;
+  for (const std::string& name : names) {
+    try {
+      files.emplace_back(folder / name);
+    } catch (const InputError& error) {
+      problems.add(error.what());
+    }
+  }
+  // With a file left out, its tensors would all seem missing.
+  if (problems.empty()) {
+    check_against_index(files, index, problems);
+  }
+  problems.throw_if_any(subject);
+  return files;
+}
+
+}  // namespace pare

@@ -1,0 +1,32 @@
+#pragma once
+// The tensors of a file or a model by name. A file's tensor, a family's renamed slice and what a pass computes are all
+// the same thing to whoever asks.
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "pare/checkpoint/weight.h"
+
+namespace pare {
+
+using Weights = std::map<std::string, Weight>;  // sorted by name, as files are
+
+// Every tensor under its stored name. Loading one checks that its floats are finite, and an error names the tensor.
+class SafetensorsFile;
+Weights weights_of(const SafetensorsFile& file);
+Weights open_weights(const std::filesystem::path& folder);  // one file, or shards with an index
+
+// Throws InputError "tensor NAME of SUBJECT ..." with the first element that is infinite or not a number.
+void check_finite(const at::Tensor& tensor, const std::string& name, const std::string& subject);
+
+at::ScalarType scalar_type(Dtype dtype);  // InputError for those we cannot compute with
+Dtype dtype_of(at::ScalarType type);
+
+// Writes model.safetensors, or shards of at most `shard_bytes` with an index, into a folder that exists; one tensor at
+// a time. A tensor larger than a shard gets one of its own.
+void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes);
+
+}  // namespace pare

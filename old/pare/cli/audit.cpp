@@ -1,0 +1,44 @@
+// pare audit: how many parameters a model has, where they are, what they cost, and which of them can go.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/arch/presets.h"
+#include "pare/audit/audit.h"
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/cli/subject.h"
+
+namespace pare {
+
+namespace {
+
+void audit_command(const std::string& what, Measure measure, const Settings& settings) {
+  const Subject subject = find_subject(what);
+  const Audit audit =
+      subject.stored ? audit_model(*subject.stored, measure) : audit_architecture(subject.architecture, measure);
+  if (settings.json) {
+    print_json(to_json(audit));
+  } else {
+    print_text(text_of(audit));
+  }
+}
+
+}  // namespace
+
+void add_audit(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("audit", "What a model costs, what can go, and if not, why not");
+  auto what = std::make_shared<std::string>();
+  auto conditions = std::make_shared<bool>(false);
+  command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")
+      ->required()
+      ->check(suggested(preset_names()));
+  command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
+  command->footer("Example: pare audit mistral-7b");
+  command->callback([what, conditions, &settings] {
+    audit_command(*what, *conditions ? Measure::always : Measure::usual, settings);
+  });
+}
+
+}  // namespace pare

@@ -1,0 +1,47 @@
+// The only place that prints errors and ends the program.
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
+#include "pare/cli/output.h"
+#include "pare/support/interrupt.h"
+
+namespace {
+
+// With --json every command prints one document, also where it fails. Only what cannot be printed is left out.
+int report(const pare::Failure& failure, const std::vector<std::string>& arguments) {
+  const bool json = pare::has_flag(arguments, "--json");
+  pare::print_warnings(failure.warnings);
+  if (json && !pare::printed_document()) {
+    try {
+      pare::print_json(pare::error_document(failure));
+    } catch (...) {  // nobody reads stdout, or it takes nothing: the exit code still says it
+    }
+  }
+  if (!json || !pare::has_flag(arguments, "--quiet")) {
+    std::fputs(pare::stderr_text(failure).c_str(), stderr);
+  }
+  return failure.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A closed stdout shows as EPIPE where it is written, a file size limit as EFBIG.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  pare::install_interrupt_handler();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    pare::run_command_line(arguments);
+    return 0;
+  } catch (...) {
+    return report(pare::describe(std::current_exception()), arguments);
+  }
+}

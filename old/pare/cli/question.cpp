@@ -1,0 +1,50 @@
+#include "pare/cli/question.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "pare/cli/run_inputs.h"
+#include "pare/support/error.h"
+#include "pare/verify/draw_inputs.h"
+
+namespace pare {
+
+void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_sequences) {
+  command.add_option("--tokens", flags.tokens, "compared on: a JSON list of lists of token ids")->type_name("FILE");
+  command.add_option("--inputs", flags.inputs, "or: safetensors with input_ids, attention_mask, ...")
+      ->type_name("FILE");
+  command.add_option("--random", flags.random, fmt::format("or: so many random sequences [{}]", usual_sequences))
+      ->check(CLI::Range(1, 100000).description(""))
+      ->type_name("N");
+}
+
+std::optional<Question> read_question_file(const QuestionFlags& flags, const Architecture& architecture) {
+  const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
+  if (given > 1) {
+    throw InputError("one of --tokens, --inputs and --random, not several: what should the models read?");
+  }
+  if (flags.tokens.empty() && flags.inputs.empty()) {
+    return std::nullopt;
+  }
+  Question question;
+  question.source.kind = flags.tokens.empty() ? "tensors" : "tokens";
+  for (Batch& batch : flags.tokens.empty() ? read_input_tensors(flags.inputs, architecture)
+                                           : read_token_lists(flags.tokens, architecture)) {
+    question.inputs.push_back(batch.inputs);
+    question.numbers.insert(question.numbers.end(), batch.sequences.begin(), batch.sequences.end());
+  }
+  return question;
+}
+
+Question read_question(const QuestionFlags& flags, int64_t usual_sequences, uint64_t seed,
+                       const Architecture& reference, const Architecture& candidate) {
+  read_question_file(flags, candidate);  // what one of the two cannot read is refused before anything runs
+  if (std::optional<Question> question = read_question_file(flags, reference)) {
+    return *std::move(question);
+  }
+  return draw_question(reference, candidate, flags.random > 0 ? flags.random : usual_sequences, seed);
+}
+
+}  // namespace pare

@@ -1,0 +1,176 @@
+// pare rewrite: a smaller checkpoint that is the same function, with a certificate beside it.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/arch/count.h"
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/cli/question.h"
+#include "pare/cli/subject.h"
+#include "pare/model/device.h"
+#include "pare/rewrite/reasons.h"
+#include "pare/rewrite/rewrite.h"
+#include "pare/support/log.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+struct RewriteFlags {
+  std::string model, out, passes, form = "strict", dtype = "keep";
+  QuestionFlags question;
+  double max_error = 0;  // 0: not given
+  bool allow_growth = false, force = false, no_verify = false, explain = false;
+  uint64_t shard_bytes = RewriteOptions{}.shard_bytes;
+};
+
+void say_retry(const Verification& v) {
+  log_info(fmt::format(
+      "auto: measured a relative error of {:.2g} and a mean KL of {:.2g}, noise {:.2g} and {:.2g}: trying with less",
+      v.metrics.max_relative_logit_error, v.metrics.mean_kl_nats.value_or(0), v.noise_floor.max_relative_logit_error,
+      v.noise_floor.mean_kl_nats.value_or(0)));
+}
+
+RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, const Architecture& architecture) {
+  RewriteOptions options;
+  if (flags.passes != "auto") {
+    options.passes = parse_passes(flags.passes);
+  }
+  options.form = flags.form == "compat" ? WrittenForm::compat : WrittenForm::strict;
+  options.dtype = float_dtype_from_word(flags.dtype);
+  if (flags.max_error > 0) {
+    options.max_error = flags.max_error;
+  }
+  options.allow_growth = flags.allow_growth;
+  options.force = flags.force;
+  options.verify = !flags.no_verify;
+  options.question = read_question_file(flags.question, architecture);
+  options.random = flags.question.random > 0 ? flags.question.random : options.random;
+  options.seed = settings.seed;
+  options.device = options.verify ? find_device(settings.device) : at::Device(at::kCPU);
+  options.shard_bytes = flags.shard_bytes;
+  options.on_retry = say_retry;
+  return options;
+}
+
+std::string pass_table(const Rewritten& result) {
+  const bool compat = result.plan.form == WrittenForm::compat;
+  Table table({Align::left, Align::right, Align::right});
+  table.row({"pass", compat ? "made neutral" : "parameters less", fmt::format("predicted in {}", word(result.dtype))});
+  table.rule();
+  for (size_t n = 0; n < result.pipeline.steps.size(); ++n) {
+    const PassStep& step = result.pipeline.steps[n];
+    const StoredChange& change = result.plan.changes[n];
+    table.row({pasteable(step.call), with_commas(compat ? change.neutral : change.saved),
+               fmt::format("{:.1e}", predicted_error(step.proposal.roundings, result.dtype))});
+  }
+  return table.text();
+}
+
+void print_result(const ModelFolder& source, const std::string& out, const Rewritten& result) {
+  const Plan& plan = result.plan;
+  const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
+  std::string text = pass_table(result);
+  for (const PassStep& step : result.pipeline.steps) {
+    for (const std::string& note : step.proposal.notes) {
+      text += fmt::format("{}: {}\n", step.call.pass->id, note);
+    }
+    for (const Reason& reason : reasons_against(step.proposal)) {
+      if (!reason.remedy.empty()) {  // it is there, and stays
+        text += fmt::format("{}: left as it is: {}\n", step.call.pass->id, text_of(reason));
+      }
+    }
+  }
+  const std::string change =
+      before == after
+          ? "as before"
+          : fmt::format("{:+.2f} %", 100 * static_cast<double>(after - before) / static_cast<double>(before));
+  text += fmt::format("\nwrote {}: {} -> {} parameters ({}), {}, in {}\n", escaped(out), with_commas(before),
+                      with_commas(after), change, word(plan.form), human_time(result.writing_seconds));
+  if (plan.form == WrittenForm::compat) {
+    text += fmt::format("{} of them are now ones, zeros or identities\n{}\n", with_commas(plan.neutral),
+                        what_it_is(plan.form));
+  }
+  if (result.verification) {
+    const Verification& v = *result.verification;
+    text +=
+        fmt::format("verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
+                    with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
+                    v.predicted_error, word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
+  } else {
+    text += "not verified (--no-verify): its certificate says so\n";
+  }
+  print_text(fitted(text));
+}
+
+void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
+  const ModelFolder source = open_and_warn(flags.model);
+  const Rewritten result = rewrite(source, flags.out, options_of(flags, settings, source.model.architecture));
+  print_warnings(result.warnings);
+  for (const std::string& text : result.pipeline.left_out) {
+    log_warning("auto left out " + text);
+  }
+  print_warnings(left_behind_lines(result.plan.companions));
+  if (settings.json) {
+    print_json(result.certificate);
+  } else {
+    print_result(source, flags.out, result);
+    if (flags.explain) {
+      print_text("\n" + text_of(result.plan.prepared.explanation));
+    }
+  }
+}
+
+}  // namespace
+
+void add_rewrite(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("rewrite", "A smaller checkpoint that is the same function");
+  auto flags = std::make_shared<RewriteFlags>();
+  command->add_option("MODEL", flags->model, "a model folder; it is never changed")->required();
+  command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
+  std::vector<std::string> passes = pass_names();
+  passes.emplace_back("auto");
+  command->add_option("--passes", flags->passes, "'pass,pass{option=value,...}', in order; or auto")
+      ->required()
+      ->check(list_of(passes))
+      ->type_name("LIST");
+  command->add_option("--form", flags->form, "strict: smaller; compat: runs in stock engines")
+      ->check(one_of({"strict", "compat"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--dtype", flags->dtype, "keep, float64, float32, bfloat16 or float16")
+      ->transform(dtype_or({"keep"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            double value = 0;
+            const bool number = CLI::detail::lexical_cast(text, value);
+            return number && value > 0 && std::isfinite(value) ? "" : quote(text) + " is not a positive number";
+          },
+          ""))
+      ->type_name("E");
+  add_question_flags(*command, flags->question, RewriteOptions{}.random);
+  command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
+  command->add_flag("--force", flags->force, "replace another model, if nothing else is there");
+  command->add_flag("--no-verify", flags->no_verify, "do not compare the result with the model");
+  command->add_flag("--explain", flags->explain, "each tensor's formula in terms of the model's own");
+  command->add_option("--shard-size", flags->shard_bytes, "the most one file holds, such as 500MB")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::Range(1.0, 0x1p63).description(""))
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function:
+then nothing is written. 'pare passes' lists the passes.
+Example: pare rewrite model -o smaller --passes 'eliminate_projection{target=q}')");
+  command->callback([flags, &settings] { rewrite_command(*flags, settings); });
+}
+
+}  // namespace pare

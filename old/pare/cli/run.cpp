@@ -1,0 +1,240 @@
+// pare run: logits and any intermediate of a model, for given inputs, into a safetensors file.
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/checkpoint/model_folder.h"
+#include "pare/checkpoint/replaceable.h"
+#include "pare/checkpoint/safetensors.h"
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/cli/run_inputs.h"
+#include "pare/cli/subject.h"
+#include "pare/model/device.h"
+#include "pare/model/executor.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/output_place.h"
+#include "pare/support/progress.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+struct RunOptions {
+  std::string model, out, tokens, inputs, dtype = "float64";
+  std::vector<std::string> taps;
+  bool force = false;
+};
+
+using Results = std::map<std::string, at::Tensor>;  // name.SEQUENCE, on the CPU
+
+// Next-token prediction, over every token that has a predecessor.
+struct Prediction {
+  int64_t tokens = 0, right = 0;
+  double nats = 0;
+};
+
+// Which dimensions of one sequence's part of a tensor run over its tokens.
+std::vector<int64_t> token_dimensions(const std::string& name, const Outputs& outputs) {
+  if (name == "pooled" || name == "sequence_logits" || (name == "logits" && outputs.logits.dim() == 2)) {
+    return {};
+  }
+  if (name.ends_with("attention.scores") || name.ends_with("attention.probabilities")) {
+    return {1, 2};
+  }
+  return {0};
+}
+
+// Sequence `row` of a batch, without its padding.
+at::Tensor without_padding(const at::Tensor& batch, int64_t row, const at::Tensor& mask,
+                           const std::vector<int64_t>& dimensions) {
+  at::Tensor result = batch[row];
+  if (mask.defined()) {
+    const at::Tensor places = at::nonzero(mask[row]).flatten().to(result.device());
+    for (int64_t dimension : dimensions) {
+      result = result.index_select(dimension, places);
+    }
+  }
+  return result.to(at::kCPU).contiguous();
+}
+
+void add_prediction(const at::Tensor& logits, const at::Tensor& ids, Prediction& prediction) {
+  const int64_t count = ids.size(0) - 1;
+  if (count < 1) {
+    return;
+  }
+  const at::Tensor next = ids.narrow(0, 1, count);
+  const at::Tensor scores = logits.narrow(0, 0, count).to(at::kDouble);
+  prediction.tokens += count;
+  prediction.nats -= at::log_softmax(scores, 1).gather(1, next.unsqueeze(1)).sum().item<double>();
+  prediction.right += scores.argmax(1).eq(next).sum().item<int64_t>();
+}
+
+std::vector<Batch> read_batches(const RunOptions& options, const Architecture& architecture) {
+  if (options.tokens.empty() == options.inputs.empty()) {
+    throw InputError("run needs either --tokens or --inputs: what should the model read?");
+  }
+  return options.tokens.empty() ? read_input_tensors(options.inputs, architecture)
+                                : read_token_lists(options.tokens, architecture);
+}
+
+// Every result of one batch, under its name and the number of its sequence.
+void collect(const Batch& batch, const Outputs& outputs, const Taps& taps, Results& results) {
+  std::map<std::string, at::Tensor> named = taps.recorded();
+  if (outputs.logits.defined()) {
+    named["logits"] = outputs.logits;
+  } else {
+    named["hidden"] = outputs.hidden;
+  }
+  if (outputs.pooled.defined()) {
+    named["pooled"] = outputs.pooled;
+  }
+  if (outputs.sequence_logits.defined()) {
+    named["sequence_logits"] = outputs.sequence_logits;
+  }
+  for (const auto& [name, tensor] : named) {
+    const std::vector<int64_t> dimensions = token_dimensions(name, outputs);
+    for (size_t row = 0; row < batch.sequences.size(); ++row) {
+      results[fmt::format("{}.{}", name, batch.sequences[row])] =
+          without_padding(tensor, static_cast<int64_t>(row), batch.inputs.mask, dimensions);
+    }
+  }
+}
+
+ReplaceCheck may_replace(const RunOptions& options) {
+  return options.force ? check_replaceable_tensors : ReplaceCheck();
+}
+
+void write_results(const RunOptions& options, const Results& results) {
+  std::map<std::string, SafetensorsWriter::Declared> declared;
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : results) {
+    declared[name] = {.dtype = dtype_of(tensor.scalar_type()), .shape = tensor.sizes().vec()};
+    bytes += tensor.nbytes();
+  }
+  const ReplaceCheck replace = may_replace(options);
+  check_output(options.out, OutputKind::file, replace, bytes);
+  AtomicFile output(options.out, replace);
+  SafetensorsWriter writer(output.temporary(), declared, {});
+  Progress progress("writing", bytes, Progress::Unit::bytes);
+  for (const auto& [name, tensor] : results) {
+    writer.write(name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+    progress.advance(tensor.nbytes());
+  }
+  writer.finish();
+  print_warnings(output.commit());
+}
+
+void check_taps(const RunOptions& options, const Taps& taps) {
+  for (const std::string& glob : options.taps) {
+    const auto matches = [&glob](const auto& recorded) { return glob_match(glob, recorded.first); };
+    if (std::none_of(taps.recorded().begin(), taps.recorded().end(), matches)) {
+      throw InputError(
+          fmt::format("--taps: {} matches no intermediate of this model (see 'pare run --help')", quote(glob)));
+    }
+  }
+}
+
+void print_summary(const RunOptions& options, const Settings& settings, const Results& results, int64_t sequences,
+                   int64_t tokens, const Prediction& prediction) {
+  const double predicted = static_cast<double>(prediction.tokens);
+  if (settings.json) {
+    nlohmann::ordered_json json = {{"output", options.out},          {"tensors", results.size()},
+                                   {"sequences", sequences},         {"tokens", tokens},
+                                   {"compute_dtype", options.dtype}, {"device", settings.device}};
+    if (prediction.tokens > 0) {
+      json["nats_per_token"] = prediction.nats / predicted;
+      json["top1"] = static_cast<double>(prediction.right) / predicted;
+      json["predicted_tokens"] = prediction.tokens;
+    }
+    print_json(json);
+    return;
+  }
+  Table table({Align::left, Align::right});
+  table.row({"sequences", with_commas(sequences)});
+  table.row({"tokens", with_commas(tokens)});
+  table.row({"computed in", fmt::format("{} on {}", options.dtype, settings.device)});
+  if (prediction.tokens > 0) {
+    table.row({"nats/token", fmt::format("{:.4f}", prediction.nats / predicted)});
+    table.row({"top-1", fmt::format("{:.2f} %", 100.0 * static_cast<double>(prediction.right) / predicted)});
+  }
+  table.row({"tensors written", with_commas(static_cast<int64_t>(results.size()))});
+  print_text(table.text() + fmt::format("wrote {}\n", escaped(options.out)));
+}
+
+void run_command(const RunOptions& options, const Settings& settings) {
+  for (const std::string& input : {options.model, options.tokens, options.inputs}) {
+    check_input_stays(input, options.out);
+  }
+  check_output(options.out, OutputKind::file, may_replace(options), 0);
+  const ModelFolder stored = open_and_warn(options.model);
+  const std::vector<Batch> batches = read_batches(options, stored.model.architecture);
+  const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
+  const at::Device device = find_device(settings.device);
+  const at::InferenceMode inference;
+  const Executor model(stored.model, dtype, device);
+  Results results;
+  Prediction prediction;
+  int64_t sequences = 0, tokens = 0;
+  Progress progress("running", batches.size());
+  for (const Batch& batch : batches) {
+    Taps taps;
+    for (const std::string& glob : options.taps) {
+      taps.record(glob);
+    }
+    const Outputs outputs = model.forward(moved(batch.inputs, device), nullptr, &taps);
+    check_taps(options, taps);
+    collect(batch, outputs, taps, results);
+    for (int64_t row = 0; row < static_cast<int64_t>(batch.sequences.size()); ++row) {
+      sequences += 1;
+      if (!batch.inputs.ids.defined()) {
+        tokens += patch_positions(stored.model.architecture);
+        continue;
+      }
+      const at::Tensor ids = without_padding(batch.inputs.ids, row, batch.inputs.mask, {0});
+      tokens += ids.size(0);
+      if (stored.model.architecture.task == Task::causal_lm) {
+        add_prediction(results.at(fmt::format("logits.{}", batch.sequences[static_cast<size_t>(row)])), ids,
+                       prediction);
+      }
+    }
+    progress.advance();
+  }
+  write_results(options, results);
+  print_summary(options, settings, results, sequences, tokens, prediction);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("run", "Logits and any intermediate, for given inputs");
+  auto options = std::make_shared<RunOptions>();
+  command->add_option("MODEL", options->model, "a model folder")->required();
+  command->add_option("-o,--output", options->out, "the safetensors file to write")->required()->type_name("FILE");
+  command->add_option("--tokens", options->tokens, "a JSON list of lists of token ids")->type_name("FILE");
+  command->add_option("--inputs", options->inputs, "safetensors with input_ids, attention_mask, ...")
+      ->type_name("FILE");
+  command->add_option("--taps", options->taps, "intermediates to write too, such as 'residual.*'")
+      ->delimiter(',')
+      ->type_name("GLOB,...");
+  command->add_option("--dtype", options->dtype, "to compute in: float64, float32, bfloat16, float16")
+      ->transform(dtype_or())
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_flag("--force", options->force, "replace what another run wrote");
+  command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits, sequence_logits,
+  blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
+  blocks.L.attention.output,
+  blocks.L.mlp.{input,up,gate,hidden,probabilities,output}; L counts layers.
+Example: pare run model -o out.safetensors --tokens ids.json --taps 'residual.*')");
+  command->callback([options, &settings] { run_command(*options, settings); });
+}
+
+}  // namespace pare

@@ -1,0 +1,71 @@
+#include "pare/cli/subject.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/presets.h"
+#include "pare/checkpoint/not_a_model.h"
+#include "pare/cli/output.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+constexpr uint64_t largest_architecture_file = 16'000'000;
+
+Architecture read_architecture_file(const std::string& path) {
+  const nlohmann::json json = parse_json(read_text_file(path, largest_architecture_file), path);
+  if (json.is_object() && json.contains("model_type")) {
+    throw InputError(fmt::format("{}: this is the config.json of a model, not an Architecture: give its folder", path));
+  }
+  return architecture_from_json(json, path);
+}
+
+[[noreturn]] void refuse_unknown(const std::string& word) {
+  const std::vector<std::string> names = preset_names();
+  throw InputError(fmt::format("{} is neither a file, nor a folder, nor a preset{} (presets: {}){}", quote(word),
+                               did_you_mean(word, names), fmt::join(names, ", "), hub_hint(word)));
+}
+
+}  // namespace
+
+Architecture find_architecture(const std::string& word) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(word, ignored)) {
+    throw InputError(fmt::format("{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word)));
+  }
+  if (std::filesystem::exists(word, ignored)) {
+    if (other_format(word) || std::filesystem::path(word).extension() == ".safetensors") {
+      refuse_not_a_model(word);
+    }
+    return read_architecture_file(word);
+  }
+  std::optional<Architecture> preset = find_preset(word);
+  if (!preset) {
+    refuse_unknown(word);
+  }
+  return *std::move(preset);
+}
+
+ModelFolder open_and_warn(const std::string& folder) {
+  ModelFolder opened = open_model(folder);
+  print_warnings(opened.warnings);
+  return opened;
+}
+
+Subject find_subject(const std::string& word) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(word, ignored)) {
+    ModelFolder stored = open_and_warn(word);
+    return {.architecture = stored.model.architecture, .stored = std::move(stored)};
+  }
+  return {.architecture = find_architecture(word), .stored = std::nullopt};
+}
+
+}  // namespace pare

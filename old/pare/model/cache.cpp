@@ -1,0 +1,30 @@
+#include "pare/model/cache.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace pare {
+
+at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
+  if (!before.defined()) {
+    return now;
+  }
+  const int64_t batch = std::max(before.size(0), now.size(0));
+  return at::cat({before.expand({batch, -1}), now.expand({batch, -1})}, 1);
+}
+
+at::Tensor append(at::Tensor& stored, const at::Tensor& fresh, int64_t length, int64_t capacity) {
+  const int64_t total = length + fresh.size(2);
+  if (!stored.defined() || stored.size(2) < total) {
+    const at::Tensor larger = at::empty({fresh.size(0), fresh.size(1), capacity, fresh.size(3)}, fresh.options());
+    if (stored.defined()) {
+      larger.narrow(2, 0, length).copy_(stored.narrow(2, 0, length));
+    }
+    stored = larger;
+  }
+  stored.narrow(2, length, fresh.size(2)).copy_(fresh);
+  return stored.narrow(2, 0, total);
+}
+
+}  // namespace pare

@@ -1,0 +1,35 @@
+#pragma once
+// What decoding remembers between steps. Grows by doubling, so a step allocates nothing most of the time.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace pare {
+
+struct LayerCache {
+  // [batch, heads, capacity, width] each; undefined where the layer makes it from another (Attention::cache says so).
+  at::Tensor keys;    // as the scores read them, but as projected where values are made from them
+  at::Tensor values;  // collapsed scores and values both read the input, which then stands under keys alone
+  at::Tensor inputs;  // of the sublayer, one head wide, where both are made from them
+};
+
+struct Cache {
+  // Whoever knows how many tokens there will be says so: nothing then moves or grows later.
+  explicit Cache(int64_t initial_capacity = 256) : capacity(initial_capacity) {}
+
+  int64_t length = 0;  // tokens remembered, padding included
+  int64_t capacity = 0;
+  at::Tensor positions;   // int64 [batch, length]; undefined: 0, 1, ... in every row
+  at::Tensor mask;        // bool [batch, length]; undefined: every token is real
+  at::Tensor ids, types;  // [batch, length], kept only where a longer sequence changes what earlier tokens compute
+  std::vector<LayerCache> layers;
+};
+
+// [batch, tokens] after [batch, tokens], in either of which one row may stand for all; undefined: none so far.
+at::Tensor joined(const at::Tensor& before, const at::Tensor& now);
+
+// Appends [batch, heads, tokens, width] after `length` remembered ones and returns all of them.
+at::Tensor append(at::Tensor& stored, const at::Tensor& fresh, int64_t length, int64_t capacity);
+
+}  // namespace pare

@@ -1,0 +1,50 @@
+#include "pare/model/device.h"
+
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+// It stands beside the CPU library that we are linked with.
+std::filesystem::path cuda_library() {
+  Dl_info info = {};
+  const void* inside = reinterpret_cast<const void*>(static_cast<at::Context& (*)()>(&at::globalContext));
+  PARE_CHECK(dladdr(inside, &info) != 0 && info.dli_fname != nullptr, "libtorch is a shared library");
+  return std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
+}
+
+void load_cuda() {
+  const std::filesystem::path library = cuda_library();
+  if (!std::filesystem::exists(library)) {
+    throw InputError(
+        fmt::format("--device cuda: the libtorch in {} was built without CUDA", library.parent_path().string()));
+  }
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw IoError(
+        fmt::format("--device cuda: cannot load {}: {} (a torch with all that it depends on brings it: make test)",
+                    library.string(), dlerror()));
+  }
+}
+
+}  // namespace
+
+at::Device find_device(const std::string& name) {
+  if (name == "cpu") {
+    return at::kCPU;
+  }
+  PARE_CHECK(name == "cuda", "the command line knows two devices");
+  load_cuda();
+  if (at::getNumGPUs() == 0) {
+    throw InputError("--device cuda: this machine has no CUDA device that libtorch can use");
+  }
+  return at::Device(at::kCUDA, 0);
+}
+
+}  // namespace pare

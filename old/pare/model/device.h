@@ -1,0 +1,13 @@
+#pragma once
+// Where a model runs. The CUDA library of libtorch is loaded only when it is asked for.
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace pare {
+
+// "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device.
+at::Device find_device(const std::string& name);
+
+}  // namespace pare

@@ -1,0 +1,53 @@
+#pragma once
+// How a transformer RUNS: one executor for any Architecture, any dtype, CPU and CUDA.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "pare/checkpoint/model.h"
+#include "pare/model/inputs.h"
+#include "pare/model/taps.h"
+
+namespace pare {
+
+struct Outputs {
+  at::Tensor hidden;  // [batch, tokens, width], after the final norm and what an encoder does to each token there
+  at::Tensor logits;  // [batch, tokens, vocab or classes], or [batch, classes]; undefined for an encoder
+  at::Tensor pooled;  // [batch, width], where an encoder has a pooler
+  at::Tensor sequence_logits;  // [batch, classes], where there is a second head
+};
+
+struct Cache;  // cache.h
+
+// Of which tokens there shall be logits, where a model gives them for each. `last`: each sequence's last real token,
+// as [batch, 1, vocab or classes]. `none`: hidden states alone. An encoder's answer is the same for all.
+enum class Logits { none, last, all };
+
+enum class Use { inference, training };
+
+class Executor {
+ public:
+  // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
+  Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference);
+  ~Executor();
+  Executor(Executor&&) noexcept;
+
+  const Architecture& architecture() const;
+  // With a cache, the tokens given continue those seen before. Gradients are recorded only for Use::training, and
+  // there only in grad mode.
+  // Several threads may do this at once, each with its own cache.
+  Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr,
+                  Logits logits = Logits::all) const;
+
+  // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
+  const std::map<std::string, at::Tensor>& parameters() const;
+
+ private:
+  Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pare

@@ -1,0 +1,61 @@
+#include "pare/model/forward.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+Forward::Forward(const Architecture& architecture, const Tables& tables, std::span<const Inputs> inputs, Cache* cache,
+                 Taps* taps)
+    : architecture_(&architecture), inputs_(inputs.begin(), inputs.end()), order_(layer_blocks(architecture)) {
+  PARE_CHECK((!cache && !taps) || inputs.size() == 1, "the cache or taps of several inputs would overwrite each other");
+  if (cache) {
+    cache->layers.resize(order_.size());
+  }
+  for (const Inputs& input : inputs_) {
+    PARE_CHECK(input.ids.defined() != input.pixels.defined(), "a batch is tokens or pixels");
+    steps_.emplace_back(positions_for(architecture, input, tables, cache), input.mask, tables, cache, taps);
+  }
+}
+
+void Forward::embed(const EmbeddingLayer& layer) {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Embedded stream = pare::embed(layer, *architecture_, inputs_[i], steps_[i]);
+    streams_.x.push_back(stream.x);
+    streams_.table.push_back(stream.table);
+  }
+}
+
+void Forward::begin_at(int64_t layer, LayerInputs streams) {
+  layer_ = layer;
+  streams_ = std::move(streams);
+}
+
+void Forward::run_layer(const Blocks& blocks) {
+  PARE_CHECK(layer_ < layers() && streams_.x.size() == inputs_.size(), "no layer is left, or nothing was embedded");
+  const BlockLayer& block = blocks(order_[static_cast<size_t>(layer_)]);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    streams_.x[i] = run_block(block, streams_.x[i], streams_.table[i], steps_[i], layer_);
+    streams_.table[i] = at::Tensor();
+  }
+  ++layer_;
+}
+
+std::vector<Features> Forward::finish(const HeadLayer& head, Logits wanted) {
+  PARE_CHECK(layer_ == layers(), "layers are left");
+  std::vector<Features> result;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    Step& step = steps_[i];
+    at::Tensor x = streams_.x[i];
+    if (step.tapped()) {
+      x = step.tap(fmt::format("residual.{}", layers()), "", x);
+    }
+    result.push_back(features(head, *architecture_, x, inputs_[i], wanted, step));
+    step.remember();
+  }
+  return result;
+}
+
+}  // namespace pare

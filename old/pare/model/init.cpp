@@ -1,0 +1,83 @@
+#include "pare/model/init.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+uint64_t seed_of(uint64_t seed, const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);  // FNV-1a
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+struct Spread {
+  double mean = 0, deviation = 0;
+};
+
+struct Maker {
+  TensorSpec spec;
+  int64_t width = 0;
+  Draw draw = Draw::plain;
+
+  Spread spread() const {
+    const bool generic = draw == Draw::generic;
+    const Slot slot = spec.id.module.slot;
+    const double fan_in = static_cast<double>(element_count(spec.shape) / std::max<int64_t>(spec.shape[0], 1));
+    switch (spec.part) {
+      case Part::norm:
+      case Part::bias:
+        return {spec.initial, generic ? 0.2 : 0};
+      case Part::embedding:
+        if (slot == Slot::projection || slot == Slot::patch) {
+          return {0, 1 / std::sqrt(fan_in)};
+        }
+        return {0, generic ? 1 : 1 / std::sqrt(static_cast<double>(width))};
+      case Part::query_key:
+      case Part::value_output:  // as the product of two factors of width / heads columns would be
+        return {0, 1 / std::sqrt(static_cast<double>(width * spec.shape[0]))};
+      default:
+        return {0, 1 / std::sqrt(static_cast<double>(spec.shape.back()))};
+    }
+  }
+
+  at::Tensor make(at::Generator generator, at::ScalarType dtype) const {
+    if (spec.index) {  // distinct inputs for each key/value head
+      std::vector<at::Tensor> rows;
+      for (int64_t g = 0; g < spec.shape[0]; ++g) {
+        rows.push_back(std::get<0>(at::randperm(width, generator, at::kLong).narrow(0, 0, spec.shape[1]).sort()));
+      }
+      return at::stack(rows).to(at::kInt);
+    }
+    const auto [mean, deviation] = spread();
+    const at::ScalarType draw_dtype = dtype == at::kDouble ? at::kDouble : at::kFloat;
+    if (deviation == 0) {
+      return at::full(spec.shape, mean, dtype);
+    }
+    return at::randn(spec.shape, generator, draw_dtype).mul_(deviation).add_(mean).to(dtype);
+  }
+};
+
+}  // namespace
+
+Weights random_weights(const Architecture& architecture, uint64_t seed, Dtype dtype, Draw draw) {
+  Weights weights;
+  for (const TensorSpec& spec : tensor_table(architecture)) {
+    const Maker maker{spec, architecture.width, draw};
+    weights[spec.name] = Weight::leaf(spec.name, spec.index ? Dtype::i32 : dtype, spec.shape, [maker, seed, dtype] {
+      at::Generator generator = at::detail::createCPUGenerator(seed_of(seed, maker.spec.name));
+      return maker.make(generator, scalar_type(dtype));
+    });
+  }
+  return weights;
+}
+
+}  // namespace pare

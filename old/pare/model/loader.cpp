@@ -1,0 +1,73 @@
+#include "pare/model/loader.h"
+
+#include <ATen/ATen.h>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (!weight.defined()) {
+    return bias.defined() ? x + bias.tensor() : x;
+  }
+  return at::linear(x, weight.tensor(), bias.tensor());
+}
+
+const Weight& Loader::find(const TensorId& id) const {
+  const std::string& name = table_.at(id).name;
+  const auto found = weights_.find(name);
+  PARE_CHECK(found != weights_.end(), "no tensor '" + name + "': a model is checked when it is opened");
+  return found->second;
+}
+
+at::Tensor Loader::tensor(const TensorId& id) {
+  if (!stores(id)) {
+    return {};
+  }
+  const at::NoGradGuard no_grad;
+  at::Tensor loaded = find(id).load().to(arithmetic_.device, arithmetic_.dtype);
+  if (training_) {
+    loaded.requires_grad_(true);
+    parameters_[table_.at(id).name] = loaded;
+  }
+  return loaded;
+}
+
+Parameter Loader::made_from(const TensorId& id, Parameter::Make make) {
+  const at::Tensor stored = tensor(id);
+  if (!stored.defined()) {
+    return {};
+  }
+  return training_ ? Parameter(stored, std::move(make)) : Parameter(make(stored));
+}
+
+at::Tensor Loader::indices(const TensorId& id) {
+  return find(id).load().to(arithmetic_.device, at::kLong);
+}
+
+Linear Loader::stacked(const std::vector<ModuleId>& modules) {
+  PARE_CHECK(!training_, "stacking copies, and a copy is no leaf");
+  int64_t rows = 0, width = 0;
+  bool any_bias = false;
+  for (const ModuleId& module : modules) {
+    const Shape& shape = table_.at(weight_of(module)).shape;
+    rows += shape[0];
+    width = shape[1];
+    any_bias = any_bias || stores(bias_of(module));
+  }
+  const at::TensorOptions options = at::TensorOptions(arithmetic_.dtype).device(arithmetic_.device);
+  const at::Tensor weights = at::empty({rows, width}, options);
+  const at::Tensor bias = any_bias ? at::zeros({rows}, options) : at::Tensor();
+  int64_t row = 0;
+  for (const ModuleId& module : modules) {
+    const int64_t count = table_.at(weight_of(module)).shape[0];
+    weights.narrow(0, row, count).copy_(find(weight_of(module)).load());
+    if (stores(bias_of(module))) {
+      bias.narrow(0, row, count).copy_(find(bias_of(module)).load());
+    }
+    row += count;
+  }
+  return {weights, bias};
+}
+
+}  // namespace pare

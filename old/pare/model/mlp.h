@@ -1,0 +1,31 @@
+#pragma once
+// The MLP sublayer: plain, gated, or as neuron heads (attention over {self, one extra token}).
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <variant>
+
+#include "pare/arch/architecture.h"
+#include "pare/model/loader.h"
+#include "pare/model/step.h"
+
+namespace pare {
+
+struct DenseMlpLayer {
+  DenseMlp spec;
+  Linear gate_up;  // gate and up in one product, where nobody trains them
+  Linear up, gate, down;
+};
+
+struct NeuronHeadsLayer {
+  NeuronHeads spec;
+  Linear query, value, output;
+};
+
+using MlpLayer = std::variant<DenseMlpLayer, NeuronHeadsLayer>;
+
+MlpLayer load_mlp(Loader& loader, const Mlp& spec, int64_t block);
+at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix);
+
+}  // namespace pare

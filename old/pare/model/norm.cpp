@@ -1,0 +1,50 @@
+#include "pare/model/norm.h"
+
+#include <ATen/ATen.h>
+
+namespace pare {
+
+namespace {
+
+at::Tensor scaled_and_shifted(at::Tensor y, const Parameter& gain, const at::Tensor& bias) {
+  if (gain.defined()) {
+    y = y * gain.tensor();
+  }
+  return bias.defined() ? y + bias : y;
+}
+
+}  // namespace
+
+at::Tensor NormLayer::operator()(const at::Tensor& x) const {
+  switch (spec.kind) {
+    case NormKind::layer:
+      return at::layer_norm(x, {x.size(-1)}, gain.tensor(), bias, spec.epsilon);
+    case NormKind::rms: {
+      // The mean of squares overflows float16 and is coarse in bfloat16.
+      const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+      const at::Tensor wide = narrow ? x.to(at::kFloat) : x;
+      const at::Tensor root = at::rsqrt(wide.square().mean(-1, true) + spec.epsilon);
+      return scaled_and_shifted((wide * root).to(x.scalar_type()), gain, bias);
+    }
+    case NormKind::dyt:
+      return scaled_and_shifted(at::tanh(alpha * x), gain, bias);
+  }
+  return x;
+}
+
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module) {
+  if (!spec) {
+    return std::nullopt;
+  }
+  const double offset = spec->offset;
+  const Parameter gain =
+      offset == 0 ? loader.tensor(weight_of(module))
+                  : loader.made_from(weight_of(module), [offset](const at::Tensor& stored) { return stored + offset; });
+  return NormLayer{*spec, gain, loader.tensor(bias_of(module)), loader.tensor({module, TensorKind::alpha})};
+}
+
+at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x) {
+  return norm ? (*norm)(x) : x;
+}
+
+}  // namespace pare

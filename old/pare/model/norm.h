@@ -1,0 +1,26 @@
+#pragma once
+// RMSNorm, LayerNorm and DyT over the last dimension.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "pare/arch/architecture.h"
+#include "pare/model/loader.h"
+
+namespace pare {
+
+struct NormLayer {
+  Norm spec;
+  Parameter gain;  // with its offset added
+  at::Tensor bias, alpha;
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module);
+
+// The identity where there is no norm.
+at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x);
+
+}  // namespace pare

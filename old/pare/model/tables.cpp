@@ -1,0 +1,133 @@
+#include "pare/model/tables.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace pare {
+
+namespace {
+
+// Whoever asks first may be in inference mode, and whoever asks next may be training.
+struct MakingConstants {
+  c10::InferenceMode off{false};
+  at::NoGradGuard no_grad;
+};
+
+// How long a table becomes that is too short for `needed`: doubling makes growing cheap, however far one counts.
+int64_t grown(const at::Tensor& table, int64_t dimension, int64_t needed) {
+  constexpr int64_t smallest = 64;
+  return std::max({needed, smallest, table.defined() ? 2 * table.size(dimension) : 0});
+}
+
+bool too_short(const at::Tensor& table, int64_t dimension, int64_t needed) {
+  return !table.defined() || table.size(dimension) < needed;
+}
+
+// Press et al.: a geometric series over the next lower power of two, and every second one of the next for the rest.
+std::vector<double> slopes_of(int64_t heads) {
+  const int64_t power = int64_t{1} << static_cast<int64_t>(std::floor(std::log2(static_cast<double>(heads))));
+  const double base = std::exp2(-8.0 / static_cast<double>(power));
+  const double finer = std::exp2(-4.0 / static_cast<double>(power));
+  std::vector<double> slopes;
+  for (int64_t h = 0; h < heads; ++h) {
+    slopes.push_back(h < power ? std::pow(base, static_cast<double>(h + 1))
+                               : std::pow(finer, static_cast<double>(2 * (h - power) + 1)));
+  }
+  return slopes;
+}
+
+at::Tensor moved(const std::vector<double>& values, at::Device device) {
+  return at::tensor(values, at::kDouble).to(device);
+}
+
+at::Tensor numbers_below(int64_t end, at::Device device) {  // int64 [1, end]
+  return at::arange(end, at::TensorOptions(at::kLong).device(device)).unsqueeze(0);
+}
+
+}  // namespace
+
+Positions Tables::counted(int64_t first, int64_t count) const {
+  const std::lock_guard lock(growing_);
+  const MakingConstants making;
+  if (too_short(counted_, 1, first + count)) {
+    counted_ = numbers_below(grown(counted_, 1, first + count), arithmetic_.device);
+  }
+  return {counted_.narrow(1, first, count), first};
+}
+
+at::Tensor Tables::triangle(int64_t size) const {
+  const std::lock_guard lock(growing_);
+  const MakingConstants making;
+  if (too_short(triangle_, 0, size)) {  // to the size asked for: doubled, it would take four times the memory
+    triangle_ = at::ones({size, size}, at::TensorOptions(at::kBool).device(arithmetic_.device)).tril();
+  }
+  return triangle_.narrow(0, 0, size).narrow(1, 0, size);
+}
+
+at::Tensor Tables::alibi_slopes(int64_t heads) const {
+  const std::lock_guard lock(growing_);
+  const MakingConstants making;
+  at::Tensor& slopes = slopes_[heads];
+  if (!slopes.defined()) {
+    const bool narrow = arithmetic_.dtype == at::kHalf || arithmetic_.dtype == at::kBFloat16;
+    slopes = moved(slopes_of(heads), arithmetic_.device).to(narrow ? at::kFloat : arithmetic_.dtype);
+    slopes = slopes.view({1, heads, 1, 1});
+  }
+  return slopes;
+}
+
+Tables::Angles& Tables::angles_of(const Rope& rope, int64_t length) const {
+  auto found =
+      std::find_if(angles_.begin(), angles_.end(), [&rope](const Angles& known) { return known.rope == rope; });
+  if (found != angles_.end() && !depends_on_length(rope)) {
+    return *found;
+  }
+  std::vector<double> frequencies = rope_frequencies(rope, length);
+  if (found == angles_.end()) {
+    found = angles_.insert(angles_.end(), Angles{.rope = rope});
+  }
+  if (found->frequencies != frequencies) {
+    found->on_device = moved(frequencies, arithmetic_.device);
+    found->frequencies = std::move(frequencies);
+    found->table = {};
+  }
+  return *found;
+}
+
+Turn Tables::turn(const Rope& rope, const Positions& positions, int64_t length) const {
+  const std::lock_guard lock(growing_);
+  const MakingConstants making;
+  Angles& angles = angles_of(rope, length);
+  if (!positions.first) {
+    return turn_at(rope, angles.on_device, positions.at, arithmetic_.dtype);
+  }
+  const int64_t tokens = positions.at.size(1), end = *positions.first + tokens;
+  if (too_short(angles.table.cosine, 2, end)) {
+    const at::Tensor all = numbers_below(grown(angles.table.cosine, 2, end), arithmetic_.device);
+    angles.table = turn_at(rope, angles.on_device, all, arithmetic_.dtype);
+  }
+  return {angles.table.cosine.narrow(2, *positions.first, tokens),
+          angles.table.sine.narrow(2, *positions.first, tokens)};
+}
+
+at::Tensor Tables::sinusoidal(const Positions& positions, int64_t width) const {
+  const std::lock_guard lock(growing_);
+  const MakingConstants making;
+  Waves& waves = waves_[width];
+  if (!waves.frequencies.defined()) {
+    waves.frequencies = moved(sinusoidal_frequencies(width), arithmetic_.device);
+  }
+  if (!positions.first) {
+    return sinusoidal_at(waves.frequencies, positions.at, width, arithmetic_.dtype);
+  }
+  const int64_t tokens = positions.at.size(1), end = *positions.first + tokens;
+  if (too_short(waves.table, 1, end)) {
+    const at::Tensor all = numbers_below(grown(waves.table, 1, end), arithmetic_.device);
+    waves.table = sinusoidal_at(waves.frequencies, all, width, arithmetic_.dtype);
+  }
+  return waves.table.narrow(1, *positions.first, tokens);
+}
+
+}  // namespace pare

@@ -1,0 +1,51 @@
+#pragma once
+// Constants of a model on its device, made once and not in every step: angles, slopes, the causal triangle, counting
+// itself. What is asked for past the end of a table makes a longer one.
+//
+// One may serve several threads: a mutex guards what grows, and what was handed out stays as it is.
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "pare/model/arithmetic.h"
+#include "pare/model/positions.h"
+#include "pare/model/rope.h"
+
+namespace pare {
+
+class Tables {
+ public:
+  explicit Tables(const Arithmetic& arithmetic) : arithmetic_(arithmetic) {}
+  const Arithmetic& arithmetic() const { return arithmetic_; }
+
+  Positions counted(int64_t first, int64_t count) const;  // first, first + 1, ...
+  at::Tensor triangle(int64_t size) const;                // bool [size, size]: whether row i may look at column j
+  at::Tensor alibi_slopes(int64_t heads) const;           // [1, heads, 1, 1], no narrower than float32
+  // `length`: one past the longest position, for the scalings that look at it.
+  Turn turn(const Rope& rope, const Positions& positions, int64_t length) const;
+  at::Tensor sinusoidal(const Positions& positions, int64_t width) const;  // [batch or 1, tokens, width]
+
+ private:
+  struct Angles {
+    Rope rope;
+    std::vector<double> frequencies;
+    at::Tensor on_device;  // the frequencies
+    Turn table;            // of the positions from 0 on
+  };
+  struct Waves {
+    at::Tensor frequencies, table;
+  };
+  Angles& angles_of(const Rope& rope, int64_t length) const;
+
+  Arithmetic arithmetic_;
+  mutable std::mutex growing_;
+  mutable at::Tensor counted_, triangle_;
+  mutable std::vector<Angles> angles_;
+  mutable std::map<int64_t, at::Tensor> slopes_;  // by heads
+  mutable std::map<int64_t, Waves> waves_;        // by width
+};
+
+}  // namespace pare

@@ -1,0 +1,154 @@
+// Theorem: (g ∘ n(x) + c) W + b = n(x) (diag(g) W) + (b + c W), for a norm n and every reader W of its output.
+// Before: gain g (or offset + g), norm bias c, readers W, b.   After: diag(g) W, b + c W, a norm without gain and bias.
+//
+// Proof: a matrix is linear, and a diagonal matrix is a matrix.
+//
+// Preconditions: P1 the norm stands before its readers (a post-norm's output is the stream itself); P2 every reader is
+// a matrix of its own: not an identity, not a tied head, not the model's answer; P3 a norm bias needs readers that all
+// have biases, or the model would grow.
+// Exactness: one product per weight, no inverse.
+// Order: before passes that remove readers.
+// Reference: docs/theorems/fold_norm_gain.md
+
+#include "pare/passes/pass.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "pare/algebra/operations.h"
+#include "pare/algebra/prediction.h"
+#include "pare/algebra/shift.h"
+#include "pare/arch/norms.h"
+#include "pare/arch/streams.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+const Stream* written_by(const Streams& streams, const ModuleId& norm) {
+  for (const Stream& stream : streams.all) {
+    for (const Touch& touch : stream.touches) {
+      if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
+        return &stream;
+      }
+    }
+  }
+  return nullptr;  // the norm before a first-layer table, which holds its results
+}
+
+// Why this norm has to keep its gain; empty where it need not.
+std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const PlacedNorm& site) {
+  const auto fails = [&](const char* expected, std::string found, const char* remedy) {
+    return Precondition{.where = name_of(site.module),
+                        .block = site.module.block,
+                        .expected = expected,
+                        .found = std::move(found),
+                        .remedy = remedy};
+  };
+  if (!site.norm->gain && !site.norm->bias) {
+    return fails("a gain or a bias", "there is none", "");
+  }
+  if (!stream) {
+    return fails("a norm that runs", "it is inside the first-layer table", "");
+  }
+  for (const Touch& touch : stream->touches) {
+    if (touch.kind != TouchKind::norm_writes || touch.module != site.module) {
+      return fails("readers that are matrices", text_of(touch), "none: only a matrix can take a gain");
+    }
+  }
+  for (const Port& port : stream->ports) {
+    if (port.role == Role::writer) {
+      return fails("a norm before its readers", name_of(port.tensor) + " writes the same stream",
+                   "none: the norm's output is the stream itself");
+    }
+    if (a.head.tied && port.tensor == weight_of(token_table)) {
+      return fails("a head of its own", "the head is tied to the embedding", "untie the head, which costs more");
+    }
+  }
+  if (stream->ports.empty()) {
+    return fails("readers that are matrices", "nothing reads it", "");
+  }
+  if (site.norm->bias) {
+    const std::vector<std::string> without = readers_without_bias(a, *stream);
+    if (!without.empty()) {
+      return fails("readers with biases", fmt::format("{} has none", fmt::join(without, ", ")),
+                   "none that is smaller: the norm's bias would need new ones");
+    }
+  }
+  return std::nullopt;
+}
+
+void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
+  if (!model.has_weights()) {
+    return;
+  }
+  if (site.norm->bias) {
+    shift_readers(model, stream, model.weights.at(name_of(bias_of(site.module))));
+    model.weights.erase(name_of(bias_of(site.module)));
+  }
+  if (!site.norm->gain) {
+    return;
+  }
+  const Weight gain = model.weights.at(name_of(weight_of(site.module)));
+  const double offset = site.norm->offset;
+  const Formula factors = offset == 0 ? gain.formula() : gain.formula() + fmt::format("{}", offset);
+  const RowMap scale{Formula::diagonal(factors), {gain}, [offset](const at::Tensor& rows, const auto& in) {
+                       return rows * (in[0] + offset);
+                     }};
+  for (const Port& port : stream.ports) {
+    Weight& reader = model.weights.at(name_of(port.tensor));
+    reader = mapped_along(reader, port, stream.width, scale);
+  }
+  model.weights.erase(name_of(weight_of(site.module)));
+}
+
+Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
+  Proposal proposal{.after = model};
+  const Streams streams = find_streams(model.architecture);
+  RoundingWalk walk;
+  Architecture after = model.architecture;
+  for (const PlacedNorm& site : norms_of(after)) {
+    const Stream* stream = written_by(streams, site.module);
+    if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
+      proposal.preconditions.push_back(*std::move(failed));
+      continue;
+    }
+    proposal.preconditions.push_back({.where = name_of(site.module),
+                                      .block = site.module.block,
+                                      .expected = "readers that are matrices",
+                                      .found = fmt::format("{} of them", stream->ports.size()),
+                                      .holds = true});
+    fold(proposal.after, *stream, site);
+    site.norm->gain = site.norm->bias = false;
+    site.norm->offset = 0;
+    walk.step(1, site.module.block ? runs_of(model.architecture, *site.module.block) : 1);
+    proposal.applies = true;
+  }
+  if (proposal.preconditions.empty()) {
+    proposal.preconditions.push_back(
+        {.where = "model", .expected = "a norm with a gain or a bias", .found = "it has no norms"});
+  }
+  proposal.roundings = walk.roundings();
+  proposal.after.architecture = std::move(after);
+  return proposal;
+}
+
+}  // namespace
+
+const Pass& pass_fold_norm_gain() {
+  static const Pass pass{
+      .id = "fold_norm_gain",
+      .theorem = "(g n(x) + c) W + b = n(x) (diag(g) W) + (b + c W)",
+      .saves = "width for each gain, width for each norm bias",
+      .reference = "FlashNorm (Graef et al. 2024), which Graef 2024 cites as reference 19",
+      .preconditions = {"the norm stands before its readers", "every reader is a matrix of its own",
+                        "a norm bias needs readers with biases"},
+      .options = {},
+      .propose = propose,
+  };
+  return pass;
+}
+
+}  // namespace pare

@@ -1,0 +1,44 @@
+// The order of the passes. A pass is found by its file; its place in this list is where it loses nothing.
+
+#include <algorithm>
+
+#include "pare/passes/pass.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+struct Place {
+  std::string_view id, reason;
+};
+
+constexpr Place order[] = {
+    {"fold_norm_gain", "while the biases that take a norm's are there"},
+    {"drop_key_bias", "after a norm's bias was folded into it"},
+    {"fold_value_bias", "while the output matrix is there"},
+    {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
+    {"eliminate_projection", "takes what merge_skipless leaves"},
+};
+
+std::vector<const Pass*> in_order() {
+  std::vector<const Pass*> passes, found = passes_by_file();
+  for (const Place& place : order) {
+    const auto pass = std::find_if(found.begin(), found.end(), [&](const Pass* p) { return p->id == place.id; });
+    PARE_CHECK(pass != found.end(),
+               "no file of pare/passes is left for this line of the order: " + std::string(place.id));
+    passes.push_back(*pass);
+    found.erase(pass);
+  }
+  PARE_CHECK(found.empty(), "a pass without a place in the order: " + std::string(found.front()->id));
+  return passes;
+}
+
+}  // namespace
+
+const std::vector<const Pass*>& all_passes() {
+  static const std::vector<const Pass*> passes = in_order();
+  return passes;
+}
+
+}  // namespace pare

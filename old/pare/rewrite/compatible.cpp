@@ -1,0 +1,106 @@
+#include "pare/rewrite/compatible.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <set>
+
+#include "pare/algebra/operations.h"
+#include "pare/arch/count.h"
+#include "pare/arch/norms.h"
+#include "pare/arch/tensors.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+void restore(Projection& now, const Projection& source) {
+  if (is<Identity>(now)) {
+    now = source;
+  }
+}
+
+// What the source had and the result does without is put back, as something that does nothing.
+Architecture restored(Architecture now, Architecture source) {
+  PARE_CHECK(now.blocks.size() == source.blocks.size(), "passes keep the blocks");
+  for (size_t n = 0; n < now.blocks.size(); ++n) {
+    Attention& t = now.blocks[n].attention;
+    const Attention& s = source.blocks[n].attention;
+    restore(t.query, s.query);
+    restore(t.key, s.key);
+    restore(t.value, s.value);
+    restore(t.output, s.output);
+    t.bias.query |= s.bias.query;
+    t.bias.key |= s.bias.key;
+    t.bias.value |= s.bias.value;
+    t.bias.output |= s.bias.output;
+  }
+  const std::vector<PlacedNorm> norms = norms_of(now), before = norms_of(source);
+  PARE_CHECK(norms.size() == before.size(), "passes keep the norms");
+  for (size_t i = 0; i < norms.size(); ++i) {
+    norms[i].norm->gain = before[i].norm->gain;
+    norms[i].norm->bias = before[i].norm->bias;
+    norms[i].norm->offset = before[i].norm->offset;
+  }
+  return now;
+}
+
+bool is_vector(const TensorSpec& spec) {
+  return spec.part == Part::norm || spec.part == Part::bias;
+}
+
+at::Tensor neutral_value(const TensorSpec& spec) {
+  return is_vector(spec) ? at::full(spec.shape, spec.initial, at::kDouble) : at::eye(spec.shape[0], at::kDouble);
+}
+
+bool is_neutral(const Weight& weight, const TensorSpec& spec) {
+  const at::Tensor neutral = neutral_value(spec);
+  // The first row of a large matrix nearly always decides.
+  if (weight.can_load_rows() && !at::equal(weight.load_rows(0, 1).to(at::kDouble), neutral.narrow(0, 0, 1))) {
+    return false;
+  }
+  return at::equal(load_double(weight), neutral);
+}
+
+}  // namespace
+
+Model compatible(const Model& model, const Architecture& source) {
+  Model result{.architecture = restored(model.architecture, source), .weights = model.weights};
+  if (!model.has_weights()) {
+    return result;
+  }
+  for (const TensorSpec& spec : tensor_table(result.architecture)) {
+    if (result.weights.contains(spec.name)) {
+      continue;
+    }
+    PARE_CHECK(is_vector(spec) || (spec.shape.size() == 2 && spec.shape[0] == spec.shape[1]),
+               "only identities, gains and biases were removed, not " + spec.name);
+    const Formula formula = is_vector(spec) ? fmt::format("{}", spec.initial) : "I";
+    result.weights[spec.name] = computed(spec.shape, formula, {}, [=](const auto&) { return neutral_value(spec); });
+  }
+  return result;
+}
+
+std::vector<StoredChange> compatible_changes(const Model& source, const Pipeline& pipeline) {
+  std::vector<StoredChange> changes;
+  std::set<std::string> neutral_already;
+  int64_t stored = count(source.architecture).total;
+  for (const PassStep& step : pipeline.steps) {
+    const Architecture& now = step.proposal.after.architecture;
+    const Architecture written = restored(now, source.architecture);
+    const TensorTable present = tensor_table(now);
+    StoredChange change{.saved = stored - count(written).total};
+    for (const TensorSpec& spec : tensor_table(written)) {
+      if (!present.contains(spec.id) && neutral_already.insert(spec.name).second &&
+          !is_neutral(source.weights.at(spec.name), spec)) {
+        change.neutral += element_count(spec.shape);
+      }
+    }
+    stored -= change.saved;
+    changes.push_back(change);
+  }
+  return changes;
+}
+
+}  // namespace pare

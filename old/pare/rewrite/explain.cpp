@@ -1,0 +1,229 @@
+#include "pare/rewrite/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "pare/rewrite/reasons.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+// Numbers of blocks are written in names ("blocks.3") and below symbols ("Θ₃").
+struct Numeral {
+  size_t begin = 0, end = 0;  // its digits
+  int64_t value = 0;
+  bool below = false;
+};
+
+bool is_digit(std::string_view text, size_t at) {
+  return at < text.size() && text[at] >= '0' && text[at] <= '9';
+}
+
+// The subscripts of 0 to 9 differ in the last of their three bytes.
+bool is_subscript(std::string_view text, size_t at) {
+  return text.substr(at, 2) == "\xE2\x82" && at + 2 < text.size() && static_cast<unsigned char>(text[at + 2]) >= 0x80 &&
+         static_cast<unsigned char>(text[at + 2]) <= 0x89;
+}
+
+std::optional<Numeral> next_numeral(std::string_view text, size_t from) {
+  constexpr std::string_view name = "blocks.";
+  for (size_t at = from; at < text.size(); ++at) {
+    Numeral found{at, at};
+    if (text.substr(at, name.size()) == name && is_digit(text, at + name.size())) {
+      found.begin = found.end = at + name.size();
+      for (; is_digit(text, found.end); ++found.end) {
+        found.value = 10 * found.value + (text[found.end] - '0');
+      }
+      return found;
+    }
+    if (is_subscript(text, at)) {
+      found.below = true;
+      for (; is_subscript(text, found.end); found.end += 3) {
+        found.value = 10 * found.value + (text[found.end + 2] - '\x80');
+      }
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// "n", "n+1", "n-2"
+std::string distance(int64_t from, const Numeral& to) {
+  const int64_t by = to.value - from;
+  if (!to.below) {
+    return by == 0 ? "n" : fmt::format("n{:+}", by);
+  }
+  return by == 0 ? "ₙ" : (by > 0 ? "ₙ₊" : "ₙ₋") + subscript(std::abs(by));
+}
+
+enum class Relative { names, all };
+
+// The text as seen from a block: its own number is n.
+std::string seen_from(int64_t block, const std::string& text, Relative what) {
+  std::string seen;
+  size_t from = 0;
+  while (const std::optional<Numeral> numeral = next_numeral(text, from)) {
+    const bool keep = numeral->below && what == Relative::names;
+    seen += text.substr(from, numeral->begin - from);
+    seen += keep ? text.substr(numeral->begin, numeral->end - numeral->begin) : distance(block, *numeral);
+    from = numeral->end;
+  }
+  return seen + text.substr(from);
+}
+
+using Lines = std::vector<std::pair<std::string, std::string>>;  // a name and what it is
+
+// What is the same for several blocks, said once. A symbol may be each block's own (Θₙ) or one for all (Θ₅).
+Lines folded(const Lines& lines) {
+  using Key = std::pair<std::string, std::string>;
+  std::map<Key, std::vector<int64_t>> blocks;
+  std::map<Key, Key> single;
+  const auto key_of = [](const auto& line, int64_t block, Relative what) {
+    return Key(seen_from(block, line.first, Relative::all), seen_from(block, line.second, what));
+  };
+  for (const auto& line : lines) {
+    if (const std::optional<Numeral> own = next_numeral(line.first, 0)) {
+      blocks[key_of(line, own->value, Relative::names)].push_back(own->value);
+    }
+  }
+  std::vector<Key> order;
+  std::map<Key, std::vector<int64_t>> groups;
+  for (const auto& line : lines) {
+    Key key = line;
+    const std::optional<Numeral> own = next_numeral(line.first, 0);
+    if (own) {
+      key = key_of(line, own->value, Relative::names);
+      key = blocks.at(key).size() > 1 ? key : key_of(line, own->value, Relative::all);
+    }
+    if (groups[key].empty()) {
+      order.push_back(key);
+    }
+    groups[key].push_back(own ? own->value : -1);
+    single.emplace(key, line);
+  }
+  Lines result;
+  for (const Key& key : order) {
+    std::vector<int64_t> numbers = groups.at(key);
+    if (numbers.size() == 1) {
+      result.push_back(single.at(key));
+      continue;
+    }
+    std::sort(numbers.begin(), numbers.end());
+    auto [name, formula] = key;
+    if (name.starts_with("blocks.n")) {
+      name.replace(7, 1, ranges(numbers));
+    } else {
+      formula += fmt::format(", n = {}", ranges(numbers));
+    }
+    result.emplace_back(std::move(name), std::move(formula));
+  }
+  return result;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  Lines lines;
+  for (const std::string& name : names) {
+    lines.emplace_back(name, "");
+  }
+  std::string text;
+  for (const auto& [name, nothing] : folded(lines)) {
+    text += wrapped(name, 4, "  ");
+  }
+  return text;
+}
+
+std::string equations(const Lines& lines) {
+  std::string text;
+  for (const auto& [name, formula] : folded(lines)) {
+    text += wrapped(fmt::format("{} = {}", name, formula), 4, "  ");
+  }
+  return text;
+}
+
+struct Word {
+  std::string_view name, meaning;
+};
+
+constexpr Word words[] = {
+    {"gauge", "gauge(W): R of the QR decomposition of W's columns, key/value head by key/value head"},
+    {"rope_gauge", "rope_gauge(W): the same, but the root mean square of each two columns that RoPE turns"},
+    {"to_queries", "to_queries(X): each key/value head's part, once for every query head that shares it"},
+    {"sinusoidal", "sinusoidal(n, d): the positions 0 to n - 1, computed so far"},
+};
+
+// Whether a formula calls a function of that name.
+bool mentions(const Explanation& explanation, std::string_view name) {
+  const std::string call = fmt::format("{}(", name);
+  const auto calls = [&](const auto& entry) {
+    const size_t at = entry.second.find(call);
+    return at != std::string::npos && (at == 0 || entry.second[at - 1] != '_');
+  };
+  return std::any_of(explanation.formulas.begin(), explanation.formulas.end(), calls) ||
+         std::any_of(explanation.symbols.begin(), explanation.symbols.end(), calls);
+}
+
+}  // namespace
+
+Explanation explain(const Weights& source, const Weights& written) {
+  Explanation explanation;
+  Notation notation;
+  for (const auto& [name, weight] : written) {
+    const auto before = source.find(name);
+    const std::string formula = notation.text(weight.formula());
+    if (before == source.end() || formula != name) {
+      explanation.formulas[name] = formula;
+    } else if (weight.dtype() != before->second.dtype()) {
+      explanation.retyped[std::string(word(weight.dtype()))].push_back(name);
+    }
+  }
+  for (const auto& [name, weight] : source) {
+    if (!written.contains(name)) {
+      explanation.removed.push_back(name);
+    }
+  }
+  explanation.symbols = notation.definitions();
+  return explanation;
+}
+
+std::string text_of(const Explanation& explanation) {
+  std::string text;
+  if (!explanation.formulas.empty()) {
+    text += wrapped(
+        "Every tensor that is new or changed, in terms of the model's own, under pare's names (docs/formats.md). A row "
+        "of activations stands before its matrix, [in, out]; tables and biases are rows:",
+        0);
+    text += equations({explanation.formulas.begin(), explanation.formulas.end()});
+  }
+  if (!explanation.symbols.empty()) {
+    text += "where\n" + equations(explanation.symbols);
+  }
+  for (const Word& word : words) {
+    text += mentions(explanation, word.name) ? wrapped(word.meaning, 4, "  ") : "";
+  }
+  if (!explanation.removed.empty()) {
+    text += "removed\n" + listed(explanation.removed);
+  }
+  for (const auto& [dtype, names] : explanation.retyped) {
+    text += fmt::format("as it was, in {}\n{}", dtype, listed(names));
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const Explanation& explanation) {
+  nlohmann::ordered_json symbols = nlohmann::ordered_json::object();
+  for (const auto& [name, definition] : explanation.symbols) {
+    symbols[name] = definition;
+  }
+  return {{"tensors", explanation.formulas},
+          {"symbols", symbols},
+          {"removed", explanation.removed},
+          {"retyped", explanation.retyped}};
+}
+
+}  // namespace pare

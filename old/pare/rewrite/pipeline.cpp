@@ -1,0 +1,203 @@
+#include "pare/rewrite/pipeline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/arch/count.h"
+#include "pare/arch/validate.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '{' ? 1 : c == '}' ? -1 : 0;
+    if (c == separator && depth == 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() <= 9 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+void check_option(const Pass& pass, const std::string& name, const std::string& value) {
+  std::vector<std::string> names;
+  for (const PassOption& option : pass.options) {
+    names.emplace_back(option.name);
+    if (option.name != name) {
+      continue;
+    }
+    const std::vector<std::string> values = split(std::string(option.values), '|');
+    const bool number_allowed = std::find(values.begin(), values.end(), "N") != values.end();
+    const bool known = value != "N" && std::find(values.begin(), values.end(), value) != values.end();
+    if (!known && !(number_allowed && is_number(value))) {
+      throw InputError(fmt::format("{}{{{}={}}}: expected one of {}", pass.id, name, escaped(value), option.values));
+    }
+    return;
+  }
+  throw InputError(fmt::format("pass {} has no option {}{} (options: {})", pass.id, quote(name),
+                               did_you_mean(name, names),
+                               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+}
+
+PassCall parse_call(std::string text) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  if (text == "auto") {
+    throw InputError("'auto' stands alone: it chooses the passes itself");
+  }
+  const size_t brace = text.find('{');
+  const Pass& pass = find_pass(text.substr(0, brace));
+  Options options;
+  if (brace != std::string::npos) {
+    if (text.back() != '}') {
+      throw InputError(fmt::format("pass {}: expected {{option=value,...}} after its name", quote(text)));
+    }
+    for (const std::string& entry : split(text.substr(brace + 1, text.size() - brace - 2), ',')) {
+      const size_t equals = entry.find('=');
+      const std::string name = entry.substr(0, equals);
+      check_option(pass, name, equals == std::string::npos ? "" : entry.substr(equals + 1));
+      options[name] = entry.substr(equals + 1);
+    }
+  }
+  return call_of(pass, options);
+}
+
+PassStep propose(const Model& model, const PassCall& call, const std::optional<Budget>& budget) {
+  // Structure first: what it refuses needs no numbers, and condition numbers take long.
+  PassStep step{.call = call, .proposal = call.pass->propose({model.architecture, {}}, call.options, budget)};
+  if (step.proposal.applies && model.has_weights()) {
+    step.proposal = call.pass->propose(model, call.options, budget);
+  } else if (!step.proposal.applies) {
+    step.proposal.after = model;
+  }
+  const std::vector<Precondition>& conditions = step.proposal.preconditions;
+  const bool reasons = step.proposal.over_budget || std::any_of(conditions.begin(), conditions.end(),
+                                                                [](const Precondition& p) { return !p.holds; });
+  PARE_CHECK(step.proposal.applies || reasons, fmt::format("{} refuses without a reason", call.pass->id));
+  Problems problems;
+  validate(step.proposal.after.architecture, problems);
+  PARE_CHECK(problems.empty(), fmt::format("{} made an architecture that is not valid: {}", call.pass->id,
+                                           fmt::join(problems.list(), "; ")));
+  step.saved_parameters = count(model.architecture).total - count(step.proposal.after.architecture).total;
+  return step;
+}
+
+void add_step(Pipeline& pipeline, PassStep step) {
+  if (step.proposal.applies) {
+    pipeline.after = step.proposal.after;
+    pipeline.roundings = std::hypot(pipeline.roundings, step.proposal.roundings);
+  }
+  pipeline.steps.push_back(std::move(step));
+}
+
+// What a list of passes saves by structure alone.
+int64_t saved_by(const Architecture& architecture, const std::vector<PassCall>& calls) {
+  Model model{.architecture = architecture};
+  for (const PassCall& call : calls) {
+    model = call.pass->propose(model, call.options, std::nullopt).after;
+  }
+  return count(architecture).total - count(model.architecture).total;
+}
+
+size_t place_of(const PassCall& call) {
+  const std::vector<const Pass*>& passes = all_passes();
+  return static_cast<size_t>(std::find(passes.begin(), passes.end(), call.pass) - passes.begin());
+}
+
+}  // namespace
+
+const Pass& find_pass(const std::string& id) {
+  std::vector<std::string> ids;
+  for (const Pass* pass : all_passes()) {
+    if (pass->id == id) {
+      return *pass;
+    }
+    ids.emplace_back(pass->id);
+  }
+  std::vector<std::string> words = ids;
+  words.emplace_back("auto");
+  throw InputError(
+      fmt::format("there is no pass {}{} (passes: {})", quote(id), did_you_mean(id, words), fmt::join(ids, ", ")));
+}
+
+PassCall call_of(const Pass& pass, Options options) {
+  for (const PassOption& option : pass.options) {
+    options.emplace(option.name, option.fallback);
+  }
+  return {&pass, std::move(options)};
+}
+
+std::vector<PassCall> parse_passes(const std::string& text) {
+  std::vector<PassCall> calls;
+  for (const std::string& part : split(text, ',')) {
+    calls.push_back(parse_call(part));
+  }
+  return calls;
+}
+
+std::string text_of(const PassCall& call) {
+  std::vector<std::string> options;
+  for (const auto& [name, value] : call.options) {
+    options.push_back(name + "=" + value);
+  }
+  return options.empty() ? std::string(call.pass->id) : fmt::format("{}{{{}}}", call.pass->id, fmt::join(options, ","));
+}
+
+Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
+  std::vector<PassCall> calls;
+  for (const PassCall& call : asked) {
+    calls.push_back(call_of(*call.pass, call.options));
+  }
+  Pipeline pipeline{.after = model};
+  for (const PassCall& call : calls) {
+    add_step(pipeline, propose(pipeline.after, call, std::nullopt));
+  }
+  std::vector<PassCall> better = calls;
+  std::stable_sort(better.begin(), better.end(),
+                   [](const PassCall& a, const PassCall& b) { return place_of(a) < place_of(b); });
+  const int64_t lost = saved_by(model.architecture, better) - saved_by(model.architecture, calls);
+  if (lost > 0) {
+    std::vector<std::string> order;
+    for (const PassCall& call : better) {
+      order.push_back(text_of(call));
+    }
+    pipeline.warnings.push_back(
+        fmt::format("this order saves {} parameters less than '{}'", with_commas(lost), fmt::join(order, ",")));
+  }
+  return pipeline;
+}
+
+Pipeline choose_passes(const Model& model, const Budget& budget) {
+  Pipeline pipeline{.after = model};
+  for (const Pass* pass : all_passes()) {
+    const Budget left = budget.after(pipeline.roundings);
+    PassStep step = propose(pipeline.after, call_of(*pass), left);
+    if (step.proposal.applies && step.saved_parameters > 0 && left.allows(step.proposal.roundings)) {
+      add_step(pipeline, std::move(step));
+      continue;
+    }
+    if (step.proposal.over_budget) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, fmt::join(step.proposal.notes, "; ")));
+    } else if (step.proposal.applies && step.saved_parameters > 0) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, left.excess(step.proposal.roundings)));
+    }
+  }
+  return pipeline;
+}
+
+}  // namespace pare

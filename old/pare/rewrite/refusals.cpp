@@ -1,0 +1,159 @@
+#include "pare/rewrite/refusals.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "pare/rewrite/reasons.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::string all_reasons(const PassStep& step) {
+  std::string text = fmt::format("{}:", pasteable(step.call));
+  for (const Reason& reason : reasons_against(step.proposal)) {
+    text += fmt::format("\n  {}", text_of(reason));
+    if (!reason.remedy.empty()) {
+      text += fmt::format("\n    what would help: {}", reason.remedy);
+    }
+  }
+  return text;
+}
+
+void add_reasons(const PassStep& step, std::vector<ErrorReason>& reasons) {
+  for (const Reason& reason : reasons_against(step.proposal)) {
+    reasons.push_back({fmt::format("{}: {}", step.call.pass->id, text_of(reason)),
+                       {{"pass", std::string(step.call.pass->id)},
+                        {"where", reason.where},
+                        {"expected", reason.expected},
+                        {"found", reason.found},
+                        {"remedy", reason.remedy}}});
+  }
+}
+
+void refuse_what_does_not_apply(const Pipeline& pipeline) {
+  std::string refusals;
+  std::vector<ErrorReason> reasons;
+  for (const PassStep& step : pipeline.steps) {
+    if (!step.proposal.applies) {
+      refusals += (refusals.empty() ? "" : "\n") + all_reasons(step);
+      add_reasons(step, reasons);
+    }
+  }
+  if (!refusals.empty()) {
+    throw Refused(refusals, std::move(reasons));
+  }
+}
+
+// Whether another matrix than the one that was asked for could go.
+bool has_other_target(const PassStep& step, const Architecture& architecture) {
+  const auto asked = step.call.options.find("target");
+  if (asked == step.call.options.end() || asked->second == "best") {
+    return false;
+  }
+  const std::vector<std::string> targets = {"q", "k", "v"};
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    PassCall other = step.call;
+    other.options["target"] = target;
+    return target != asked->second && run_passes({architecture}, {other}).steps.front().proposal.applies;
+  });
+}
+
+// What is left to try when a result would lose too many digits: only what exists and is not so already.
+std::string advice(const Pipeline& pipeline, const RewriteOptions& options, const Architecture& architecture,
+                   Dtype dtype) {
+  std::vector<std::string> ways;
+  if (dtype != Dtype::f64) {
+    ways.push_back("--dtype float64 keeps more digits");
+  }
+  for (const PassStep& step : pipeline.steps) {
+    if (has_other_target(step, architecture)) {
+      ways.push_back(fmt::format("target=best of {} takes the best conditioned", step.call.pass->id));
+    }
+  }
+  if (!options.passes || pipeline.steps.size() > 1) {
+    const auto costliest = std::max_element(
+        pipeline.steps.begin(), pipeline.steps.end(),
+        [](const PassStep& a, const PassStep& b) { return a.proposal.roundings < b.proposal.roundings; });
+    ways.push_back(fmt::format("{} costs most", costliest->call.pass->id));
+  }
+  return ways.empty() ? "" : fmt::format(" ({})", fmt::join(ways, "; "));
+}
+
+[[noreturn]] void refuse_growth(std::string_view what, int64_t more, const Pipeline& pipeline) {
+  throw Refused(fmt::format("{} {} parameters more than the model ({}): ask for it with --allow-growth", what,
+                            with_commas(more), fmt::join(pipeline.steps.back().proposal.notes, "; ")));
+}
+
+}  // namespace
+
+void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, const Architecture& architecture,
+                     const Budget& budget, double narrowing) {
+  refuse_what_does_not_apply(pipeline);
+  if (pipeline.steps.empty()) {
+    throw Refused(pipeline.left_out.empty()
+                      ? "auto: no pass saves anything on this model (pare audit says why, pass by pass)"
+                      : fmt::format("auto: nothing that saves is within the error allowed\n  {}",
+                                    fmt::join(pipeline.left_out, "\n  ")));
+  }
+  int64_t saved = 0;
+  for (const PassStep& step : pipeline.steps) {
+    saved += step.saved_parameters;
+  }
+  if (saved < 0 && !options.allow_growth) {
+    refuse_growth("the result has", -saved, pipeline);
+  }
+  if (budget.allows(pipeline.roundings)) {
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const PassStep& step : pipeline.steps) {
+    parts.push_back(
+        fmt::format("{} {:.3g}", step.call.pass->id, predicted_error(step.proposal.roundings, budget.dtype)));
+  }
+  if (narrowing > 0) {
+    parts.push_back(fmt::format("storing it so {:.3g}", predicted_error(narrowing, budget.dtype)));
+  }
+  throw Refused(fmt::format("{} ({}); --max-error allows more{}", budget.excess(pipeline.roundings),
+                            fmt::join(parts, ", "), advice(pipeline, options, architecture, budget.dtype)));
+}
+
+void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const RewriteOptions& options) {
+  if (plan.form != WrittenForm::compat) {
+    return;
+  }
+  if (plan.neutral == 0) {
+    throw Refused(
+        "--form compat: all that these passes would make ones, zeros or identities is so already, and nothing would "
+        "change; --form strict stores the model without it");
+  }
+  int64_t saved = 0;
+  for (const StoredChange& change : plan.changes) {
+    saved += change.saved;
+  }
+  if (saved < 0 && !options.allow_growth) {
+    refuse_growth("--form compat keeps every tensor, and the result has", -saved, pipeline);
+  }
+}
+
+void refuse_result(const Rewritten& result, const RewriteOptions& options, const Architecture& architecture) {
+  const Verification& v = *result.verification;
+  const std::string ways = advice(result.pipeline, options, architecture, result.dtype);
+  if (v.verdict != Verdict::different) {
+    throw VerificationFailed(
+        fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
+                    "Nothing was written{}",
+                    v.metrics.max_relative_logit_error, v.predicted_error, options.max_error.value_or(0), ways));
+  }
+  throw VerificationFailed(fmt::format(
+      "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
+      "the original in {} {:.2g}. Nothing was written{}",
+      word(result.dtype), v.metrics.max_relative_logit_error, v.predicted_error, word(v.floor_dtype),
+      v.noise_floor.max_relative_logit_error, ways));
+}
+
+}  // namespace pare

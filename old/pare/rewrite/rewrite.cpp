@@ -1,0 +1,163 @@
+#include "pare/rewrite/rewrite.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "pare/checkpoint/replaceable.h"
+#include "pare/rewrite/certify.h"
+#include "pare/rewrite/refusals.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/output_place.h"
+#include "pare/verify/draw_inputs.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+ReplaceCheck may_replace(const RewriteOptions& options) {
+  return options.force ? check_replaceable_model : ReplaceCheck();
+}
+
+// Before any work: what is read stays, and what is there may make room.
+Companions check_places(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
+  check_input_stays(source.path, output);
+  check_output(output, OutputKind::folder, may_replace(options), 0);
+  Companions companions = find_companions(source.path);
+  for (const fs::path& name : companions.files) {
+    if (fs::is_symlink(source.path / name)) {
+      check_input_stays(source.path / name, output);
+    }
+  }
+  return companions;
+}
+
+// Without a limit: what float64 may lose and still be called the same. What storage in fewer digits may lose is
+// measured on the original, so there nothing is forbidden beforehand, unless nothing will be measured.
+Budget budget_of(const RewriteOptions& options, Dtype dtype) {
+  if (options.max_error) {
+    return {*options.max_error, dtype, "--max-error"};
+  }
+  if (dtype == Dtype::f64) {
+    return {1e-6, dtype, "what float64 may lose"};
+  }
+  return {options.verify ? std::numeric_limits<double>::infinity() : 0.1, dtype, "nothing is measured"};
+}
+
+// What was measured to be too much, scaled down to what is allowed. At most half, since KL may be what differed; so
+// this ends.
+Budget smaller_budget(const Budget& budget, const Verification& v, const RewriteOptions& options) {
+  const double noise = std::max(v.limit, 2 * v.noise_floor.max_relative_logit_error);
+  const double allowed = std::min(noise, options.max_error.value_or(noise));
+  return {v.predicted_error * std::min(0.5, allowed / v.metrics.max_relative_logit_error), budget.dtype,
+          "more was measured to be too much"};
+}
+
+Pipeline propose(const ModelFolder& source, const RewriteOptions& options, const Budget& budget) {
+  const double narrowing = narrowing_roundings(source.model.architecture, source.dtype, budget.dtype);
+  Pipeline pipeline =
+      options.passes ? run_passes(source.model, *options.passes) : choose_passes(source.model, budget.after(narrowing));
+  pipeline.roundings = std::hypot(pipeline.roundings, narrowing);
+  refuse_pipeline(pipeline, options, source.model.architecture, budget, narrowing);
+  return pipeline;
+}
+
+// The same function, and no further off than the user allows.
+bool is_kept(const Rewritten& result, const RewriteOptions& options) {
+  if (!result.verification) {
+    return true;
+  }
+  const Verification& v = *result.verification;
+  return v.verdict != Verdict::different &&
+         (!options.max_error || v.metrics.max_relative_logit_error <= *options.max_error);
+}
+
+// Written, read back and compared under a temporary name: an output that is not the same function never appears, and
+// is only told of.
+void write_and_verify(const ModelFolder& source, const fs::path& target, const RewriteOptions& options,
+                      Rewritten& result) {
+  const auto add_warnings = [&result](const std::vector<std::string>& warnings) {
+    result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+  };
+  const Clock::time_point started = Clock::now();
+  AtomicFolder output(target, may_replace(options));
+  const std::map<std::string, std::string> copied =
+      write_prepared(output.temporary(), source, result.plan.prepared, result.plan.companions, options.shard_bytes);
+  result.writing_seconds = seconds_since(started);
+
+  const Clock::time_point written = Clock::now();
+  const ModelFolder candidate = open_model(output.temporary());
+  add_warnings(candidate.warnings);
+  Question question;
+  if (options.verify) {
+    question = options.question ? *options.question
+                                : draw_question(source.model.architecture, candidate.model.architecture, options.random,
+                                                options.seed);
+    result.verification = verify(source, candidate, question.inputs,
+                                 {.predicted_error = predicted_error(result.pipeline.roundings, result.dtype),
+                                  .seed = options.seed,
+                                  .device = options.device});
+    if (!is_kept(result, options)) {
+      return;
+    }
+  }
+  result.certificate = certify(source, candidate, target, result, question.source, copied);
+  write_text_file(output.temporary() / "certificate.json", json_text(result.certificate));
+  result.verifying_seconds = seconds_since(written);
+  add_warnings(output.commit());
+}
+
+void try_once(const ModelFolder& source, const fs::path& output, const RewriteOptions& options, const Budget& budget,
+              const Companions& companions, Rewritten& result) {
+  result.dtype = budget.dtype;
+  result.pipeline = propose(source, options, budget);
+  result.warnings = result.pipeline.warnings;
+  result.plan = plan_writing(source, result.pipeline, options.form, options.dtype, companions);
+  refuse_idle_compat(result.plan, result.pipeline, options);
+  check_output(output, OutputKind::folder, may_replace(options), bytes_of(result.plan));
+  write_and_verify(source, output, options, result);
+}
+
+}  // namespace
+
+// What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
+// less as was measured too much; a list of passes is done as it stands or not at all.
+Rewritten rewrite(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
+  if (options.passes && options.passes->empty()) {
+    throw InputError("the list of passes is empty: name one, or give no list, and auto chooses");
+  }
+  const Companions companions = check_places(source, output, options);
+  Budget budget = budget_of(options, options.dtype.value_or(source.dtype));
+  while (true) {
+    Rewritten result;
+    try {
+      try_once(source, output, options, budget, companions, result);
+      if (is_kept(result, options)) {
+        return result;
+      }
+      if (options.passes || result.verification->predicted_error == 0) {
+        refuse_result(result, options, source.model.architecture);
+      }
+    } catch (Error& error) {
+      error.warnings.insert(error.warnings.begin(), result.warnings.begin(), result.warnings.end());
+      throw;
+    }
+    if (options.on_retry) {
+      options.on_retry(*result.verification);
+    }
+    budget = smaller_budget(budget, *result.verification, options);
+  }
+}
+
+}  // namespace pare

@@ -1,0 +1,119 @@
+#include "pare/rewrite/write.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pare/algebra/operations.h"
+#include "pare/checkpoint/bound_weights.h"
+#include "pare/rewrite/compatible.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double largest_float16 = 65504;
+
+// Rounding to float16 must not make infinities: its largest number is small.
+at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
+  const double most = tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+  if (most > largest_float16) {
+    throw Refused(
+        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: --dtype bfloat16 or float32 holds it",
+                    quote(name), most, largest_float16));
+  }
+  return tensor;
+}
+
+Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
+  if (weight.dtype() == dtype || word(weight.dtype()).empty()) {  // as it is, or an index
+    return weight;
+  }
+  if (dtype != Dtype::f16) {
+    return rounded(weight, dtype);
+  }
+  const Weight checked = Weight::made(
+      weight.formula(), weight.dtype(), weight.shape(), {weight},
+      [name](std::vector<at::Tensor>& in) { return within_float16(name, in[0]); }, Weight::Rows::each);
+  return rounded(checked, dtype);
+}
+
+Weights stored_types(const ModelFolder& source, const Weights& weights, const std::optional<Dtype>& wanted) {
+  Weights typed;
+  for (const auto& [name, weight] : weights) {
+    const auto before = source.model.weights.find(name);
+    const Dtype kept = before == source.model.weights.end() ? source.dtype : before->second.dtype();
+    typed[name] = stored_as(name, weight, wanted.value_or(kept));
+  }
+  return typed;
+}
+
+// The source's own config.json, with those keys changed that the family says differently of the result: all others stay
+// as they were spelled, also those that change no computation (token ids, names).
+std::string family_config_text(const Family& family, const ModelFolder& source, const Architecture& architecture,
+                               const std::optional<Dtype>& dtype) {
+  nlohmann::ordered_json written;
+  try {
+    written = family_config(family, architecture);
+  } catch (const InputError& error) {
+    throw Refused(fmt::format("--form compat: {}", error.what()), error.reasons);
+  }
+  const nlohmann::ordered_json said = family_config(family, source.model.architecture);
+  const std::string path = (source.path / "config.json").string();
+  nlohmann::ordered_json config = parse_json(read_text_file(path, 16'000'000), path);
+  for (const auto& [key, value] : written.items()) {
+    if (!said.contains(key) || said.at(key) != value) {
+      config[key] = value;
+    }
+  }
+  // A file that ties two different tensors is read as untied, and says so from now on.
+  constexpr const char* tie = "tie_word_embeddings";
+  const bool has_table_head = architecture.task == Task::causal_lm || architecture.task == Task::masked_lm;
+  if (has_table_head && written.contains(tie) && written.at(tie) == false &&
+      (!config.contains(tie) || config.at(tie) != false)) {
+    config[tie] = false;
+  }
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (dtype && config.contains(key)) {
+      config[key] = word(*dtype);
+    }
+  }
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options) {
+  const bool compat = options.form == WrittenForm::compat;
+  const Model form = compat ? compatible(after, source.model.architecture) : after;
+  const Weights typed = stored_types(source, form.weights, options.dtype);
+  Explanation explanation = explain(source.model.weights, typed);
+  if (!compat || source.family == "pare") {
+    return {family_config(native_family(), form.architecture).dump(2) + "\n",
+            {form.architecture, family_weights(native_family(), form.architecture, typed)},
+            std::move(explanation)};
+  }
+  const Family& family = find_family(source.family, source.path.string());
+  std::string config = family_config_text(family, source, form.architecture, options.dtype);
+  return {std::move(config),
+          {form.architecture, family_weights(family, form.architecture, typed, open_weights(source.path))},
+          std::move(explanation)};
+}
+
+std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,
+                                                  const Prepared& prepared, const Companions& companions,
+                                                  uint64_t shard_bytes) {
+  write_text_file(folder / "config.json", prepared.config);
+  std::map<std::string, std::string> copied = copy_companions(source.path, companions, folder);
+  write_weights(folder, prepared.model.weights, shard_bytes);
+  return copied;
+}
+
+}  // namespace pare

@@ -1,0 +1,40 @@
+#pragma once
+// A rewritten model on its way to disk: rounded once, in our form or in that of its source, with what belongs to it.
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "pare/checkpoint/companions.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/passes/pass.h"
+#include "pare/rewrite/explain.h"
+
+namespace pare {
+
+enum class WrittenForm {
+  strict,  // native: what was removed has no tensor
+  compat,  // the source family's own layout, every tensor present, for any stock engine
+};
+
+struct WriteOptions {
+  WrittenForm form = WrittenForm::strict;
+  std::optional<Dtype> dtype;  // absent: each tensor keeps the type that it, or most of the model, was stored in
+  uint64_t shard_bytes = 0;
+};
+
+// Everything but the writing: Refused where the source's family cannot express the result.
+struct Prepared {
+  std::string config;
+  Model model;  // its weights under the names of the form
+  Explanation explanation;
+};
+Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options);
+
+// Into a folder that exists. Hands back the SHA-256 of each companion that was copied.
+std::map<std::string, std::string> write_prepared(const std::filesystem::path& folder, const ModelFolder& source,
+                                                  const Prepared& prepared, const Companions& companions,
+                                                  uint64_t shard_bytes);
+
+}  // namespace pare

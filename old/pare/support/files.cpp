@@ -1,0 +1,131 @@
+#include "pare/support/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+void fail_io(std::string_view verb, const fs::path& path, int error_number) {
+  std::string hint;
+  if (error_number == ENOSPC || error_number == EDQUOT) {
+    hint = ": free some space, or write elsewhere";
+  } else if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
+    hint = ": check its permissions and those of its folder";
+  }
+  throw IoError(fmt::format("cannot {} {}: {}{}", verb, quote(shown(path)), std::strerror(error_number), hint));
+}
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) {
+    ::close(number_);
+  }
+}
+
+InputFile::InputFile(fs::path path)
+    : path_(std::move(path)),
+      // Non-blocking, so that a pipe in the place of a file does not hang.
+      descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_.number() < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      throw InputError(fmt::format("{}: no such file", quote(shown(path_))));
+    }
+    fail_io("open", path_, errno);
+  }
+  struct stat info;
+  if (::fstat(descriptor_.number(), &info) != 0) {
+    fail_io("examine", path_, errno);
+  }
+  if (S_ISDIR(info.st_mode)) {
+    throw InputError(fmt::format("{} is a folder, expected a file", quote(shown(path_))));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    throw InputError(fmt::format("{} is no regular file", quote(shown(path_))));
+  }
+  size_ = static_cast<uint64_t>(info.st_size);
+}
+
+size_t InputFile::read_at(uint64_t offset, std::span<std::byte> into) const {
+  size_t done = 0;
+  while (done < into.size()) {
+    ssize_t got =
+        ::pread(descriptor_.number(), into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      fail_io("read", path_, errno);
+    }
+    if (got == 0) {
+      break;
+    }
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+OutputFile::OutputFile(fs::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+  if (descriptor_.number() < 0) {
+    fail_io("create", path_, errno);
+  }
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t put = ::write(descriptor_.number(), bytes.data(), bytes.size());
+    if (put < 0 && errno != EINTR) {
+      fail_io("write", path_, errno);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(std::max<ssize_t>(put, 0)));
+  }
+}
+
+void OutputFile::sync() {
+  if (::fsync(descriptor_.number()) != 0) {
+    fail_io("sync", path_, errno);
+  }
+}
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator next(folder, error), end; !error && next != end; next.increment(error)) {
+    entries.push_back(*next);
+  }
+  if (error) {
+    fail_io("list", folder, error.value());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::string read_text_file(const fs::path& path, uint64_t max_bytes) {
+  InputFile file(path);
+  if (file.size() > max_bytes) {
+    throw InputError(fmt::format("{} has {} bytes, more than the {} that a file of its kind may have",
+                                 quote(shown(path)), with_commas(static_cast<int64_t>(file.size())),
+                                 with_commas(static_cast<int64_t>(max_bytes))));
+  }
+  std::string text(file.size(), '\0');
+  text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+void write_text_file(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+}  // namespace pare

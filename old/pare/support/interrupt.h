@@ -1,0 +1,12 @@
+#pragma once
+// Ctrl-C ends a job at a safe place: outputs are removed, the exit code says so.
+
+namespace pare {
+
+// SIGINT and SIGTERM set a flag; a second one kills at once.
+void install_interrupt_handler();
+
+// Throws Interrupted once the flag is set. Cheap: loops call it freely.
+void check_interrupt();
+
+}  // namespace pare

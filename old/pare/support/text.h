@@ -1,0 +1,59 @@
+#pragma once
+// Words, numbers and tables for people.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pare {
+
+// The candidate that `word` is probably a misspelling of; empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// "; did you mean WORD?" of the nearest, or nothing; or another text around it, with {} for the word.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
+                         std::string_view text = "; did you mean {}?");
+
+// For messages, where names from files are untrusted: control characters and broken UTF-8 escaped, cut when very long.
+std::string escaped(std::string_view text);
+std::string quote(std::string_view text);  // the same, in 'quotes'
+
+std::string with_commas(int64_t number);  // 33,554,432
+std::string human_count(int64_t number);  // 6.9B
+std::string human_bytes(uint64_t bytes);  // 13.7 GB, in powers of 1000
+std::string human_time(double seconds);   // 42 s, 3 min 05 s, 2 h 07 min
+
+// Shell patterns over whole names: * any run, ? one character, [a-z] and [!a-z] sets, \ quotes the next.
+bool glob_match(std::string_view pattern, std::string_view name);
+
+// How wide a line may be. $COLUMNS, else the terminal's own width, never under 40; nothing where neither is known.
+std::optional<size_t> known_width();
+size_t text_width();  // or 80
+
+// Words in lines of that width: `first` begins the first line, the others are indented by `indent`.
+std::string wrapped(std::string_view text, size_t indent, std::string_view first);
+std::string wrapped(std::string_view text, size_t indent);
+// Text in lines, for a width that is known: those that are too long are broken, and go on where their last column
+// began.
+std::string fitted(std::string_view lines);
+
+// Columns with two spaces between them; a row may end early. Too wide for a width that is known, the first column is
+// broken into lines, and where even that is too wide, each row into lines of their own.
+enum class Align { left, right };
+
+class Table {
+ public:
+  explicit Table(std::vector<Align> columns) : columns_(std::move(columns)) {}
+  void row(std::vector<std::string> cells);
+  void rule();  // a line of dashes across the table
+  std::string text() const;
+
+ private:
+  std::string in_columns(const std::vector<std::vector<std::string>>& rows) const;
+  std::string in_records() const;
+  std::vector<Align> columns_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
+};
+
+}  // namespace pare

@@ -1,0 +1,51 @@
+#pragma once
+// What models say to the same inputs, as rows that can be compared, and the comparison of two of them.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "pare/checkpoint/model_folder.h"
+#include "pare/model/blockwise.h"
+#include "pare/model/ends.h"
+#include "pare/verify/metrics.h"
+
+namespace pare {
+
+// The inputs, and what each compared row belongs to. Padded positions are no rows.
+struct Asked {
+  std::vector<Inputs> inputs;  // on the device
+  at::Tensor sequence;         // int64 [rows]: counted over all inputs
+  at::Tensor targets;          // int64 [rows]: the next token or -1; undefined where nothing is predicted
+  int64_t sequences = 0, tokens = 0;
+};
+
+Asked ask(const Architecture& architecture, std::span<const Inputs> inputs, at::Device device);
+// Sequence number s alone.
+Inputs sequence_of(const Asked& asked, int64_t s);
+
+// One model in one arithmetic.
+struct ComparedModel {
+  const Model& model;
+  Arithmetic arithmetic;
+};
+
+struct Answer {
+  at::Tensor rows;    // what the head's matrix reads, or an encoder's hidden states
+  at::Tensor pooled;  // one row for each sequence: what an encoder pools, or the logits of a second head
+  LayerInputs last;   // what stands before the last layer
+};
+
+// `advance` is called after every layer.
+Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::function<void()>& advance);
+// The rows of the features of one input, and what they say of each sequence besides.
+at::Tensor rows_of(const Features& features, const Inputs& inputs);
+at::Tensor pooled_of(const Features& features);
+
+// Both answers to the same rows. The heads' matrices are read in slices, each once.
+Comparison compare(const ComparedModel& reference, const Answer& first, const ComparedModel& candidate,
+                   const Answer& second, const at::Tensor& targets);
+
+}  // namespace pare

@@ -1,0 +1,266 @@
+// Every head that a family has, under the names that transformers 5.22.2 saved, with and without a class in the
+// configuration; and what is said where the head is not in the file.
+
+#include <fmt/format.h>
+
+#include "tests/checkpoint/family_samples.h"
+
+using namespace pare;
+using nlohmann::json;
+
+namespace {
+
+struct HeadSample {
+  std::string type, bare, kind;
+  Task task;
+  std::string tensors;  // of the head alone
+  json more = json::object();
+  std::string prefix = "";  // of all other tensors, where it is not the family's own
+};
+
+json small(const HeadSample& sample, const std::string& kind) {
+  json config = {{"model_type", sample.type}, {"hidden_size", 16},      {"max_position_embeddings", 8},
+                 {"num_attention_heads", 2},  {"num_hidden_layers", 1}, {"vocab_size", 11},
+                 {"num_labels", 3},           {"architectures", {kind}}};
+  const std::string mlp = sample.type == "opt"                             ? "ffn_dim"
+                          : sample.type == "falcon"                        ? "ffn_hidden_size"
+                          : sample.type == "gpt2" || sample.type == "gptj" ? "n_inner"
+                                                                           : "intermediate_size";
+  config[mlp] = 20;
+  if (sample.type == "gptj") {
+    config["rotary_dim"] = 4;
+  }
+  if (sample.type == "gemma" || sample.type == "gemma2" || sample.type == "qwen3") {
+    config["head_dim"] = 8;
+  }
+  if (sample.type == "albert") {
+    config["embedding_size"] = 6;
+  }
+  if (sample.type == "mistral" || sample.type.starts_with("gemma") || sample.type.starts_with("qwen")) {
+    config["num_key_value_heads"] = 2;
+  }
+  config.update(sample.more);
+  return config;
+}
+
+// All but the head, as the bare model would be saved, under the names of a file with a head.
+Weights body_of(const HeadSample& sample) {
+  const Family& family = find_family(sample.type, "config.json");
+  json config = small(sample, sample.bare);
+  const Architecture bare = read_architecture(family, config, "config.json", std::set<std::string>{});
+  Weights canonical;
+  for (const TensorSpec& spec : tensor_table(bare)) {
+    canonical[spec.name] = weight_of(at::randn(spec.shape, at::kFloat));
+  }
+  Weights body;
+  for (const auto& [name, weight] : family_weights(family, bare, canonical)) {
+    body[(sample.prefix.empty() ? std::string(family.base_prefix) : sample.prefix) + name] = weight;
+  }
+  return body;
+}
+
+std::vector<HeadSample> samples() {
+  std::vector<HeadSample> all;
+  struct Decoder {
+    const char *type, *classes, *tokens;
+    bool answers;
+    const char* answers_prefix;
+  };
+  for (const auto& [type, classes, tokens, answers, prefix] :
+       {Decoder{"llama", "Llama", "score", true, "transformer."}, Decoder{"mistral", "Mistral", "score", true, ""},
+        Decoder{"qwen2", "Qwen2", "score", true, "transformer."},
+        Decoder{"qwen3", "Qwen3", "score", true, "transformer."}, Decoder{"gemma", "Gemma", "score", false, ""},
+        Decoder{"gemma2", "Gemma2", "score", false, ""}, Decoder{"phi", "Phi", "score", false, ""},
+        Decoder{"gpt2", "GPT2", "classifier", true, ""}, Decoder{"gpt_neox", "GPTNeoX", "classifier", true, ""},
+        Decoder{"falcon", "Falcon", "classifier", true, ""}, Decoder{"gptj", "GPTJ", "", true, ""},
+        Decoder{"opt", "OPT", "", true, ""}}) {
+    const std::string name = classes, bare = name + "Model";
+    all.push_back({type, bare, name + "ForSequenceClassification", Task::classifier, "score.weight 3,16"});
+    if (*tokens) {
+      all.push_back({type, bare, name + "ForTokenClassification", Task::token_classifier,
+                     fmt::format("{0}.bias 3\n{0}.weight 3,16", tokens)});
+    }
+    if (answers) {
+      all.push_back({type, bare, name + "ForQuestionAnswering", Task::question_answering,
+                     "qa_outputs.bias 2\nqa_outputs.weight 2,16", json::object(), prefix});
+    }
+  }
+  const std::string bert_pooler = "bert.pooler.dense.bias 16\nbert.pooler.dense.weight 16,16\n";
+  const std::string next = "cls.seq_relationship.bias 2\ncls.seq_relationship.weight 2,16\n";
+  const std::string predictions =
+      "cls.predictions.bias 11\ncls.predictions.transform.LayerNorm.bias 16\n"
+      "cls.predictions.transform.LayerNorm.weight 16\ncls.predictions.transform.dense.bias 16\n"
+      "cls.predictions.transform.dense.weight 16,16\n";
+  const std::string albert_pooler = "albert.pooler.bias 16\nalbert.pooler.weight 16,16\n";
+  const std::string classifier = "classifier.bias 3\nclassifier.weight 3,16\n";
+  const std::string answer = "qa_outputs.bias 2\nqa_outputs.weight 2,16\n";
+  const std::vector<HeadSample> encoders = {
+      {"bert", "BertModel", "BertForMaskedLM", Task::masked_lm, predictions},
+      {"bert", "BertModel", "BertForPreTraining", Task::masked_lm, predictions + bert_pooler + next},
+      {"bert", "BertModel", "BertForNextSentencePrediction", Task::next_sentence, bert_pooler + next},
+      {"bert", "BertModel", "BertForSequenceClassification", Task::classifier, bert_pooler + classifier},
+      {"bert", "BertModel", "BertForTokenClassification", Task::token_classifier, classifier},
+      {"bert", "BertModel", "BertForQuestionAnswering", Task::question_answering, answer},
+      {"albert", "AlbertModel", "AlbertForPreTraining", Task::masked_lm,
+       albert_pooler + "predictions.LayerNorm.bias 6\npredictions.LayerNorm.weight 6\npredictions.bias 11\n"
+                       "predictions.dense.bias 6\npredictions.dense.weight 6,16\n"
+                       "sop_classifier.classifier.bias 3\nsop_classifier.classifier.weight 3,16"},
+      {"albert", "AlbertModel", "AlbertForSequenceClassification", Task::classifier, albert_pooler + classifier},
+      {"albert", "AlbertModel", "AlbertForTokenClassification", Task::token_classifier, classifier},
+      {"albert", "AlbertModel", "AlbertForQuestionAnswering", Task::question_answering, answer},
+      {"roberta", "RobertaModel", "RobertaForSequenceClassification", Task::classifier,
+       "classifier.dense.bias 16\nclassifier.dense.weight 16,16\nclassifier.out_proj.bias 3\n"
+       "classifier.out_proj.weight 3,16"},
+      {"roberta", "RobertaModel", "RobertaForTokenClassification", Task::token_classifier, classifier},
+      {"roberta", "RobertaModel", "RobertaForQuestionAnswering", Task::question_answering, answer},
+      {"vit",
+       "ViTModel",
+       "ViTForImageClassification",
+       Task::classifier,
+       classifier,
+       {{"image_size", 8}, {"patch_size", 4}}},
+  };
+  all.insert(all.end(), encoders.begin(), encoders.end());
+  return all;
+}
+
+Weights stored_of(const HeadSample& sample) {
+  Weights stored = body_of(sample);
+  for (const auto& [name, weight] : random_weights(sample.tensors)) {
+    stored[name] = weight;
+  }
+  return stored;
+}
+
+json without_class(json config) {
+  config.erase("architectures");
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("every head of every family: what is read and written back is what was there") {
+  for (const HeadSample& sample : samples()) {
+    CAPTURE(sample.kind);
+    const json config = small(sample, sample.kind);
+    const Weights stored = stored_of(sample);
+    const Opened model = open(config, stored);
+    CHECK(model.architecture.task == sample.task);
+    const Weights written = family_weights(*model.family, model.architecture, model.weights);
+    REQUIRE(written.size() == stored.size());
+    for (const auto& [name, weight] : stored) {
+      CAPTURE(name);
+      REQUIRE(written.contains(name));
+      CHECK(at::equal(written.at(name).load(), weight.load()));
+    }
+    const json again = json::parse(family_config(*model.family, model.architecture).dump());
+    CHECK(again["architectures"] == json{sample.kind});
+    CHECK(open(again, written).architecture == model.architecture);
+  }
+}
+
+TEST_CASE("a configuration without a class: the tensors say which head there is, or that there is none") {
+  for (const HeadSample& sample : samples()) {
+    CAPTURE(sample.kind);
+    const json config = small(sample, sample.kind);
+    CHECK(open(without_class(config), stored_of(sample)).architecture == open(config, stored_of(sample)).architecture);
+    // As AutoModel saves it.
+    const Family& family = find_family(sample.type, "config.json");
+    Weights bare;
+    for (const auto& [name, weight] : body_of(sample)) {
+      bare[name.substr(sample.prefix.empty() ? family.base_prefix.size() : sample.prefix.size())] = weight;
+    }
+    const Architecture read = open(without_class(config), bare).architecture;
+    CHECK(read.task == Task::encoder);
+    CHECK(read == open(small(sample, sample.bare), bare).architecture);
+  }
+}
+
+TEST_CASE("a language model without a class in its configuration") {
+  const HeadSample llama{"llama", "LlamaModel", "LlamaForCausalLM", Task::causal_lm, "lm_head.weight 11,16"};
+  CHECK(open(without_class(small(llama, llama.kind)), stored_of(llama)).architecture.task == Task::causal_lm);
+  const HeadSample gpt2{"gpt2", "GPT2Model", "GPT2LMHeadModel", Task::causal_lm, ""};
+  const Opened tied = open(without_class(small(gpt2, gpt2.kind)), stored_of(gpt2));  // the prefix tells
+  CHECK(tied.architecture.task == Task::causal_lm);
+  CHECK(tied.architecture.head.tied);
+}
+
+TEST_CASE("a head that is not in the file is said to be missing, with the way to do without") {
+  for (const HeadSample& sample : samples()) {
+    CAPTURE(sample.kind);
+    const std::string message = refusal(small(sample, sample.kind), body_of(sample));
+    CHECK(contains(message, "missing: '"));
+    CHECK(contains(message, fmt::format("the file does not hold the head that architectures in config.json asks for: "
+                                        "let it name {} to read the model without a head",
+                                        sample.bare)));
+    if (sample.prefix.empty()) {
+      CHECK(refusal(small(sample, sample.bare), body_of(sample)).empty());
+    }
+  }
+}
+
+TEST_CASE("what the ends are") {
+  const auto read = [](const char* type, const char* kind, json more = json::object()) {
+    HeadSample sample{type, "", kind, Task::encoder, ""};
+    sample.more = std::move(more);
+    return architecture_of(small(sample, kind));
+  };
+  const Architecture llama = read("llama", "LlamaForSequenceClassification", {{"num_labels", 1}});
+  CHECK(llama.head == Head{.classes = 1, .pool = Pool::last});
+  // num_labels is 3 there, and transformers believes it over the names; without it the names count.
+  const json two = {{"0", "a"}, {"1", "b"}};
+  CHECK(read("llama", "LlamaForSequenceClassification", {{"id2label", two}}).head.classes == 3);
+  CHECK(read("llama", "LlamaForSequenceClassification", {{"id2label", two}, {"num_labels", nullptr}}).head.classes ==
+        2);
+  CHECK(read("llama", "LlamaForTokenClassification").head == Head{.bias = true, .classes = 3});
+  CHECK(read("llama", "LlamaForTokenClassification", {{"token_classification_bias", false}}).head ==
+        Head{.classes = 3});
+  CHECK(read("gpt2", "GPT2ForTokenClassification", {{"token_classification_bias", false}}).head.bias);
+  CHECK(read("gpt2", "GPT2ForQuestionAnswering", {{"num_labels", 7}}).head == Head{.bias = true, .classes = 2});
+  CHECK_FALSE(read("gemma2", "Gemma2ForSequenceClassification").head.softcap);
+  CHECK_FALSE(read("gemma", "GemmaForTokenClassification").head.tied);
+
+  const HeadTransform pooler{.activation = Activation::tanh};
+  CHECK(read("bert", "BertForNextSentencePrediction").head == Head{.bias = true, .classes = 2, .transform = pooler});
+  CHECK(read("bert", "BertForPreTraining").head.sequence == SequenceHead{.classes = 2, .transform = pooler});
+  CHECK(read("albert", "AlbertForPreTraining").head.sequence == SequenceHead{.classes = 3, .transform = pooler});
+  CHECK_FALSE(read("bert", "BertForMaskedLM").head.sequence);
+
+  // OPT's projection out stands before any head.
+  const Architecture opt = read("opt", "OPTForSequenceClassification", {{"word_embed_proj_dim", 6}});
+  CHECK(opt.head.transform == HeadTransform{.activation = Activation::identity, .bias = false, .width = 6});
+  CHECK(opt.embedding.factor == 6);
+  const Architecture bare = read("opt", "OPTModel", {{"word_embed_proj_dim", 6}});
+  CHECK(bare.head.transform == opt.head.transform);
+  CHECK(bare.head.pool == Pool::none);
+}
+
+TEST_CASE("classes that are not supported are refused with those that are") {
+  const auto refused = [](const char* type, const char* kind) {
+    return message_of<InputError>([&] { architecture_of({{"model_type", type}, {"architectures", {kind}}}); });
+  };
+  CHECK(contains(refused("bert", "BertForMultipleChoice"),
+                 "the class 'BertForMultipleChoice', which is not supported; supported are BertModel, BertForMaskedLM, "
+                 "BertForNextSentencePrediction, BertForPreTraining, BertForTokenClassification, "
+                 "BertForSequenceClassification, BertForQuestionAnswering"));
+  CHECK(contains(refused("gpt2", "GPT2DoubleHeadsModel"),
+                 "supported are GPT2LMHeadModel, GPT2ForSequenceClassification, GPT2ForTokenClassification, "
+                 "GPT2ForQuestionAnswering, GPT2Model"));
+  CHECK(contains(refused("opt", "OPTForTokenClassification"), "'OPTForTokenClassification', which is not supported"));
+  CHECK(contains(refused("gemma", "GemmaForQuestionAnswering"), "which is not supported"));
+  CHECK(contains(refused("vit", "ViTForMaskedImageModeling"), "which is not supported"));
+}
+
+TEST_CASE("a family without such a head says so") {
+  const Family& family = find_family("opt", "config.json");
+  const HeadSample sample{"opt", "OPTModel", "OPTForSequenceClassification", Task::classifier, ""};
+  Architecture a = architecture_of(small(sample, sample.kind));
+  a.task = Task::token_classifier;
+  a.head.pool = Pool::first;
+  CHECK(contains(message_of<InputError>([&] { family_config(family, a); }), "task is \"token_classifier\""));
+  const Family& roberta = find_family("roberta", "config.json");
+  const HeadSample masked{"roberta", "RobertaModel", "RobertaForMaskedLM", Task::masked_lm, ""};
+  Architecture two = architecture_of(small(masked, masked.kind));
+  two.head.sequence = SequenceHead{};
+  CHECK(contains(message_of<InputError>([&] { family_config(roberta, two); }), "head.sequence"));
+}

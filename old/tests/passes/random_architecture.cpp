@@ -1,0 +1,248 @@
+#include "tests/passes/random_architecture.h"
+
+#include <cmath>
+
+#include "pare/arch/head.h"
+#include "pare/arch/validate.h"
+
+namespace pare::test {
+
+Architecture ArchitectureDraw::draw() {
+  for (;;) {  // what the schema forbids is drawn again
+    Architecture a = attempt();
+    Problems problems;
+    validate(a, problems);
+    if (problems.empty()) {
+      return a;
+    }
+  }
+}
+
+Architecture ArchitectureDraw::attempt() {
+  Architecture a;
+  a.name = "drawn";
+  bare_ = chance(0.6);  // without norms, where the theorems of papers 0 and 1 live
+  a.task = pick({Task::causal_lm, Task::causal_lm, Task::causal_lm, Task::masked_lm, Task::encoder, Task::classifier});
+  a.width = pick<int64_t>({8, 12});
+  a.vocab = between(5, 29);
+  a.context = between(6, 9);
+  Embedding& e = a.embedding;
+  e.position = pick({Position::none, Position::learned, Position::learned, Position::sinusoidal});
+  e.types = chance(0.2) ? 2 : 0;
+  e.scale = chance(0.2) ? 1.7 : 1;
+  e.norm = chance(bare_ ? 0.05 : 0.3) ? std::optional(norm(false)) : std::nullopt;
+  if (chance(0.2)) {
+    e.factor = between(3, 6);
+    e.factor_scope = pick({FactorScope::token, FactorScope::sum});
+    e.factor_bias = chance(0.5);
+  }
+  if (e.position == Position::learned && chance(0.2)) {
+    e.position_offset = 2;
+  }
+  if ((a.task == Task::encoder || a.task == Task::classifier) && chance(0.4)) {
+    a.vocab = 0;
+    e.factor.reset();
+    e.factor_bias = false;
+    e.patch = Patch{.size = 2, .channels = 2, .image = 4, .bias = chance(0.5)};
+    e.class_token = chance(0.5);
+    e.position_offset = 0;
+    a.context = patch_positions(a);
+  }
+  skips_ = pick({0, 0, 1, 1, 1, 2, 3});
+  const int64_t kinds = between(1, 2);
+  for (int64_t i = 0; i < kinds; ++i) {
+    const int64_t repeat = between(1, 2);
+    a.blocks.insert(a.blocks.end(), static_cast<size_t>(repeat), block(a));
+  }
+  const int64_t distinct = std::ssize(a.blocks);
+  if (chance(0.3)) {
+    std::vector<int64_t> layers;
+    for (int64_t i = 0; i < distinct + 1; ++i) {
+      layers.push_back(chance(0.5) ? std::min(i, distinct - 1) : between(0, distinct - 1));
+    }
+    a.layers = layers;
+  }
+  if (chance(bare_ ? 0.1 : 0.7)) {
+    a.final_norm = norm(false);
+  }
+  a.head.tied = chance(0.4);
+  a.head.bias = chance(0.3);
+  if (a.task == Task::classifier) {
+    a.head.classes = between(2, 5);
+  }
+  if (chance(0.2)) {
+    a.head.transform = HeadTransform{.activation = Activation::gelu, .bias = chance(0.5)};
+    if (chance(0.5)) {
+      a.head.transform->norm = norm(false);
+    }
+  }
+  if (chance(0.1)) {
+    a.head.softcap = 3.0;
+  }
+  if (chance(0.05)) {
+    a.first_layer = FirstLayer::table;
+  }
+  return a;
+}
+
+Architecture ArchitectureDraw::with_other_end(const Architecture& architecture) {
+  for (;;) {
+    Architecture a = architecture;
+    if (is_language_model(a) && chance(0.3)) {
+      a.head.sequence = SequenceHead{.classes = between(1, 3), .bias = chance(0.5)};
+      if (chance(0.7)) {
+        a.head.sequence->transform = HeadTransform{.activation = Activation::tanh, .bias = chance(0.5)};
+        a.head.sequence->transform->norm = chance(0.3) ? std::optional(norm(false)) : std::nullopt;
+      }
+    } else if (chance(0.15)) {
+      a.task = Task::encoder;
+      a.head = Head{.transform = HeadTransform{.activation = Activation::identity, .width = between(3, 15)}};
+    } else {
+      a.task = pick({Task::classifier, Task::token_classifier, Task::question_answering, Task::next_sentence});
+      a.head = Head{.bias = chance(0.5), .classes = 2};
+      if (a.task == Task::classifier || a.task == Task::token_classifier) {
+        a.head.classes = between(1, 5);
+      }
+      if (chance(0.3)) {
+        a.head.transform = HeadTransform{.activation = pick({Activation::tanh, Activation::identity})};
+        a.head.transform->width = chance(0.5) ? std::optional(between(3, 15)) : std::nullopt;
+      }
+    }
+    a.head.pool = a.task == Task::encoder ? Pool::none : chance(0.6) ? Pool::last : Pool::first;
+    Problems problems;
+    validate(a, problems);
+    if (problems.empty()) {
+      return a;
+    }
+  }
+}
+
+Norm ArchitectureDraw::norm(bool may_be_post) {
+  Norm n;
+  n.kind = pick({NormKind::rms, NormKind::layer, NormKind::dyt});
+  n.place = may_be_post && chance(0.3) ? NormPlace::post : NormPlace::pre;
+  n.epsilon = 1e-5;
+  n.gain = chance(0.8);
+  n.bias = chance(0.4);
+  n.offset = n.gain && chance(0.3) ? 1 : 0;
+  return n;
+}
+
+Block ArchitectureDraw::block(const Architecture& a) {
+  Block b;
+  b.wiring = chance(0.25) ? Wiring::parallel : Wiring::serial;
+  Attention& t = b.attention;
+  t.head_width = chance(0.8) ? 4 : between(2, 6);
+  t.heads = chance(0.8) ? a.width / 4 : between(1, 4);
+  t.kv_heads = chance(0.6) ? t.heads : pick<int64_t>({1, t.heads, std::max<int64_t>(1, t.heads / 2)});
+  if (chance(0.15)) {
+    t.scale = 0.4;
+  }
+  const auto dense_or_identity = [&] { return chance(0.07) ? Projection(Identity{}) : Projection(Dense{}); };
+  t.query = dense_or_identity();
+  t.key = dense_or_identity();
+  t.value = dense_or_identity();
+  t.output = dense_or_identity();
+  if (chance(0.08)) {
+    t.query = SameAsKey{};
+  } else if (chance(0.05)) {
+    t.query = Nonlinear{.width = 5, .activation = Activation::gelu};
+  }
+  t.scores = chance(0.06) ? Form::collapsed : Form::factored;
+  t.values = chance(0.06) ? Form::collapsed : Form::factored;
+  t.bias = {.query = chance(0.4), .key = chance(0.4), .value = chance(0.4), .output = chance(0.4)};
+  t.mask = a.task == Task::causal_lm ? Mask::causal : Mask::full;
+  if (chance(0.15)) {
+    t.window = between(1, 4);
+  }
+  if (chance(0.1)) {
+    t.alibi = Alibi{.scaled = chance(0.5)};
+  }
+  if (chance(0.4)) {
+    Rope rope{.theta = 100, .width = chance(0.5) ? t.head_width / 2 * 2 : 2};
+    rope.layout = pick({RopeLayout::half, RopeLayout::interleaved});
+    t.rope = rope;
+  }
+  if (chance(0.15)) {
+    t.qk_norm = Norm{.kind = pick({NormKind::rms, NormKind::layer}), .gain = chance(0.7)};
+  }
+  if (chance(0.12)) {
+    t.softcap = 2.0;
+  }
+  if (chance(0.15)) {
+    t.gate = Gate::position;
+  }
+  if (chance(bare_ ? 0.05 : 0.7)) {
+    t.norm = norm(b.wiring == Wiring::serial);
+  }
+  if (chance(bare_ ? 0.03 : 0.15)) {
+    t.output_norm = norm(false);
+  }
+  t.skip = skips_ == 1 || skips_ == 2 || (skips_ == 3 && chance(0.5));
+  // Only a matrix can be shrunk or left out. No heads is what validate() refuses, and then another is drawn: so that a
+  // seed means the model that it always meant.
+  const auto replace = [&t](Projection& projection, const Projection& kind) {
+    t.kv_heads = is<Dense>(projection) ? t.kv_heads : 0;
+    projection = kind;
+  };
+  if (chance(0.05)) {
+    replace(t.value, Shrunk{});
+  }
+  if (chance(0.05)) {
+    replace(t.key, Shrunk{});
+  }
+  if (chance(0.08)) {
+    const char cache = pick({'k', 'v', 'x'});
+    if (cache == 'k') {
+      replace(t.value, FromKey{});
+    } else if (cache == 'v') {
+      replace(t.key, FromValue{});
+    } else {
+      t.remembered = Remembered::inputs;
+    }
+  }
+  if (chance(0.85)) {
+    Mlp m;
+    const int64_t width = between(5, 14);
+    const bool heads = chance(0.1), shared = heads && chance(0.5);
+    const Activation activation = pick({Activation::gelu, Activation::silu, Activation::relu, Activation::tanh});
+    if (heads) {
+      m.kind = NeuronHeads{.width = width, .shared_value = shared, .output_bias = chance(0.5)};
+    } else {
+      DenseMlp dense{.width = width, .activation = activation, .gated = chance(0.4)};
+      dense.bias = {.up = chance(0.5), .gate = dense.gated && chance(0.5), .down = chance(0.5)};
+      m.kind = dense;
+    }
+    if (chance(bare_ ? 0.05 : 0.7)) {
+      m.norm = norm(b.wiring == Wiring::serial);
+    }
+    if (chance(bare_ ? 0.03 : 0.15)) {
+      m.output_norm = norm(false);
+    }
+    m.skip = skips_ == 2 || (skips_ == 3 && chance(0.5));
+    b.mlp = m;
+  }
+  return b;
+}
+
+// Generic weights; some matrices get rows of very different sizes, or almost lose their rank.
+Tensors drawn_tensors(const Architecture& architecture, ArchitectureDraw& draw, uint64_t seed) {
+  Tensors tensors = generic_tensors(architecture, seed);
+  const bool hostile = draw.chance(0.4);
+  for (auto& [name, tensor] : tensors) {
+    const bool projection = name.find(".attention.") != std::string::npos && name.ends_with(".weight");
+    if (!hostile || !projection || tensor.dim() != 2 || !draw.chance(0.5)) {
+      continue;
+    }
+    if (draw.chance(0.5)) {
+      const at::Tensor sizes = at::pow(10.0, at::linspace(-2, 1, tensor.size(0), at::kDouble)).unsqueeze(1);
+      tensor = tensor * sizes;
+    } else {
+      const double nearly = std::pow(10.0, -static_cast<double>(draw.between(1, 14)));
+      tensor[0].copy_(tensor[tensor.size(0) - 1] + nearly * tensor[0]);
+    }
+  }
+  return tensors;
+}
+
+}  // namespace pare::test

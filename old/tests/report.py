@@ -1,0 +1,50 @@
+"""What every test script shares: it counts, says what failed, and ends with `N passed, M failed, K skipped`."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare")).resolve()  # scripts work in folders of their own
+SHARED = pathlib.Path(os.environ.get("PARE_SHARED", ROOT.parent / "shared"))
+
+
+class Report:
+    def __init__(self, name):
+        self.name, self.passed, self.failed, self.skipped = name, 0, 0, 0
+
+    def check(self, case, problem):
+        """Counts a case: `problem` is empty when it went well."""
+        if problem:
+            self.failed += 1
+            print(f"FAILED {self.name}: {case}: {problem}", flush=True)
+        else:
+            self.passed += 1
+
+    def skip(self, case, why):
+        self.skipped += 1
+        print(f"skipped {self.name}: {case}: {why}", flush=True)
+
+    def finish(self):
+        print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped")
+        sys.exit(1 if self.failed else 0)
+
+
+def pare(*arguments, **options):
+    """Runs the command and hands back what it printed and how it ended."""
+    options = {"capture_output": True, "text": True, "timeout": 300, **options}
+    return subprocess.run([str(PARE), *map(str, arguments)], **options)
+
+
+def ended(result, code=0, words=(), without=()):
+    """What is wrong with how a command ended and with what it said, or nothing."""
+    said = result.stdout + result.stderr
+    if result.returncode != code:
+        return f"exit code {result.returncode}, expected {code}: {said.strip()[-600:]}"
+    wrong = [f"no {word!r}" for word in words if word not in said] + [f"{word!r}" for word in without if word in said]
+    return f"{wrong} in: {said[-1200:]}" if wrong else ""
+
+
+def expect(found, wanted):
+    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"

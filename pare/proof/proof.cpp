@@ -95,7 +95,7 @@ class Prover {
 
   // ---- the report
 
-  void report(const ProofBases& bases) {
+  void report(ProofBases& bases) {
     for (size_t i = 0; i < bases.ports().size(); ++i) {
       report_port(bases.ports()[i], bases.finding(i), bases.how(bases.ports()[i]));
     }
@@ -127,7 +127,7 @@ class Prover {
     }
   }
 
-  void report_heads(const ProofBases& bases, size_t n) {
+  void report_heads(ProofBases& bases, size_t n) {
     if (bases.is_untouched(n)) {
       for (const TensorId& id : bases.attentions()[n].parts()) {
         a_.use(id);

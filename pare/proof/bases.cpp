@@ -186,7 +186,10 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_untouched(port)) {
     return How::same_numbers;
   }
-  return port.how == How::basis && !is_fitted(port) ? How::same_up_to_rounding : port.how;
+  if (is_fitted(port) || (port.how != How::basis && port.how != How::same_up_to_rounding)) {
+    return port.how;
+  }
+  return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
 }
 
 bool ProofBases::is_untouched(size_t n) const {

@@ -34,6 +34,12 @@ std::vector<std::optional<double>> norm_offsets(Architecture a) {
   return found;
 }
 
+// Few of many rows, from all over.
+MapSamples every(int64_t step, const MapSamples& samples) {
+  return {samples.role, samples.reference.slice(0, 0, std::nullopt, step),
+          samples.candidate.slice(0, 0, std::nullopt, step)};
+}
+
 }  // namespace
 
 ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, const std::set<TensorId>& same,
@@ -46,6 +52,7 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
       ports_(ports_of(reference, candidate)),
       findings_(ports_.size()),
       heads_(reference.architecture().blocks.size()),
+      head_findings_(heads_.size()),
       maps_(reference.streams().all.size()),
       known_(maps_.size(), true) {
   for (size_t n = 0; n < heads_.size(); ++n) {
@@ -179,7 +186,10 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_untouched(port)) {
     return How::same_numbers;
   }
-  return port.how == How::basis && !is_fitted(port) ? How::same_up_to_rounding : port.how;
+  if (is_fitted(port) || (port.how != How::basis && port.how != How::same_up_to_rounding)) {
+    return port.how;
+  }
+  return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
 }
 
 bool ProofBases::is_untouched(size_t n) const {
@@ -191,6 +201,7 @@ bool ProofBases::is_untouched(size_t n) const {
 
 void ProofBases::fit_heads(size_t n) {
   const BlockStreams& at = streams_of(n);
+  head_findings_[n].reset();
   if (known_[at.attention_input] && !is_untouched(n)) {
     const bool both = known_[at.attention_output];
     heads_[n] = attentions_[n].fit(maps_[at.attention_input], both ? &maps_[at.attention_output] : nullptr);
@@ -243,7 +254,21 @@ double ProofBases::roundoff_of(const ProofPort& port) const {
   return unit_roundoff(b_.stores(id) ? b_.weight(id).dtype() : Dtype::f64);
 }
 
+int64_t ProofBases::samples_on(size_t s) const {
+  int64_t count = 0;
+  for (const ProofPort& port : ports_) {
+    count += port.stream == s ? std::min(port.samples, enough_samples(port)) : 0;
+  }
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    const Attention& t = a_.architecture().blocks[n].attention;
+    count += streams_of(n).attention_input == s ? (t.heads + 2 * t.kv_heads) * t.head_width : 0;
+    count += streams_of(n).attention_output == s ? t.heads * t.head_width : 0;
+  }
+  return count;
+}
+
 void ProofBases::fit_stream(size_t s) {
+  const int64_t step = (samples_on(s) + most_samples(s) - 1) / most_samples(s);
   std::vector<MapSamples> samples;
   std::vector<TableSamples> tables;
   for (const ProofPort& port : ports_) {
@@ -251,11 +276,11 @@ void ProofBases::fit_stream(size_t s) {
       if (port.rows != RowsOf::tensor) {
         tables.push_back({samples.size(), roundoff_of(port)});
       }
-      samples.push_back(samples_of(port));
+      samples.push_back(every(step, samples_of(port)));
     }
   }
   for (size_t n = 0; n < attentions_.size(); ++n) {
-    add_head_samples(n, s, samples);
+    add_head_samples(n, s, step, samples);
     if (streams_of(n).attention_input == s && attentions_[n].passes_through()) {
       add_samples_behind(n, samples);
     }
@@ -275,6 +300,11 @@ void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapS
       findings_[i].reset();  // what was found of it was found under another map
     }
   }
+  for (size_t n = 0; n < attentions_.size(); ++n) {
+    if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
+      head_findings_[n].reset();
+    }
+  }
   // What is the identity but for a little is the identity: nobody makes such a basis, and it would explain entries that
   // are a little off.
   constexpr double no_basis = 1e-2;
@@ -286,17 +316,17 @@ void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapS
   maps_[s].absorbed = is_absorbed(s);
 }
 
-void ProofBases::add_head_samples(size_t n, size_t s, std::vector<MapSamples>& samples) const {
+void ProofBases::add_head_samples(size_t n, size_t s, int64_t step, std::vector<MapSamples>& samples) const {
   const AttentionProof& attention = attentions_[n];
   const bool fitted = known_[streams_of(n).attention_input] && known_[s];
   if (streams_of(n).attention_input == s && (fitted || (attention.knows_scores() && attention.knows_values()))) {
-    for (MapSamples& sample : attention.input_samples(heads_[n])) {
-      samples.push_back(std::move(sample));
+    for (const MapSamples& sample : attention.input_samples(heads_[n])) {
+      samples.push_back(every(step, sample));
     }
   }
   if (streams_of(n).attention_output == s && (known_[streams_of(n).attention_input] || attention.knows_values())) {
-    for (MapSamples& sample : attention.output_samples(heads_[n])) {
-      samples.push_back(std::move(sample));
+    for (const MapSamples& sample : attention.output_samples(heads_[n])) {
+      samples.push_back(every(step, sample));
     }
   }
 }
@@ -336,9 +366,13 @@ at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples
   return fit_map(samples, maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map);
 }
 
+int64_t ProofBases::enough_samples(const ProofPort& port) const {
+  return 4 * a_.streams().all[*port.stream].width + 64;
+}
+
 // Enough rows to know a map by, from all over the tensor.
 MapSamples ProofBases::samples_of(const ProofPort& port) const {
-  const int64_t width = a_.streams().all[*port.stream].width, enough = 4 * width + 64;
+  const int64_t enough = enough_samples(port);
   if (!port.sliced || port.samples <= enough) {
     const Effective a = port.load(a_, 0, port.samples), b = port.load(b_, 0, port.samples);
     return {port.role, through_samples(port, a).value, b.value};
@@ -373,9 +407,12 @@ bool ProofBases::weigh_down_strange_rows(const at::Tensor& map, const std::vecto
   return any;
 }
 
-std::vector<AttentionProof::Named> ProofBases::check_heads(size_t n) const {
+const std::vector<AttentionProof::Named>& ProofBases::check_heads(size_t n) {
   const BlockStreams& at = streams_of(n);
-  return attentions_[n].check(maps_[at.attention_input], maps_[at.attention_output], heads_[n]);
+  if (!head_findings_[n]) {
+    head_findings_[n] = attentions_[n].check(maps_[at.attention_input], maps_[at.attention_output], heads_[n]);
+  }
+  return *head_findings_[n];
 }
 
 }  // namespace pare

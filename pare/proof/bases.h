@@ -22,7 +22,7 @@ class ProofBases {
   const std::vector<ProofPort>& ports() const { return ports_; }
   const Finding& finding(size_t port) const { return *findings_[port]; }
   const std::vector<AttentionProof>& attentions() const { return attentions_; }
-  std::vector<AttentionProof::Named> check_heads(size_t block) const;
+  const std::vector<AttentionProof::Named>& check_heads(size_t block);
   const std::vector<StreamMap>& maps() const { return maps_; }
 
   // A basis stands between the two sides.
@@ -58,8 +58,12 @@ class ProofBases {
   void fit_stream(size_t stream);
   void set_map(size_t stream, const at::Tensor& map, const std::vector<MapSamples>& samples);
   at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
+  int64_t samples_on(size_t stream) const;  // at most, and about
   MapSamples samples_of(const ProofPort& port) const;
-  void add_head_samples(size_t block, size_t stream, std::vector<MapSamples>& samples) const;
+  int64_t enough_samples(const ProofPort& port) const;
+  // In all, of a stream: more of them make a map hardly better, and each costs a product.
+  int64_t most_samples(size_t stream) const { return std::max<int64_t>(4096, 16 * a_.streams().all[stream].width); }
+  void add_head_samples(size_t block, size_t stream, int64_t step, std::vector<MapSamples>& samples) const;
   void add_samples_behind(size_t block, std::vector<MapSamples>& samples) const;
   at::Tensor known_values(size_t block) const;
   double roundoff_of(const ProofPort& port) const;
@@ -73,9 +77,10 @@ class ProofBases {
   std::vector<ProofPort> ports_;
   std::vector<std::optional<Finding>> findings_;  // by port, of the maps as they are
   std::vector<AttentionProof> attentions_;
-  std::vector<HeadMaps> heads_;  // by block
-  std::vector<StreamMap> maps_;  // by stream
-  std::vector<bool> known_;      // by stream: the map is more than a guess
+  std::vector<HeadMaps> heads_;                                                   // by block
+  std::vector<std::optional<std::vector<AttentionProof::Named>>> head_findings_;  // by block, of the maps as they are
+  std::vector<StreamMap> maps_;                                                   // by stream
+  std::vector<bool> known_;  // by stream: the map is more than a guess
 };
 
 }  // namespace pare

@@ -41,6 +41,16 @@ Equations stacked_rows(const std::vector<MapSamples>& samples, Role role, const 
   return {at::cat(reference), at::cat(candidate)};
 }
 
+// As many equations as there are unknowns in each, with the same least squares.
+std::pair<at::Tensor, at::Tensor> condensed(const at::Tensor& reference, const at::Tensor& candidate) {
+  const int64_t width = reference.size(1);
+  if (reference.size(0) <= 4 * width) {
+    return {reference, candidate};
+  }
+  const at::Tensor triangle = std::get<1>(at::linalg_qr(at::cat({reference, candidate}, 1), "r"));
+  return {triangle.narrow(1, 0, width), triangle.narrow(1, width, width)};
+}
+
 // H X + X G = F for symmetric positive H and G. What neither of them sees stays zero.
 class SylvesterSolver {
  public:
@@ -71,10 +81,8 @@ at::Tensor fit_map(const std::vector<MapSamples>& samples, const at::Tensor& gue
   const bool writes = written_a.size(0) > 0, reads = read_a.size(0) > 0;
   const at::Tensor s = writes ? column_sizes(written_a) : 1 / column_sizes(read_a);
   const at::Tensor t = reads ? column_sizes(read_b) : 1 / column_sizes(written_b);
-  written_a = written_a / s;
-  written_b = written_b * t;
-  read_a = read_a * s;
-  read_b = read_b / t;
+  std::tie(written_a, written_b) = condensed(written_a / s, written_b * t);
+  std::tie(read_a, read_b) = condensed(read_a * s, read_b / t);
 
   const at::Tensor units = s.unsqueeze(1) * t.unsqueeze(0);
   at::Tensor map = guess / units;

@@ -10,14 +10,27 @@
 
 namespace pare {
 
+namespace {
+
+// A product that only has to be right to a few digits. Scaled, so that nothing leaves the range of float32.
+at::Tensor rough_product(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.abs().max().clamp_min(1e-300), y = b.abs().max().clamp_min(1e-300);
+  return at::matmul((a / x).to(at::kFloat), (b / y).to(at::kFloat)).to(at::kDouble) * x * y;
+}
+
+}  // namespace
+
 StreamMap stream_map(const at::Tensor& map, const at::Tensor& units) {
   const at::Tensor values = at::linalg_svdvals(map);
   const double largest = values[0].item<double>(), smallest = values[-1].item<double>();
-  StreamMap found{.map = map, .units = units};
+  StreamMap found{.map = map, .units = units, .lengths = map.norm(2, {0})};
   found.condition = smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
   constexpr double most_condition = 1e14;
   if (found.condition < most_condition) {
     found.inverse = at::linalg_inv(map);
+    const at::Tensor there = map.abs(), back = found.inverse.abs();
+    found.lost_by_readers = at::matmul(back, there).norm(2, {0}) * lost_in_solving;
+    found.lost_by_writers = at::matmul(there, back).norm(2, {1}) * lost_in_solving;
   }
   return found;
 }
@@ -26,14 +39,14 @@ Effective read_through(const Effective& rows, const StreamMap& map) {
   if (map.is_identity()) {
     return rows;
   }
-  return {at::matmul(rows.value, map.map), at::matmul(rows.rounding, map.map.abs())};
+  return {at::matmul(rows.value, map.map), rows.rounding.norm(2, {-1}, true) * map.lengths};
 }
 
 Effective written_through(const Effective& rows, const StreamMap& map) {
   if (map.is_identity()) {
     return rows;
   }
-  return {at::matmul(rows.value, map.map.t()), at::matmul(rows.rounding, map.map.abs().t())};
+  return {at::matmul(rows.value, map.map.t()), rough_product(rows.rounding, map.map.abs().t())};
 }
 
 at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units) {
@@ -45,14 +58,11 @@ at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role
   if (map.is_identity() || !map.inverse.defined()) {
     return at::zeros({}, rows.options());
   }
-  const at::Tensor there = map.map.abs(), back = map.inverse.abs();
-  const at::Tensor lost = role == Role::reader ? at::matmul(at::matmul(rows.abs(), back), there)
-                                               : at::matmul(at::matmul(rows.abs(), back.t()), there.t());
-  return lost * lost_in_solving;
+  return rows.norm(2, {-1}, true) * (role == Role::reader ? map.lost_by_readers : map.lost_by_writers);
 }
 
 at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map) {
-  return map.inverse.defined() ? at::matmul(rows, map.inverse) : rows;
+  return map.inverse.defined() ? rough_product(rows, map.inverse) : rows;
 }
 
 Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour) {
@@ -74,20 +84,19 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
     return finding;
   }
   const at::Tensor size = residual.abs();
-  const at::Tensor rounding = allowed.rounding.expand_as(size);
   constexpr double infinite = std::numeric_limits<double>::infinity();
   // 0 of 0 is fine; what is not a number never is.
-  const at::Tensor roundings =
-      at::where(size == 0, at::zeros_like(size), size / rounding).nan_to_num(infinite, infinite);
-  const at::Tensor wrong = roundings > allowed.most;
-  finding.residual = roundings.max().item<double>();
-  finding.wrong = wrong.sum().item<int64_t>();
-  finding.size = of_rows.abs().max().item<double>();
-  if (finding.wrong > 0) {
+  const at::Tensor roundings = size / allowed.rounding.clamp_min(1e-300);
+  const double largest = roundings.max().item<double>();
+  finding.residual = std::isnan(largest) ? infinite : largest;
+  if (!(largest <= allowed.most)) {
+    const at::Tensor wrong = (roundings <= allowed.most).logical_not();
+    finding.wrong = wrong.sum().item<int64_t>();
     const at::Tensor rows = at::nonzero(wrong.flatten(1).any(1)).flatten().to(at::kCPU).contiguous();
     finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
   }
   const at::Tensor lengths = of_rows.flatten(1).norm(2, {1}), changes = change.flatten(1).norm(2, {1});
+  finding.size = lengths.max().item<double>();
   const at::Tensor floor = lengths.max() * 1e-3;  // a row of almost nothing is moved by no fraction of itself
   const at::Tensor fractions = at::where(changes == 0, at::zeros_like(changes), changes / at::maximum(lengths, floor));
   finding.moved = fractions.nan_to_num(infinite, infinite).max().item<double>();

@@ -11,6 +11,9 @@ struct StreamMap {
   at::Tensor map;      // undefined: the identity
   at::Tensor inverse;  // undefined where there is none that float64 could tell
   at::Tensor units;    // how large the entries of a reader usually are, one for each of the candidate's dimensions
+  at::Tensor lengths;  // of its columns
+  // What float64 loses where somebody multiplied by Ψ⁻¹ or solved with it, for rows of length one.
+  at::Tensor lost_by_readers, lost_by_writers;
   double condition = 0;
   bool absorbed = false;  // a matrix that its readers took in: nothing was ever divided by it
 
@@ -19,7 +22,8 @@ struct StreamMap {
 
 StreamMap stream_map(const at::Tensor& map, const at::Tensor& units);
 
-// Rows [n, width] of a reader, as the reference's become the candidate's: rows Ψ.
+// Rows [n, width] of a reader, as the reference's become the candidate's: rows Ψ. Their rounding is float64's and
+// bounded by lengths (Cauchy and Schwarz): a product for it would cost as much as theirs.
 Effective read_through(const Effective& rows, const StreamMap& map);
 // Rows [n, width] of a writer, as the candidate's become the reference's: rows Ψᵀ.
 Effective written_through(const Effective& rows, const StreamMap& map);
@@ -27,7 +31,6 @@ Effective written_through(const Effective& rows, const StreamMap& map);
 // row: each rounding [n, width] is at least that of a usual entry.
 at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units);
 constexpr double lost_in_solving = 4 * 0x1p-53;
-// What float64 itself loses where somebody multiplied by Ψ⁻¹ or solved with it.
 at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role);
 // The residual of a reader in the reference's coordinates, where they can be had.
 at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map);
@@ -36,7 +39,7 @@ at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map);
 struct Finding {
   double residual = 0;  // in roundings
   double moved = 0;     // the largest change of a row, as a fraction of it
-  double size = 0;      // the largest number in it
+  double size = 0;      // the length of its longest row
   int64_t wrong = 0, entries = 0;
   std::vector<int64_t> wrong_rows;
 

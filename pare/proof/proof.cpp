@@ -7,6 +7,7 @@
 #include <map>
 
 #include "pare/proof/bases.h"
+#include "pare/proof/order.h"
 #include "pare/proof/settings.h"
 #include "pare/support/error.h"
 #include "pare/support/progress.h"
@@ -63,6 +64,7 @@ class Prover {
     const Folds folds = possible_folds(a_, b_);
     a_.fold(folds);
     b_.fold(folds);
+    put_in_order();
     ProofBases bases(a_, b_, same_, options_);
     bases.find();
     report(bases);
@@ -93,9 +95,18 @@ class Prover {
     }
   }
 
+  // The same numbers in the same places are not the same any more where the places are others.
+  void put_in_order() {
+    std::map<TensorId, Order> orders = find_orders(a_, b_);
+    std::erase_if(same_, [&orders](const TensorId& id) { return orders.contains(id); });
+    a_.share(same_);
+    b_.share(same_);
+    b_.reorder(std::move(orders));
+  }
+
   // ---- the report
 
-  void report(const ProofBases& bases) {
+  void report(ProofBases& bases) {
     for (size_t i = 0; i < bases.ports().size(); ++i) {
       report_port(bases.ports()[i], bases.finding(i), bases.how(bases.ports()[i]));
     }
@@ -127,7 +138,7 @@ class Prover {
     }
   }
 
-  void report_heads(const ProofBases& bases, size_t n) {
+  void report_heads(ProofBases& bases, size_t n) {
     if (bases.is_untouched(n)) {
       for (const TensorId& id : bases.attentions()[n].parts()) {
         a_.use(id);
@@ -139,7 +150,8 @@ class Prover {
     for (const AttentionProof::Named& named : bases.check_heads(n)) {
       proof_.moved = std::max(proof_.moved, named.finding.moved);
       if (named.finding.holds()) {
-        explain({named.tensor}, name_of(named.tensor), named.how, named.finding.residual);
+        const bool moved = named.how == How::same_up_to_rounding && b_.is_reordered(named.tensor);
+        explain({named.tensor}, name_of(named.tensor), moved ? How::reordered : named.how, named.finding.residual);
       } else {
         std::vector<TensorId> parts = bases.attentions()[n].folded_norm();
         parts.insert(parts.end(), {named.tensor, bias_of(named.tensor.module)});
@@ -220,6 +232,8 @@ const char* word(How how) {
       return "basis of the stream";
     case How::gauge:
       return "gauge of each head";
+    case How::reordered:
+      return "in another order";
   }
   PARE_UNREACHABLE("a relation");
 }

@@ -24,6 +24,7 @@ enum class How {
   head_untied,  // or tied
   basis,        // of the stream
   gauge,        // of each head
+  reordered,    // neurons, or heads
 };
 const char* word(How how);
 

@@ -143,6 +143,9 @@ Effective ProofSide::exact(const at::Tensor& stored) const {
 Effective ProofSide::load(const TensorId& id) const {
   use(id);
   const Weight& found = weight(id);
+  if (const auto order = orders_.find(id); order != orders_.end()) {
+    return with_rounding(found.load().index_select(order->second.axis, order->second.index), found.dtype());
+  }
   return with_rounding(found.load(), found.dtype());
 }
 
@@ -156,6 +159,10 @@ bool ProofSide::is_zero(const TensorId& id) const {
 }
 
 Effective ProofSide::load_rows(const TensorId& id, int64_t begin, int64_t count) const {
+  if (is_reordered(id)) {
+    const Effective all = load(id);
+    return {all.value.narrow(0, begin, count), all.rounding.narrow(0, begin, count)};
+  }
   use(id);
   const Weight& found = weight(id);
   const at::Tensor rows = found.can_load_rows() ? found.load_rows(begin, count) : found.load().narrow(0, begin, count);

@@ -34,6 +34,12 @@ enum class Rigour {
   fitted,  // between them stands a basis or a gauge, which is known no better than the numbers it was fitted to
 };
 
+// Where along an axis the entries of the other side's order are.
+struct Order {
+  at::Tensor index;
+  int64_t axis = 0;
+};
+
 // What is taken together, on both sides or on neither, and only where one side did: what is compared one by one is
 // compared more closely.
 struct Folds {
@@ -68,6 +74,10 @@ class ProofSide {
 
   // The tensors that the other side holds the same numbers of.
   void share(std::set<TensorId> same) { same_ = std::move(same); }
+  bool shares(const TensorId& id) const { return same_.contains(id); }
+  // From now on, tensors are loaded in the other side's order.
+  void reorder(std::map<TensorId, Order> orders) { orders_ = std::move(orders); }
+  bool is_reordered(const TensorId& id) const { return orders_.contains(id); }
   // What was asked for to find the folds is not explained by that.
   void fold(Folds folds) {
     folded_ = std::move(folds);
@@ -94,6 +104,7 @@ class ProofSide {
   TensorTable table_;
   std::map<ModuleId, Norm> norms_;
   std::set<TensorId> same_;
+  std::map<TensorId, Order> orders_;
   Folds folded_;
   mutable std::set<TensorId> used_;
 };

@@ -104,6 +104,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
         "verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
         with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
         result.predicted_error(), word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
+    if (!v.proof.complete && !v.proof.gaps.empty()) {
+      text += fmt::format("not proved for all inputs: {}\n", v.proof.gaps.front());
+    }
   } else {
     text += "not verified (--no-verify): its certificate says so\n";
   }

@@ -103,6 +103,10 @@ std::string proof_text(const Proof& proof) {
   for (const auto& [count, how] : sorted) {
     text += fmt::format("{}{} {}", text.empty() ? "tensors: " : ", ", with_commas(-count), how);
   }
+  if (!proof.gaps.empty()) {
+    text += fmt::format("{}not explained: {}{}", text.empty() ? "" : "\n", proof.gaps.front(),
+                        proof.gaps.size() > 1 ? fmt::format(", and {} more", proof.gaps.size() - 1) : "");
+  }
   return text.empty() ? "" : text + "\n";
 }
 
@@ -121,20 +125,21 @@ std::string self_test_text(const std::vector<SelfTest>& tests) {
     return "";
   }
   Table table({Align::left, Align::right, Align::right});
-  table.row({"self test: this tensor moved by", "is caught", "is missed"});
+  table.row({"self test: this tensor moved by", "rows catch", "rows miss"});
   table.rule();
   for (const SelfTest& test : tests) {
-    table.row({test.tensor, test.smallest_caught > 0 ? fmt::format("{:.1e}", test.smallest_caught) : "no effect",
+    table.row({test.tensor, test.smallest_caught > 0 ? fmt::format("{:.1e}", test.smallest_caught) : "nothing",
                test.largest_missed > 0 ? fmt::format("{:.1e}", test.largest_missed) : "-"});
   }
   return table.text() + "\n";
 }
 
 std::string divergence_text(const Verification& v) {
-  std::string text;
+  std::vector<std::string> lines;
   for (const SettingDifference& d : v.differences) {
-    text += fmt::format("{} is {} in the reference, {} in the candidate\n", d.setting, d.reference, d.candidate);
+    lines.push_back(fmt::format("{} is {} in the reference, {} in the candidate", d.setting, d.reference, d.candidate));
   }
+  std::string text = lines.empty() ? "" : "settings differ:\n" + some_of(lines);
   if (v.first_divergence) {
     const Divergence& d = *v.first_divergence;
     text += fmt::format("first divergence: {} of sequence {}\n  differs by {}, allowed {:.1e}\n", d.tap, d.sequence,
@@ -153,12 +158,12 @@ std::string verdict_text(const Verification& v) {
     case Verdict::identical:
       return "verdict: identical (the same numbers, so for all inputs)\n";
     case Verdict::proved:
-      return fmt::format("verdict: proved (for all inputs: the reference, each weight moved by {} at most)\n",
+      return fmt::format("verdict: proved (for all inputs: the reference, rows of weights moved by {} at most)\n",
                          small(v.proof.moved));
     case Verdict::equivalent:
       return fmt::format("verdict: equivalent{} (relative error at most {:.1e})\n", where, v.allowed);
     case Verdict::within_noise:
-      return fmt::format("verdict: within_noise{} (at most twice the noise of {})\n", where, word(v.floor_dtype));
+      return fmt::format("verdict: within_noise{} (of {})\n", where, word(v.floor_dtype));
     case Verdict::different:
       return "verdict: different\n";
   }
@@ -166,12 +171,10 @@ std::string verdict_text(const Verification& v) {
 }
 
 std::string coverage_text(const Verification& v) {
-  if (v.coverage.complete) {
+  if (v.coverage.complete || v.verdict == Verdict::different) {
     return "";
   }
-  return "not exercised (--budget asks more):\n" + some_of(v.coverage.not_exercised) +
-         fmt::format("  the longest sequence had {} tokens of {}\n\n", with_commas(v.coverage.longest),
-                     with_commas(v.coverage.context));
+  return "not exercised:\n" + some_of(v.coverage.not_exercised) + "\n";
 }
 
 void print_result(const ModelFolder& reference, const ModelFolder& candidate, const std::string& input_kind,
@@ -216,8 +219,7 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
     for (const std::string& text : v.coverage.not_exercised) {
       reasons.push_back({text});
     }
-    return VerificationFailed(fmt::format("--strict: {} {} not exercised: {}", v.coverage.not_exercised.size(),
-                                          v.coverage.not_exercised.size() == 1 ? "tensor was" : "tensors were",
+    return VerificationFailed(fmt::format("--strict: {} not exercised, such as {}", v.coverage.not_exercised.size(),
                                           v.coverage.not_exercised.front()),
                               std::move(reasons));
   }

@@ -56,7 +56,7 @@ at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units) {
 
 at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role) {
   if (map.is_identity() || !map.inverse.defined()) {
-    return at::zeros({}, rows.options());
+    return at::zeros_like(rows);
   }
   return rows.norm(2, {-1}, true) * (role == Role::reader ? map.lost_by_readers : map.lost_by_writers);
 }
@@ -77,6 +77,26 @@ Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Ri
   PARE_UNREACHABLE("a rigour");
 }
 
+namespace {
+
+// A rounding may be as large as what is rounded: of numbers that a type has no normal form for, times a gain or a gauge
+// that somebody chose. No more than a quarter of its row's, or its column's, largest entry is a rounding of it.
+void find_lost(const at::Tensor& change, const at::Tensor& whole, Finding& finding) {
+  if (change.dim() != 2 || change.sizes() != whole.sizes() || change.size(0) < 2 || change.size(1) < 2) {
+    return;
+  }
+  const at::Tensor size = change.abs(), of = whole.abs();
+  const at::Tensor least = at::minimum(of.amax(0, true), of.amax(1, true)) / 4;
+  const at::Tensor lost = (size > least) & (size > 1e-12 * of.max());
+  finding.wrong = lost.sum().item<int64_t>();
+  if (finding.wrong > 0) {
+    const at::Tensor rows = at::nonzero(lost.any(1)).flatten().to(at::kCPU).contiguous();
+    finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+  }
+}
+
+}  // namespace
+
 Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& change,
                const at::Tensor& of_rows) {
   Finding finding{.entries = residual.numel()};
@@ -94,6 +114,9 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
     finding.wrong = wrong.sum().item<int64_t>();
     const at::Tensor rows = at::nonzero(wrong.flatten(1).any(1)).flatten().to(at::kCPU).contiguous();
     finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+  }
+  if (finding.wrong == 0) {
+    find_lost(change, of_rows, finding);
   }
   const at::Tensor lengths = of_rows.flatten(1).norm(2, {1}), changes = change.flatten(1).norm(2, {1});
   finding.size = lengths.max().item<double>();

@@ -83,6 +83,7 @@ class Prover {
       const TensorSpec* other = b_.table().find(spec.id);
       if (other && other->shape == spec.shape && holds_same_numbers(a_.weight(spec.id), b_.weight(spec.id))) {
         same_.insert(spec.id);
+        proof_.same.insert(spec.name);
       }
     }
     Architecture named = candidate_.architecture;
@@ -115,6 +116,10 @@ class Prover {
     }
     for (const StreamMap& map : bases.maps()) {
       proof_.condition += map.absorbed ? 1 : map.condition;
+      if (!map.is_identity() && !map.inverse.defined() && !map.absorbed) {
+        proof_.gaps.push_back(
+            fmt::format("a basis was found that float64 cannot invert: condition {:.2g}", map.condition));
+      }
     }
     if (proof_.gaps.empty() && !(proof_.moved <= most_moved)) {
       proof_.gaps.push_back(fmt::format(
@@ -163,6 +168,10 @@ class Prover {
   // Of several relations that a tensor is in, the one with the largest residual is told.
   void explain(const std::vector<TensorId>& parts, const std::string& name, How how, double residual) {
     const auto tell = [&](const std::string& tensor) {
+      if (how == How::same_up_to_rounding && proof_.same.contains(tensor)) {
+        told_.emplace(tensor, Relation{tensor, How::same_numbers, residual});
+        return;
+      }
       const auto [entry, first] = told_.emplace(tensor, Relation{tensor, how, residual});
       if (!first && entry->second.residual < residual) {
         entry->second = {tensor, how, residual};

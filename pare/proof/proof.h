@@ -41,10 +41,13 @@ struct Proof {
   std::vector<Relation> relations;    // by name
   std::vector<std::string> gaps;      // what is not explained, and why
   std::set<std::string> unexplained;  // those tensors of the reference
+  std::set<std::string> same;         // tensors that hold the same numbers in both, whatever else is explained
   // Rows of tables that break the map which most others obey.
   std::vector<int64_t> strange_tokens, strange_positions, strange_types;
   double condition = 1;  // and the condition numbers of all bases that are not the identity, added up
-  double moved = 0;  // in another basis, the candidate is the reference with every weight moved by at most this much
+  // In another basis, the candidate is the reference with every row of its tensors moved by at most this much of its
+  // length.
+  double moved = 0;
 };
 
 // In a basis or a gauge that was fitted, a relation holds where nothing is off by more than so many roundings; where

@@ -34,12 +34,13 @@ at::Tensor half_spacing(const at::Tensor& value, Dtype dtype) {
 }
 
 // Keys that are computed from values take the values' bias off first (or values the keys'): a constant in it is lost.
+// Collapsed scores multiply it with the other token, and what that adds is not looked at.
 bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
   if (reader.sublayer != Sublayer::attention || !reader.block) {
     return false;
   }
   const Attention& t = architecture.blocks[static_cast<size_t>(*reader.block)].attention;
-  return is<FromValue>(t.key) || is<FromKey>(t.value);
+  return is<FromValue>(t.key) || is<FromKey>(t.value) || t.scores == Form::collapsed || t.values == Form::collapsed;
 }
 
 bool gain_folds(const Stream& stream, const ModuleId& norm) {

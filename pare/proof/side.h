@@ -114,8 +114,9 @@ constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
 }
 
-// A number that was rounded correctly is off by one rounding at most; this much more is for computing that.
-constexpr double one_rounding = 1 + 1e-6;
+// A number that was rounded correctly is off by one rounding at most. This much more is for those that were rounded to
+// float32 on their way to a narrower type, which moves one in a hundred thousand to the other neighbour.
+constexpr double one_rounding = 1 + 0x1p-12;
 
 // Where it is legal on both sides, and one of them did it.
 Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);

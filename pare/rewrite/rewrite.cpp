@@ -103,13 +103,12 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
   add_warnings(candidate.warnings);
   const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {
-    result.verification =
-        verify(source, candidate, question.inputs,
-               {.seed = options.seed,
-                .sequences = options.random,
-                .budget = options.budget,
-                .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
-                .device = options.device});
+    result.verification = verify(source, candidate, question.inputs,
+                                 {.seed = options.seed,
+                                  .sequences = options.random,
+                                  .budget = options.budget,
+                                  .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
+                                  .device = options.device});
     if (!is_kept(result, options)) {
       return;
     }

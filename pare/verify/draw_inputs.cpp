@@ -144,6 +144,18 @@ std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wan
   if (wanted.longest > 0) {
     add(1, std::min({wanted.longest, reference.context, budget / 2}));
   }
+  // Every token alone: among others it may drown.
+  const int64_t cards = std::ssize(wanted.first_cards) + std::ssize(wanted.cards);
+  if (cards > 0 && tokens + cards <= budget / 2) {
+    Inputs alone;
+    alone.ids = at::empty({cards, 1}, at::kLong);
+    int64_t* const ids = alone.ids.data_ptr<int64_t>();
+    std::copy(wanted.cards.begin(), wanted.cards.end(),
+              std::copy(wanted.first_cards.begin(), wanted.first_cards.end(), ids));
+    drawn.push_back(alone);
+    sequences += cards;
+    tokens += cards;
+  }
   // Short ones where whole sequences are counted.
   const int64_t length = std::min(reference.context, wanted.sequences > 0 ? tiny_tokens : short_tokens);
   while ((dealer.cards_left() || sequences < wanted.sequences || tokens < wanted.tokens) && tokens + length <= budget) {

@@ -33,16 +33,6 @@ Dtype coarser(Dtype a, Dtype b) {
   return unit_roundoff(a) >= unit_roundoff(b) ? a : b;
 }
 
-std::set<std::string> same_numbers(const Proof& proof) {
-  std::set<std::string> names;
-  for (const Relation& relation : proof.relations) {
-    if (relation.how == How::same_numbers) {
-      names.insert(relation.tensor);
-    }
-  }
-  return names;
-}
-
 // Scores that are held as a whole take room by the square.
 int64_t longest_affordable(const Architecture& a, int64_t budget) {
   constexpr double score_bytes = 1 << 29;
@@ -130,15 +120,16 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   result.proof = prove(reference.model, candidate.model, options.device);
 
   const bool float64 = options.dtype == Dtype::f64;
-  const Rounding rounding(candidate.model.weights, same_numbers(result.proof));
-  result.floor_dtype = rounding.coarsest(reference.model.weights);
+  const Rounding rounding(candidate.model.weights, result.proof.same);
+  const Dtype stored = rounding.coarsest(reference.model.weights);
   const Model moved = rounding.moved(reference.model, result.drawn_seed);
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
   // Where every tensor is explained, what is left to ask is whether rounding costs more than the stored type does, to
   // who computes in it. Of others nothing is forgiven that is not the storage's.
-  const Dtype noise_dtype = result.proof.complete ? coarser(options.dtype, result.floor_dtype) : options.dtype;
-  const ComparedModel noisy{moved, {scalar_type(noise_dtype), options.device}};
+  const Dtype arithmetic = result.proof.complete ? coarser(options.dtype, stored) : options.dtype;
+  const ComparedModel noisy{moved, {scalar_type(arithmetic), options.device}};
+  result.floor_dtype = coarser(stored, arithmetic);
   Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype),
                     .predicted = options.predicted};
   if (result.proof.complete) {

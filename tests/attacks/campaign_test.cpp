@@ -185,19 +185,13 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
   std::iota(wanted.cards.begin(), wanted.cards.end(), 0);
   const std::vector<Inputs> inputs = draw_wanted(a, wanted, 3000, seed);
   const ComparedModel exact{source.model, {}}, tried{candidate.model, {}};
-  std::set<std::string> same;
-  for (const Relation& relation : v.proof.relations) {
-    if (relation.how == How::same_numbers) {
-      same.insert(relation.tensor);
-    }
-  }
   const bool proved = v.proof.complete;
   const Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(v.floor_dtype),
                           .condition = proved ? v.proof.condition : 0,
                           .against = proved ? Against::any_noise : Against::own_noise};
   at::Tensor least;
   for (uint64_t draw = 0; draw < 8; ++draw) {
-    const Model moved = Rounding(candidate.model.weights, same).moved(source.model, seed + 1000 * draw);
+    const Model moved = Rounding(candidate.model.weights, v.proof.same).moved(source.model, seed + 1000 * draw);
     const ComparedModel noisy{moved, {proved ? scalar_type(v.floor_dtype) : at::kDouble}};
     Exam exam(exact, tried, noisy, standard, seed);
     exam.ask(inputs);

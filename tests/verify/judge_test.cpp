@@ -28,7 +28,9 @@ Rows constant_rows(int64_t count, double error, double kl) {
 
 TEST_CASE("equivalent: 1e-12, a hundred times the noise of float64, times what a basis costs, and never above 1e-6") {
   const auto limit = [](double noise, double to_float64, double condition) {
-    return equivalence(constant_rows(3, noise, 0), {.to_float64 = to_float64, .condition = condition}).error[1].item<double>();
+    return equivalence(constant_rows(3, noise, 0), {.to_float64 = to_float64, .condition = condition})
+        .error[1]
+        .item<double>();
   };
   CHECK(limit(0, 1, 0) == 1e-12);
   CHECK(limit(5e-12, 1, 0) == doctest::Approx(5e-10));
@@ -80,7 +82,8 @@ TEST_CASE("where every tensor is explained, any row's noise counts, and what is 
   const Rows floor = rows_of(noise, noise.square());
   CHECK(largest(excess(constant_rows(1000, 5, 1), noise_limit(floor, Against::any_noise))) < 1);
   CHECK(usual_excess(constant_rows(1000, 5, 1), floor) > 1000);
-  CHECK(equivalence(floor, {.to_float64 = 1e-9, .against = Against::any_noise}).error[0].item<double>() == doctest::Approx(1e-7));
+  CHECK(equivalence(floor, {.to_float64 = 1e-9, .against = Against::any_noise}).error[0].item<double>() ==
+        doctest::Approx(1e-7));
 }
 
 TEST_CASE("also the usual row, and nine of ten, have to be within twice that of the noise") {

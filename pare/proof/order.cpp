@@ -110,29 +110,28 @@ at::Tensor are_near(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).norm(2, {1}) <= a.norm(2, {1}) * near;
 }
 
-// Judged by the first of its tensors: where that is as it was, nothing changed places.
-bool is_in_order(const ProofSide& a, const ProofSide& b, const Units& units) {
-  const Member& first = units.members[0];
-  if (!both_store(a, b, first.tensor) || b.shares(first.tensor)) {
-    return true;
-  }
-  const Signatures both = signatures(a, b, units, first);
-  return are_near(both.reference, both.candidate).all().item<bool>();
-}
-
 at::Tensor nearest(const at::Tensor& some, const at::Tensor& all) {
   return (all.square().sum(1) - 2 * at::matmul(some, all.t())).argmin(1);
+}
+
+// Judged by the first of their tensors, which costs little: where that is as it was nothing changed places, and where
+// none of a few is anywhere the candidate has another basis, or is another model.
+bool may_be_reordered(const ProofSide& a, const ProofSide& b, const Units& units) {
+  const Member& first = units.members[0];
+  if (!both_store(a, b, first.tensor) || b.shares(first.tensor)) {
+    return false;
+  }
+  const auto [x, y] = signatures(a, b, units, first);
+  constexpr int64_t few = 16;
+  const at::Tensor probe = x.slice(0, 0, std::nullopt, (units.count + few - 1) / few);
+  return !are_near(x, y).all().item<bool>() && are_near(probe, y.index_select(0, nearest(probe, y))).any().item<bool>();
 }
 
 // For each of the reference's units the candidate's that is the same, or else one that is left.
 std::optional<at::Tensor> order_of(const Signatures& both) {
   const auto& [a, b] = both;
   const int64_t count = a.size(0);
-  constexpr int64_t few = 16, at_once = 1024;
-  const at::Tensor probe = a.slice(0, 0, std::nullopt, (count + few - 1) / few);
-  if (!are_near(probe, b.index_select(0, nearest(probe, b))).any().item<bool>()) {
-    return std::nullopt;  // another basis, or another model
-  }
+  constexpr int64_t at_once = 1024;
   std::vector<at::Tensor> found;
   for (const at::Tensor& slice : a.split(at_once)) {
     found.push_back(nearest(slice, b));
@@ -174,7 +173,7 @@ std::map<TensorId, Order> find_orders(ProofSide a, ProofSide b) {
   std::map<TensorId, Order> orders;
   for (int64_t n = 0; n < std::ssize(a.architecture().blocks); ++n) {
     for (const std::optional<Units>& units : {neurons(a, n), heads(a, b, n)}) {
-      if (!units || is_in_order(a, b, *units)) {
+      if (!units || !may_be_reordered(a, b, *units)) {
         continue;
       }
       const std::optional<at::Tensor> order = order_of(signatures(a, b, *units));

@@ -1,6 +1,7 @@
 #include "pare/proof/order.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <optional>
@@ -67,29 +68,39 @@ std::optional<Units> heads(const ProofSide& a, const ProofSide& b, int64_t n) {
   return units;
 }
 
-// [count, n]: all that one unit reads and writes, each tensor in units of the reference's size.
+// [count, n] for each side.
 struct Signatures {
   at::Tensor reference, candidate;
 };
 
+// What a tensor says of each unit, in units of the reference's size.
+Signatures signatures(const ProofSide& a, const ProofSide& b, const Units& units, const Member& member) {
+  const auto rows = [&](const ProofSide& side) {
+    const at::Tensor stored = side.load(member.tensor).value;
+    const bool reads = member.tensor.kind == TensorKind::weight && member.axis == 0;
+    const at::Tensor whole = reads ? side.with_gain({stored, stored}, units.input).value : stored;
+    return whole.movedim(member.axis, 0).reshape({units.count, -1}).to(at::kFloat);
+  };
+  const at::Tensor x = rows(a), size = x.square().mean().sqrt().clamp_min(1e-30);
+  return {x / size, rows(b) / size};
+}
+
+// All that is read and written, in few numbers: a random projection keeps distances, and costs less to compare.
 Signatures signatures(const ProofSide& a, const ProofSide& b, const Units& units) {
-  std::vector<at::Tensor> of_a, of_b;
+  constexpr int64_t few = 128;
+  at::Generator generator = at::detail::createCPUGenerator(few);
+  Signatures all{at::zeros({units.count, few}), at::zeros({units.count, few})};
   for (const Member& member : units.members) {
     const bool bias = member.tensor.kind == TensorKind::bias;
     if (!both_store(a, b, member.tensor) || (bias && !units.known_by_biases)) {
       continue;
     }
-    const auto rows = [&](const ProofSide& side) {
-      const at::Tensor stored = side.load(member.tensor).value;
-      const bool reads = !bias && member.axis == 0;
-      const at::Tensor whole = reads ? side.with_gain({stored, stored}, units.input).value : stored;
-      return whole.movedim(member.axis, 0).reshape({units.count, -1}).to(at::kFloat);
-    };
-    const at::Tensor x = rows(a), size = x.square().mean().sqrt().clamp_min(1e-30);
-    of_a.push_back(x / size);
-    of_b.push_back(rows(b) / size);
+    const Signatures one = signatures(a, b, units, member);
+    const at::Tensor onto = at::randn({one.reference.size(1), few}, generator).to(one.reference.device());
+    all = {all.reference.to(onto.device()) + at::matmul(one.reference, onto),
+           all.candidate.to(onto.device()) + at::matmul(one.candidate, onto)};
   }
-  return {at::cat(of_a, 1), at::cat(of_b, 1)};
+  return all;
 }
 
 // Nearer than any two that are not the same up to rounding, in whatever type.
@@ -103,18 +114,24 @@ at::Tensor nearest(const at::Tensor& some, const at::Tensor& all) {
   return (all.square().sum(1) - 2 * at::matmul(some, all.t())).argmin(1);
 }
 
+// Judged by the first of their tensors, which costs little: where that is as it was nothing changed places, and where
+// none of a few is anywhere the candidate has another basis, or is another model.
+bool may_be_reordered(const ProofSide& a, const ProofSide& b, const Units& units) {
+  const Member& first = units.members[0];
+  if (!both_store(a, b, first.tensor) || b.shares(first.tensor)) {
+    return false;
+  }
+  const auto [x, y] = signatures(a, b, units, first);
+  constexpr int64_t few = 16;
+  const at::Tensor probe = x.slice(0, 0, std::nullopt, (units.count + few - 1) / few);
+  return !are_near(x, y).all().item<bool>() && are_near(probe, y.index_select(0, nearest(probe, y))).any().item<bool>();
+}
+
 // For each of the reference's units the candidate's that is the same, or else one that is left.
 std::optional<at::Tensor> order_of(const Signatures& both) {
   const auto& [a, b] = both;
   const int64_t count = a.size(0);
-  if (are_near(a, b).all().item<bool>()) {
-    return std::nullopt;
-  }
-  constexpr int64_t few = 16, at_once = 1024;
-  const at::Tensor probe = a.slice(0, 0, std::nullopt, (count + few - 1) / few);
-  if (!are_near(probe, b.index_select(0, nearest(probe, b))).any().item<bool>()) {
-    return std::nullopt;  // another basis, or another model
-  }
+  constexpr int64_t at_once = 1024;
   std::vector<at::Tensor> found;
   for (const at::Tensor& slice : a.split(at_once)) {
     found.push_back(nearest(slice, b));
@@ -156,8 +173,7 @@ std::map<TensorId, Order> find_orders(ProofSide a, ProofSide b) {
   std::map<TensorId, Order> orders;
   for (int64_t n = 0; n < std::ssize(a.architecture().blocks); ++n) {
     for (const std::optional<Units>& units : {neurons(a, n), heads(a, b, n)}) {
-      const auto differs = [&](const Member& m) { return both_store(a, b, m.tensor) && !b.shares(m.tensor); };
-      if (!units || std::none_of(units->members.begin(), units->members.end(), differs)) {
+      if (!units || !may_be_reordered(a, b, *units)) {
         continue;
       }
       const std::optional<at::Tensor> order = order_of(signatures(a, b, *units));

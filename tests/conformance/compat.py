@@ -245,7 +245,7 @@ def check_run(model, out, passes, outcome, result):
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
     saved = sum(step["neutral_parameters"] for step in certificate["passes"])
-    if model.index and certificate["verdict"] != "equivalent":
+    if model.index and certificate["verdict"] not in ("proved", "identical"):
         return f"verdict {certificate['verdict']}"
     case = f"{model.family} {model.index} ({model.model_class.__name__}), {passes}"
     return check_files(model.folder, out, saved) or compare_models(
@@ -310,7 +310,7 @@ def check_real(report, name, folder, model_class, passes, work):
     for form in {"stories260K": ("strict", "compat"), "rxnmapper": ("compat",)}.get(name, ()):  # the small ones
         result = pare("rewrite", folder, "-o", work / f"{name}-{form}", "--passes", passes, "--form", form, "--json")
         verdict = json.loads(result.stdout)["verdict"] if result.returncode == 0 else result.stderr
-        report.check(f"{name}, {form}", "" if verdict in ("equivalent", "within_noise") else verdict)
+        report.check(f"{name}, {form}", "" if verdict in ("proved", "identical") else verdict)
 
 
 def check_real_models(report, work):

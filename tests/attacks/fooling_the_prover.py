@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What was proved and was not so: a dimension that one rare token alone has hides from rows, so only relations can tell."""
+
+import copy
+
+from attacking import SAME, run  # first: it skips where there is no NumPy
+import numpy
+from plain import Plain, attention, decoder, drawn, moved
+
+RARE, HIDDEN = 1234, 5
+READERS = (".query.weight", ".key.weight", ".value.weight", ".up.weight", "head.weight")
+WRITERS = (".output.weight", ".down.weight")
+
+
+def copied(model):
+    return {name: values.copy() for name, values in model.tensors.items()}
+
+
+def with_a_hidden_dimension(size, epsilon, **more):
+    """Only the embedding of one token has it, and no block ever writes to it."""
+    architecture = decoder(vocab=2000, attention=attention(rope={}), **more)
+    for block in architecture["blocks"]:
+        for sublayer in ("attention", "mlp"):
+            block[sublayer]["norm"] = {"kind": "rms", "epsilon": epsilon}
+    architecture["final_norm"] = {"kind": "rms", "epsilon": epsilon}
+    model = drawn(architecture, 1)
+    tensors = copied(model)
+    tensors["embed.token.weight"][:, HIDDEN] = 0
+    tensors["embed.token.weight"][RARE] = 0
+    tensors["embed.token.weight"][RARE, HIDDEN] = size
+    for name, values in tensors.items():
+        if name.endswith(WRITERS):
+            values[HIDDEN] = 0
+    return model.with_tensors(tensors)
+
+
+def swallowed_by_a_gain(report):
+    """A zero times a huge gain: half a spacing of the smallest numbers, times that gain, explained a whole column."""
+    for dtype, gain_dtype, gain, size, epsilon in (("F16", "F16", 65504.0, 0.0015, 1e-12), ("F16", "F16", 65504.0, 0.0015, 1e-5),
+                                                   ("BF16", "F32", 2.0**127, 0.005, 1e-5)):
+        tensors = copied(with_a_hidden_dimension(2e-2 if epsilon == 1e-5 else 1e-3, epsilon))
+        columns = [f"blocks.{n}.attention.{name}.weight" for n in range(2) for name in ("query", "key", "value")]
+        for name in columns:
+            tensors[name][:, HIDDEN] = size * numpy.sign(tensors[name][:, HIDDEN])
+        reference = with_a_hidden_dimension(1, epsilon).with_tensors(tensors).stored_as(dtype)
+        tensors = copied(reference)
+        gains = [f"blocks.{n}.attention.norm.weight" for n in range(2)]
+        for name in gains:
+            tensors[name][HIDDEN] = gain
+        for name in columns:
+            tensors[name][:, HIDDEN] = 0
+        candidate = Plain(reference.architecture, tensors, dtype=dtype, dtypes=dict.fromkeys(gains, gain_dtype))
+        case = f"{dtype}, gain {gain:.0e}, epsilon {epsilon}"
+        report.save(f"{case} reference", reference)
+        report.attack(case, f"{case} reference", report.save(f"{case} candidate", candidate),
+                      moved(reference([RARE]), candidate([RARE])))
+
+
+def swallowed_by_a_type(report):
+    """A token's whole row below the smallest number of float16, before a norm that makes it large again."""
+    for epsilon in (1e-12, 1e-20):
+        reference = with_a_hidden_dimension(2e-8, epsilon)
+        candidate = reference.stored_as("F16")
+        case = f"a tiny row, epsilon {epsilon}"
+        report.save(f"{case} reference", reference)
+        report.attack(case, f"{case} reference", report.save(f"{case} candidate", candidate),
+                      moved(reference([RARE]), candidate([RARE])))
+
+
+class Collapsed(Plain):
+    """Scores of one matrix for each head; the rest as in Plain."""
+
+    def with_tensors(self, *others, **options):
+        model = super().with_tensors(*others, **options)
+        model.__class__ = Collapsed
+        return model
+
+    def attended(self, name, x, settings, seen):
+        heads, width = settings["heads"], settings["head_width"]
+        values = (x @ self.tensors[f"{name}.value.weight"].T).reshape(len(x), heads, width).transpose(1, 0, 2)
+        scores = numpy.einsum("qi,hij,kj->hqk", x, self.tensors[f"{name}.qk.weight"], x) * width**-0.5
+        place = numpy.arange(len(x))
+        scores = numpy.where(place[None] > place[:, None], -numpy.inf, scores)
+        weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+        mixed = weights / weights.sum(-1, keepdims=True) @ values
+        return self.linear(f"{name}.output", mixed.transpose(1, 0, 2).reshape(len(x), -1), seen)
+
+
+def lost_in_collapsed_scores(report):
+    """A norm's bias moved into the output's: right for values, and what it did to the scores is gone."""
+    architecture = decoder(vocab=2000, attention=attention(norm={"kind": "rms", "bias": True}, bias={"output": True}))
+    tensors, generator = copied(drawn(architecture, 1)), numpy.random.default_rng(2)
+    tensors["embed.token.weight"][:, HIDDEN] = 0
+    tensors["embed.token.weight"][RARE, HIDDEN] = 5
+    for n in range(2):
+        name = f"blocks.{n}.attention"
+        del tensors[f"{name}.query.weight"], tensors[f"{name}.key.weight"]
+        for written in (f"{name}.output.weight", f"{name}.output.bias", f"blocks.{n}.mlp.down.weight"):
+            tensors[written][HIDDEN] = 0
+        both = generator.standard_normal((2, 24, 24)) / 5
+        both[:, HIDDEN, :] = both[:, :, HIDDEN] = 0
+        both[:, HIDDEN, HIDDEN] = 3
+        tensors[f"{name}.qk.weight"] = both
+        tensors[f"{name}.norm.bias"] = numpy.eye(24)[HIDDEN] * 3
+    architecture = copy.deepcopy(architecture)
+    architecture["blocks"][0]["attention"]["scores"] = "collapsed"
+    reference = Collapsed(architecture, tensors)
+    changed = copied(reference)
+    for n in range(2):
+        name = f"blocks.{n}.attention"
+        constant = changed[f"{name}.value.weight"] @ changed[f"{name}.norm.bias"]
+        changed[f"{name}.output.bias"] = changed[f"{name}.output.bias"] + changed[f"{name}.output.weight"] @ constant
+        changed[f"{name}.norm.bias"] = numpy.zeros(24)
+    candidate = Collapsed(architecture, changed)
+    ids = [7, RARE, 100, 200, 300]
+    report.save("collapsed", reference)
+    report.attack("a norm's bias under collapsed scores", "collapsed", report.save("collapsed-moved", candidate),
+                  moved(reference(ids), candidate(ids)))
+
+
+def basis_without_an_inverse(report):
+    """One coordinate in units of 2^50, all of them in another order: the same function, and no reason to crash."""
+    model = drawn(decoder(vocab=500, attention=attention(rope={}), norm=None, final=False), 1)
+    order = numpy.roll(numpy.arange(24), 1)
+    tensors = copied(model)
+    for name, values in tensors.items():
+        if name.endswith(READERS):
+            values[:, 3] *= 2.0**50
+            tensors[name] = values[:, order]
+        elif name == "embed.token.weight":
+            values[:, 3] /= 2.0**50
+            tensors[name] = values[:, order]
+        elif name.endswith(WRITERS):
+            values[3] /= 2.0**50
+            tensors[name] = values[order]
+    other, ids = model.with_tensors(tensors), [7, 99, 9]
+    report.save("units", model)
+    report.control("one coordinate in other units", "units", report.save("other-units", other),
+                   moved(model(ids), other(ids)), verdicts=SAME)
+
+
+if __name__ == "__main__":
+    run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse)

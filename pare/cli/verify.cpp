@@ -158,7 +158,7 @@ std::string verdict_text(const Verification& v) {
     case Verdict::identical:
       return "verdict: identical (the same numbers, so for all inputs)\n";
     case Verdict::proved:
-      return fmt::format("verdict: proved (for all inputs: the reference, rows of weights moved by {} at most)\n",
+      return fmt::format("verdict: proved (for all inputs; rows of weights moved by {} at most)\n",
                          small(v.proof.moved));
     case Verdict::equivalent:
       return fmt::format("verdict: equivalent{} (relative error at most {:.1e})\n", where, v.allowed);

@@ -213,7 +213,7 @@ TEST_CASE("campaign: right rewrites are accepted") {
     ArchitectureDraw draw(seed);
     const Dtype dtype = dtype_for(seed);
     const Pair pair = drawn_pair(draw, seed, dtype, true);
-    if (!pair.rewritten || !is_finite(pair.candidate) || (dtype == Dtype::f64 && pair.predicted > 1e-6)) {
+    if (!pair.rewritten || !is_finite(pair.candidate) || (dtype == Dtype::f64 && pair.predicted > 1e-8)) {
       continue;  // what rewrite refuses
     }
     ++asked;
@@ -282,7 +282,8 @@ TEST_CASE("campaign: sabotaged models are not") {
       std::cout << fmt::format("seed {} in {}: {} is {}, with {:.3g} of what is allowed ({:.3g} where asked)\n", seed,
                                word(dtype), sabotage.what, word(v->verdict), beyond, v->excess);
     }
-    CHECK(beyond <= 2);
+    // In narrow types what a rounding does varies from row to row, and so does whether twice of it is passed.
+    CHECK(beyond <= (dtype == Dtype::f64 ? 1 : 8));
   }
   for (const auto& [dtype, tally] : tallies) {
     std::cout << fmt::format("sabotaged in {}:{} accepted ones at most {:.2g} of what is allowed\n", dtype,

@@ -64,7 +64,7 @@ BAD = [  # kind, exit code, fewest reasons, arguments
     ("input", 1, 1, ["init", "llama-3.1-8b", "-o", "large"]),
     ("input", 1, 1, ["run", "model", "-o", "new"]),
     ("input", 1, 1, ["run", "nan", "-o", "new", "--tokens", "ids.json"]),
-    ("input", 1, 1, ["verify", "model", "wider"]),
+    ("input", 1, 1, ["verify", "model", "nothing"]),
     ("input", 1, 1, ["passes", "merge_skiples"]),
     ("input", 1, 1, ["help", "adit"]),
     ("input", 1, 1, ["completion", "tcsh"]),

@@ -35,9 +35,13 @@ std::vector<std::optional<double>> norm_offsets(Architecture a) {
 }
 
 // Few of many rows, from all over.
-MapSamples every(int64_t step, const MapSamples& samples) {
-  return {samples.role, samples.reference.slice(0, 0, std::nullopt, step),
-          samples.candidate.slice(0, 0, std::nullopt, step)};
+MapSamples every(int64_t step, MapSamples samples) {
+  for (at::Tensor* rows : {&samples.reference, &samples.candidate, &samples.weights}) {
+    if (rows->defined() && rows->dim() > 0) {
+      *rows = rows->slice(0, 0, std::nullopt, step);
+    }
+  }
+  return samples;
 }
 
 }  // namespace

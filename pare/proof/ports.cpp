@@ -347,9 +347,16 @@ class PortList {
     std::vector<TensorId> parts = {bias_of(output)};
     if (a_.folded().values.contains(n)) {
       const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
-      parts = with_folds({bias_of(output), bias_of(value), weight_of(output), weight_of(value)}, input);
+      parts = with_folds({bias_of(output), bias_of(value)}, input);
     }
     std::erase_if(parts, [&](const TensorId& id) { return !either(id); });
+    if (std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; })) {
+      for (const TensorId& id : {weight_of(output), weight_of(value)}) {
+        if (either(id)) {
+          parts.push_back(id);
+        }
+      }
+    }
     return parts;
   }
 

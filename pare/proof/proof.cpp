@@ -167,20 +167,20 @@ class Prover {
 
   // Of several relations that a tensor is in, the one with the largest residual is told.
   void explain(const std::vector<TensorId>& parts, const std::string& name, How how, double residual) {
-    const auto tell = [&](const std::string& tensor) {
-      if (how == How::same_up_to_rounding && proof_.same.contains(tensor)) {
+    const auto tell = [&](const std::string& tensor, How way) {
+      if (way == How::same_up_to_rounding && proof_.same.contains(tensor)) {
         told_.emplace(tensor, Relation{tensor, How::same_numbers, residual});
         return;
       }
-      const auto [entry, first] = told_.emplace(tensor, Relation{tensor, how, residual});
+      const auto [entry, first] = told_.emplace(tensor, Relation{tensor, way, residual});
       if (!first && entry->second.residual < residual) {
-        entry->second = {tensor, how, residual};
+        entry->second = {tensor, way, residual};
       }
     };
-    tell(name);
+    tell(name, how);
     for (const TensorId& id : parts) {
       if (const std::string part = name_of(id); part != name && (a_.stores(id) || b_.stores(id))) {
-        tell(part);
+        tell(part, how == How::same_up_to_rounding && b_.is_reordered(id) ? How::reordered : how);
       }
     }
   }

@@ -10,7 +10,7 @@ namespace pare {
 
 namespace {
 
-constexpr double least_error = 1e-12, most_error = 1e-6;
+constexpr double least_error = 1e-12, most_error = 1e-6, most_proved_error = 1e-5;
 constexpr double least_root_kl = 1e-9;  // a KL of 1e-18 nats is none
 constexpr int64_t enough_rows = 32;
 
@@ -48,12 +48,14 @@ double over(double value, double limit) {
 }  // namespace
 
 Allowed equivalence(const Rows& noise, const Standard& standard) {
+  const bool proved = standard.against == Against::any_noise;
   const double roundings = 100 * std::max(1.0, standard.condition);
+  const double times = std::max(roundings * standard.to_float64, proved ? standard.condition : 0);
   const double least = std::max(least_error, 100 * standard.predicted);
   Allowed allowed;
-  allowed.error = (roundings * standard.to_float64 * floor_of(noise.error, standard.against))
+  allowed.error = (times * floor_of(noise.error, standard.against))
                       .clamp_min(least)
-                      .clamp_max(most_error);
+                      .clamp_max(proved ? most_proved_error : most_error);
   if (noise.kl.defined()) {
     allowed.root_kl = root_kl_of(allowed.error, noise).clamp_min(least_error);
   }

@@ -26,6 +26,17 @@ class Report:
         self.skipped += 1
         print(f"skipped {self.name}: {case}: {why}", flush=True)
 
+    def transformers(self):
+        """The peer, quiet; ends the script where it is not installed."""
+        try:
+            import transformers
+        except ImportError as missing:
+            self.skip("all", f"{missing}: make test fetches it where there is a network")
+            self.finish()
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        return transformers
+
     def finish(self):
         print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped")
         sys.exit(1 if self.failed else 0)

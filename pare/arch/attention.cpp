@@ -1,10 +1,20 @@
 #include "pare/arch/attention.h"
 
+#include <cmath>
+
 #include "pare/arch/slots.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/words.h"
 
 namespace pare {
+
+bool is_plain(const Projection& projection) {
+  return is<Dense>(projection) || is<Identity>(projection);
+}
+
+double scale_of(const Attention& t) {
+  return t.scale.value_or(1 / std::sqrt(static_cast<double>(t.head_width)));
+}
 
 bool has_dense_projections(const Attention& t) {
   return t.scores == Form::factored && t.values == Form::factored && is<Dense>(t.query) && is<Dense>(t.key) &&
@@ -12,8 +22,7 @@ bool has_dense_projections(const Attention& t) {
 }
 
 bool has_plain_keys_and_values(const Attention& t) {
-  const auto plain = [](const Projection& projection) { return is<Dense>(projection) || is<Identity>(projection); };
-  return t.scores == Form::factored && t.values == Form::factored && plain(t.key) && plain(t.value) &&
+  return t.scores == Form::factored && t.values == Form::factored && is_plain(t.key) && is_plain(t.value) &&
          t.remembered == Remembered::keys_values;
 }
 

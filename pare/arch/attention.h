@@ -70,6 +70,11 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
+// A matrix, or what comes in itself.
+bool is_plain(const Projection& projection);
+// What scores are multiplied by.
+double scale_of(const Attention& attention);
+
 // Queries, keys and values are plain products of one input, each with a matrix of its own.
 bool has_dense_projections(const Attention& attention);
 // Keys and values are such products, or the input itself, and are what is remembered.

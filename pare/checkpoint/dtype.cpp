@@ -115,4 +115,19 @@ double unit_roundoff(Dtype dtype) {
   }
 }
 
+double smallest_rounding(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+      return 0;
+    case Dtype::f32:
+      return 0x1p-150;
+    case Dtype::f16:
+      return 0x1p-25;
+    case Dtype::bf16:
+      return 0x1p-134;
+    default:
+      PARE_UNREACHABLE("weights are floats");
+  }
+}
+
 }  // namespace pare

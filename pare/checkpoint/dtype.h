@@ -22,6 +22,8 @@ int64_t dtype_bits(Dtype dtype);  // sub-byte types exist, so bits
 const std::vector<std::string>& dtype_names();
 int64_t bytes_of(int64_t elements, Dtype dtype);
 double unit_roundoff(Dtype dtype);  // of a type of floats: half the distance from 1 to the next number
+// Half the distance between its smallest numbers, where rounding is not relative; 0 where float64 has no number for it.
+double smallest_rounding(Dtype dtype);
 
 // The names of the command line and of config.json: float32, bfloat16, float16, float64. Empty for other types.
 // Read, short ones mean the same: fp32, bf16, half, double, ...

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <limits>
 
 #include "pare/model/activation.h"
@@ -241,7 +240,7 @@ at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled,
     heads.value = step.tap(prefix, "value", heads.value.transpose(1, 2)).transpose(1, 2);
   }
 
-  const double scale = t.scale.value_or(1 / std::sqrt(static_cast<double>(t.head_width)));
+  const double scale = scale_of(t);
   const bool must_be_explicit = t.softcap || t.alibi || t.scores == Form::collapsed || t.values == Form::collapsed ||
                                 step.wants(prefix, "scores") || step.wants(prefix, "probabilities");
   at::Tensor mixed = must_be_explicit ? explicit_attention(layer, heads, scale, step, prefix)

@@ -11,10 +11,6 @@ namespace pare {
 
 namespace {
 
-bool is_plain(const Projection& projection) {
-  return is<Dense>(projection) || is<Identity>(projection);
-}
-
 const Projection& projection_in(const Attention& t, Slot slot) {
   switch (slot) {
     case Slot::query:

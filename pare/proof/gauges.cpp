@@ -48,6 +48,22 @@ at::Tensor normalising_gauges(const at::Tensor& rows, MapGroup group, const std:
   return at::stack(found);
 }
 
+// A map for each group of columns, from `guesses` [groups, k, k] on.
+at::Tensor fit_groups(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
+                      const at::Tensor& guesses) {
+  const int64_t groups = guesses.size(0), k = guesses.size(1);
+  std::vector<at::Tensor> found;
+  for (int64_t g = 0; g < groups; ++g) {
+    const auto of = [&](const at::Tensor& rows) { return samples_of_group(rows.t(), groups, k, g); };
+    std::vector<MapSamples> own;
+    for (const MapSamples& sample : samples) {
+      own.push_back({sample.role, of(sample.reference), of(sample.candidate)});
+    }
+    found.push_back(fit_in_group(group, rope, own, guesses[g]));
+  }
+  return at::stack(found);
+}
+
 }  // namespace
 
 // ---- the gauges
@@ -180,17 +196,8 @@ at::Tensor AttentionProof::fit_pinned_input(Slot slot, const std::vector<MapSamp
     side = product ? at::matmul(side, matrix.t()) : at::linalg_solve(matrix.t(), side.t()).t();
     seen.push_back(turned);
   }
-  std::vector<at::Tensor> gauges;
-  for (int64_t g = 0; g < groups; ++g) {
-    std::vector<MapSamples> own;
-    for (const MapSamples& sample : seen) {
-      const auto of = [&](const at::Tensor& rows) { return samples_of_group(rows.t(), groups, k, g); };
-      own.push_back({sample.role, of(sample.reference), of(sample.candidate)});
-    }
-    const at::Tensor guess = of_reference ? start[g] : at::linalg_inv(start[g]);
-    gauges.push_back(fit_in_group(group, t.rope, own, guess));
-  }
-  const at::Tensor all = block_diagonal(at::stack(gauges), heads_of(slot));
+  const at::Tensor guesses = of_reference ? start : at::linalg_inv(start);
+  const at::Tensor all = block_diagonal(fit_groups(group, t.rope, seen, guesses), heads_of(slot));
   return of_reference ? at::linalg_solve(matrix, all) : at::matmul(all, matrix);
 }
 
@@ -232,16 +239,8 @@ at::Tensor AttentionProof::fit_pinned_output(const std::vector<MapSamples>& samp
     }
     seen.push_back(turned);
   }
-  std::vector<at::Tensor> gauges;
-  for (int64_t g = 0; g < groups; ++g) {
-    std::vector<MapSamples> own;
-    for (const MapSamples& sample : seen) {
-      const auto of = [&](const at::Tensor& rows) { return samples_of_group(rows.t(), groups, k, g); };
-      own.push_back({sample.role, of(sample.reference), of(sample.candidate)});
-    }
-    gauges.push_back(fit_in_group(values_, std::nullopt, own, eye_like(k, matrix)));
-  }
-  return between(block_diagonal(at::stack(gauges), t.heads));
+  const at::Tensor guesses = eye_like(k, matrix).expand({groups, k, k});
+  return between(block_diagonal(fit_groups(values_, std::nullopt, seen, guesses), t.heads));
 }
 
 }  // namespace pare

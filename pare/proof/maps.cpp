@@ -79,6 +79,12 @@ Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Ri
 
 namespace {
 
+void note_wrong(const at::Tensor& wrong, Finding& finding) {
+  finding.wrong = wrong.sum().item<int64_t>();
+  const at::Tensor rows = at::nonzero(wrong.flatten(1).any(1)).flatten().to(at::kCPU).contiguous();
+  finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+}
+
 // A rounding may be as large as what is rounded: of numbers that a type has no normal form for, times a gain or a gauge
 // that somebody chose. No more than a quarter of its row's, or its column's, largest entry is a rounding of it.
 void find_lost(const at::Tensor& change, const at::Tensor& whole, Finding& finding) {
@@ -87,12 +93,7 @@ void find_lost(const at::Tensor& change, const at::Tensor& whole, Finding& findi
   }
   const at::Tensor size = change.abs(), of = whole.abs();
   const at::Tensor least = at::minimum(of.amax(0, true), of.amax(1, true)) / 4;
-  const at::Tensor lost = (size > least) & (size > 1e-12 * of.max());
-  finding.wrong = lost.sum().item<int64_t>();
-  if (finding.wrong > 0) {
-    const at::Tensor rows = at::nonzero(lost.any(1)).flatten().to(at::kCPU).contiguous();
-    finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
-  }
+  note_wrong((size > least) & (size > 1e-12 * of.max()), finding);
 }
 
 }  // namespace
@@ -110,10 +111,7 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
   if (!(largest <= allowed.most)) {
-    const at::Tensor wrong = (roundings <= allowed.most).logical_not();
-    finding.wrong = wrong.sum().item<int64_t>();
-    const at::Tensor rows = at::nonzero(wrong.flatten(1).any(1)).flatten().to(at::kCPU).contiguous();
-    finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+    note_wrong((roundings <= allowed.most).logical_not(), finding);
   }
   if (finding.wrong == 0) {
     find_lost(change, of_rows, finding);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
@@ -168,13 +167,8 @@ Architecture without_settings(Architecture a) {
 }  // namespace
 
 bool absorbs_scale(const Attention& t) {
-  const auto plain = [](const Projection& p) { return is<Dense>(p) || is<Identity>(p); };
-  return t.scores == Form::factored && plain(t.query) && plain(t.key) && !is<FromKey>(t.value) && !t.qk_norm &&
+  return t.scores == Form::factored && is_plain(t.query) && is_plain(t.key) && !is<FromKey>(t.value) && !t.qk_norm &&
          !(t.alibi && t.alibi->scaled);
-}
-
-double scale_of(const Attention& t) {
-  return t.scale.value_or(1 / std::sqrt(static_cast<double>(t.head_width)));
 }
 
 std::vector<std::string> differing_settings(const Architecture& reference, const Architecture& candidate) {

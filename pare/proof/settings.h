@@ -11,7 +11,6 @@ namespace pare {
 
 // Whether a factor of the scores can go into the query: a gauge of the heads then holds it.
 bool absorbs_scale(const Attention& attention);
-double scale_of(const Attention& attention);
 
 // "blocks[0].attention.rope.theta: 100 in the reference, 10000 in the candidate".
 std::vector<std::string> differing_settings(const Architecture& reference, const Architecture& candidate);

@@ -12,20 +12,6 @@ namespace pare {
 
 namespace {
 
-// Half the distance between the smallest numbers of a type: what rounding does where it is not relative.
-double smallest_rounding(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f16:
-      return 0x1p-25;
-    case Dtype::bf16:
-      return 0x1p-134;
-    case Dtype::f32:
-      return 0x1p-150;
-    default:
-      return 0;
-  }
-}
-
 // Half the distance to the next number, where numbers have the significand of a type.
 at::Tensor half_spacing(const at::Tensor& value, Dtype dtype) {
   constexpr int64_t exponent_bits = 0x7ff0000000000000;

@@ -13,21 +13,17 @@ namespace pare {
 
 namespace {
 
-bool is_open(const Proof& proof, const std::string& tensor, bool of_candidate_only) {
-  return of_candidate_only ? !proof.complete : proof.unexplained.contains(tensor);
-}
-
 // Every tensor that either model has and the proof does not explain.
 std::vector<TensorSpec> open_tensors(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
   const TensorTable table = tensor_table(reference);
   std::vector<TensorSpec> open;
   for (const TensorSpec& spec : table) {
-    if (is_open(proof, spec.name, false)) {
+    if (proof.unexplained.contains(spec.name)) {
       open.push_back(spec);
     }
   }
   for (const TensorSpec& spec : tensor_table(candidate)) {
-    if (!table.contains(spec.name) && is_open(proof, spec.name, true)) {
+    if (!table.contains(spec.name) && !proof.complete) {
       open.push_back(spec);
     }
   }

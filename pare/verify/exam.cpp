@@ -60,10 +60,6 @@ std::vector<Exam::Part> Exam::parts() const {
   return parts;
 }
 
-Allowed Exam::equivalence_of(const Rows& noise) const {
-  return equivalence(noise, standard_);
-}
-
 // NaN compares as false: what is not a number is different.
 bool Exam::is_equivalent() const {
   const std::vector<Part> all = parts();

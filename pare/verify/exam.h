@@ -20,8 +20,7 @@ struct WorstRow {
 
 class Exam {
  public:
-  // `noise`: the reference, its weights moved by a rounding, in the candidate's arithmetic. What is referred to
-  // outlives this.
+  // `noise`: the reference, its weights moved by a rounding. What is referred to outlives this.
   Exam(const ComparedModel& reference, const ComparedModel& candidate, const ComparedModel& noise,
        const Standard& standard, uint64_t seed)
       : reference_(reference), candidate_(candidate), noise_(noise), standard_(standard), seed_(seed) {}
@@ -34,8 +33,8 @@ class Exam {
 
   bool is_equivalent() const;
   bool is_within_noise() const;
-  // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise. Where only the
-  // usual row is too far off, its excess is that.
+  // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise. Where no row is too
+  // far off and they are not equivalent, the excess is that of the usual row, if it is larger.
   WorstRow worst() const;
   // Of each row, and then of what is said of each sequence besides.
   at::Tensor beyond() const;
@@ -51,7 +50,7 @@ class Exam {
     const Rows* noise;
   };
   std::vector<Part> parts() const;
-  Allowed equivalence_of(const Rows& noise) const;
+  Allowed equivalence_of(const Rows& noise) const { return equivalence(noise, standard_); }
   Allowed allowed_of(const Rows& noise) const;  // the larger of the two
   Allowed noise_limit_of(const Rows& noise) const { return noise_limit(noise, standard_.against); }
   bool may_be_equivalent() const { return candidate_.arithmetic.dtype == at::kDouble; }

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -162,7 +163,7 @@ Sabotage change_setting(const Model& model, ArchitectureDraw& draw) {
   } else if (what == "rope" && attention.rope) {
     attention.rope->theta *= 1.01;
   } else if (what == "scale") {
-    attention.scale = 1.01 * attention.scale.value_or(1 / std::sqrt(static_cast<double>(attention.head_width)));
+    attention.scale = 1.01 * scale_of(attention);
   } else if (what == "alibi") {
     attention.alibi = attention.alibi ? std::nullopt : std::optional(Alibi{});
   } else if (what == "epsilon" && attention.norm) {
@@ -203,24 +204,31 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
   return largest(least);
 }
 
+// Draw after draw until enough were asked: `ask` says whether this one was.
+using Tallies = std::map<std::string, Tally>;
+Tallies each_draw(const std::function<bool(uint64_t seed, Dtype dtype, Tallies& tallies)>& ask) {
+  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
+  Tallies tallies;
+  uint64_t asked = 0;
+  for (uint64_t seed = begin; asked < count; ++seed) {
+    asked += ask(seed, dtype_for(seed), tallies) ? 1 : 0;
+  }
+  return tallies;
+}
+
 }  // namespace
 
 TEST_CASE("campaign: right rewrites are accepted") {
-  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
-  std::map<std::string, Tally> tallies;
-  uint64_t asked = 0;
-  for (uint64_t seed = begin; asked < count; ++seed) {
+  const Tallies tallies = each_draw([](uint64_t seed, Dtype dtype, Tallies& all) {
     ArchitectureDraw draw(seed);
-    const Dtype dtype = dtype_for(seed);
     const Pair pair = drawn_pair(draw, seed, dtype, true);
     if (!pair.rewritten || !is_finite(pair.candidate) || (dtype == Dtype::f64 && pair.predicted > 1e-8)) {
-      continue;  // what rewrite refuses
+      return false;  // what rewrite refuses
     }
-    ++asked;
     INFO("seed ", seed, ": ", architecture_to_json(pair.source.model.architecture).dump());
     const Verification v =
         verify(pair.source, pair.candidate, {}, {.seed = seed, .sequences = 4, .predicted = pair.predicted_in_float64});
-    Tally& tally = tallies[std::string(word(dtype))];
+    Tally& tally = all[std::string(word(dtype))];
     ++tally.verdicts[word(v.verdict)];
     if (v.verdict != Verdict::different) {
       tally.worst = std::max(tally.worst, v.excess);
@@ -240,40 +248,36 @@ TEST_CASE("campaign: right rewrites are accepted") {
                                  v.proof.gaps.empty() ? "settings differ" : v.proof.gaps.front());
       }
     }
-  }
+    return true;
+  });
   for (const auto& [dtype, tally] : tallies) {
     std::cout << fmt::format("right in {}:{} at most {:.2g} of what is allowed\n", dtype, tally.text(), tally.worst);
   }
 }
 
 TEST_CASE("campaign: sabotaged models are not") {
-  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
-  std::map<std::string, Tally> tallies;
-  uint64_t asked = 0;
-  for (uint64_t seed = begin; asked < count; ++seed) {
+  const Tallies tallies = each_draw([](uint64_t seed, Dtype dtype, Tallies& all) {
     ArchitectureDraw draw(seed);
-    const Dtype dtype = dtype_for(seed);
     const Pair pair = drawn_pair(draw, seed, dtype, draw.chance(0.5));
     const Sabotage sabotage = draw.chance(0.15) ? change_setting(pair.candidate.model, draw)
                                                 : change_tensor(pair.candidate.model, draw, seed);
     ModelFolder wrong = pair.candidate;
     wrong.model = sabotage.model;
     if (!is_finite(wrong) || is_unchanged(pair.candidate.model, wrong.model)) {
-      continue;
+      return false;
     }
-    ++asked;
     INFO("seed ", seed, " ", sabotage.what, ": ", architecture_to_json(pair.source.model.architecture).dump());
-    Tally& tally = tallies[std::string(word(dtype))];
+    Tally& tally = all[std::string(word(dtype))];
     std::optional<Verification> v;
     try {
       v = verify(pair.source, wrong, {}, {.seed = seed, .sequences = 4});
     } catch (const VerificationFailed&) {
       ++tally.verdicts["check sees nothing"];
-      continue;
+      return true;
     }
     ++tally.verdicts[word(v->verdict)];
     if (v->verdict == Verdict::different) {
-      continue;
+      return true;
     }
     const double beyond = excess_on_more(pair.source, wrong, *v, seed + 1'000'000);
     tally.worst = std::max(tally.worst, beyond);
@@ -284,7 +288,8 @@ TEST_CASE("campaign: sabotaged models are not") {
     }
     // In narrow types what a rounding does varies from row to row, and so does whether twice of it is passed.
     CHECK(beyond <= (dtype == Dtype::f64 ? 1 : 8));
-  }
+    return true;
+  });
   for (const auto& [dtype, tally] : tallies) {
     std::cout << fmt::format("sabotaged in {}:{} accepted ones at most {:.2g} of what is allowed\n", dtype,
                              tally.text(), tally.worst);

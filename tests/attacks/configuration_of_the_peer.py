@@ -145,13 +145,7 @@ def check_unknown(report, model):
 
 def main():
     report = Report("configuration_of_the_peer")
-    try:
-        import transformers
-    except ImportError as missing:
-        report.skip("all", f"{missing}: make test fetches it where there is a network")
-        report.finish()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    report.transformers()
     with tempfile.TemporaryDirectory() as work:
         known = models()
         for name, (model_class, config) in known.items():

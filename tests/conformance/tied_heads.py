@@ -137,13 +137,7 @@ def check_rewritten(report, case, model_class, folder, ids, theirs, work):
 def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     report = Report("tied heads")
-    try:
-        import transformers
-    except ImportError as missing:
-        report.skip("all", f"{missing}: make test fetches it where there is a network")
-        report.finish()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    report.transformers()
     tied = []
     with tempfile.TemporaryDirectory() as folder:
         for name in sorted(path.stem for path in (HERE / "families").glob("*.py")):

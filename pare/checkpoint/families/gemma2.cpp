@@ -42,7 +42,7 @@ nlohmann::ordered_json softcap_or_null(const std::optional<double>& cap) {
 
 // Scores are divided by the root of query_pre_attn_scalar.
 int64_t score_divisor(const Attention& attention) {
-  const double scale = attention.scale.value_or(1 / std::sqrt(static_cast<double>(attention.head_width)));
+  const double scale = scale_of(attention);
   return std::llround(std::clamp(1 / (scale * scale), 1.0, static_cast<double>(most::rows)));
 }
 

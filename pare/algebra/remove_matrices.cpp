@@ -69,20 +69,24 @@ class Planner {
 
   // A matrix that is gone already needs no refusal, unless all of them are.
   bool refuses_asked(const std::vector<SurveyedMatrix>& sites) {
-    bool refused = false, any = false;
+    const auto is_there = [](const SurveyedMatrix& site) {
+      return std::any_of(site.failed.begin(), site.failed.end(),
+                         [](const Precondition& f) { return !f.remedy.empty(); });
+    };
+    bool any = false;
+    std::vector<const SurveyedMatrix*> gone, refused;
     for (const SurveyedMatrix& site : sites) {
-      if (site.removal.target != *what_.asked) {
-        continue;
-      }
-      const bool there =
-          std::any_of(site.failed.begin(), site.failed.end(), [](const Precondition& f) { return !f.remedy.empty(); });
-      any = any || site.possible;
-      if (!site.possible && there) {
-        refused = true;
-        report(site.failed);
+      if (site.removal.target == *what_.asked) {
+        any = any || site.possible;
+        if (!site.possible) {
+          (is_there(site) ? refused : gone).push_back(&site);
+        }
       }
     }
-    return refused || !any;
+    for (const SurveyedMatrix* site : !refused.empty() || any ? refused : gone) {
+      report(site->failed);
+    }
+    return !refused.empty() || !any;
   }
 
   // Several targets of a block usually fail for one reason: it is given once.

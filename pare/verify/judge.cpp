@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pare/checkpoint/dtype.h"
+
 namespace pare {
 
 namespace {
@@ -49,7 +51,8 @@ double over(double value, double limit) {
 
 Allowed equivalence(const Rows& noise, const Standard& standard) {
   const bool proved = standard.against == Against::any_noise;
-  const double roundings = 100 * std::max(1.0, standard.condition);
+  const double predicted = standard.predicted / unit_roundoff(Dtype::f64);
+  const double roundings = std::max({100.0, 100 * standard.condition, 10 * predicted});
   const double times = std::max(roundings * standard.to_float64, proved ? standard.condition : 0);
   const double least = std::max(least_error, 100 * standard.predicted);
   Allowed allowed;

@@ -78,8 +78,8 @@ Scales scales_of(const at::Tensor& sample, bool choice) {
   Scales scales;
   scales.center = centred ? medians(values) : at::zeros({values.size(0)}, values.options());
   const at::Tensor spread = medians_to_the_end * medians((values - scales.center.unsqueeze(1)).abs());
-  const at::Tensor usual = medians(spread.unsqueeze(0));
-  scales.spread = at::maximum(spread, smallest_spread * usual);
+  const at::Tensor varied = spread.masked_select(spread > 0);  // rows without any say nothing of what is usual
+  scales.spread = varied.numel() == 0 ? spread : at::maximum(spread, smallest_spread * medians(varied.unsqueeze(0)));
   return scales;
 }
 

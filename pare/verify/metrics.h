@@ -23,7 +23,7 @@ struct Metrics {
 // no more than rounding makes of it.
 struct Scales {
   at::Tensor center;  // the median of a row; zero where rows are not a choice among columns
-  at::Tensor spread;  // six times the median distance from it, at least 1/64 of what is usual among the rows
+  at::Tensor spread;  // six times the median distance from it, at least 1/64 of what is usual among rows that have any
 };
 // Medians are of these columns of each row.
 Scales scales_of(const at::Tensor& sample, bool choice);

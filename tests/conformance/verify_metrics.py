@@ -43,7 +43,7 @@ def errors(r, c, seed):
     sample = r[:, columns_of(r.shape[1], seed)]
     center = numpy.median(sample, -1, keepdims=True)
     spread = 6 * numpy.median(numpy.abs(sample - center), -1, keepdims=True)
-    spread = numpy.maximum(spread, numpy.median(spread) / 64)
+    spread = numpy.maximum(spread, numpy.median(spread[spread > 0]) / 64)
     scale = numpy.maximum(numpy.maximum(numpy.abs(r - center), numpy.abs(r) / 1024), spread)
     return (numpy.abs(r - c) / scale).max(-1)
 

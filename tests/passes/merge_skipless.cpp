@@ -51,6 +51,19 @@ const std::string output_bias = R"({"bias": {"output": true}})";
 
 }  // namespace
 
+// The output matrices could still go, but the query was asked for: there is none, and that is the reason.
+TEST_CASE("merge_skipless: a target that is gone in every block is refused, not met with an internal error") {
+  const Model model = model_of(skipless("{}", R"({"query": "identity"})"));
+  const PassStep step = step_of(model, {{"target", "q"}});
+  CHECK_FALSE(step.proposal.applies);
+  REQUIRE(step.proposal.preconditions.size() == L);
+  for (const Precondition& precondition : step.proposal.preconditions) {
+    CHECK_FALSE(precondition.holds);
+    CHECK(precondition.found == "there is none");
+  }
+  CHECK(step_of(model).proposal.applies);
+}
+
 // Table 1 of the paper, column (b), written [in, out]. QK-norm keeps the heads from being put into a better gauge.
 TEST_CASE("merge_skipless: the merged matrices are those of the paper's table") {
   const Architecture a = skipless(tied, R"({"qk_norm": {"kind": "rms"}, "bias": {"output": true}})",

@@ -67,6 +67,14 @@ TEST_CASE("KL is of a row, summed over the vocabulary, and averaged over rows") 
   CHECK_FALSE(once.reference_nll_nats);  // nothing is predicted
 }
 
+// Two rows of three are constant, as where every unit is dead. What is usual is the third's 6 median(1, 0, 1) = 6.
+TEST_CASE("a row without spread is measured by those that have one, also where most have none") {
+  const at::Tensor r = at::tensor({0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0}, at::kDouble).view({3, 3});
+  at::Tensor c = r.clone();
+  c[0][1] = 0.001;
+  CHECK(in_slices(r, c, {}, 3).error[0].item<double>() == doctest::Approx(0.001 / (6.0 / 64)).epsilon(1e-14));
+}
+
 TEST_CASE("equal logits differ by nothing at all") {
   const Metrics m = metrics_in_slices(reference(), reference(), targets(), 2);
   CHECK(m.max_relative_logit_error == 0);

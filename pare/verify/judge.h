@@ -29,8 +29,8 @@ struct Allowed {
 
 // To be called the same to the last digits of float64: 1e-12, or a hundred times what one rounding of every weight does
 // to the reference, times what a basis of this condition makes of a rounding; where roundings were predicted, a hundred
-// times their sum, or ten times what the reference makes of as many; never more than 1e-6. Where every tensor is explained, also what such a basis makes of a rounding of the stored type, up to 1e-5:
-// five digits of every row.
+// times their sum, or ten times what the reference makes of as many; never more than 1e-6. Where every tensor is
+// explained, also what such a basis makes of a rounding of the stored type, up to 1e-5: five digits of every row.
 Allowed equivalence(const Rows& noise, const Standard& standard);
 
 // To be called within noise: twice its own or the usual; ten times that of any row, and then the quantiles count too.

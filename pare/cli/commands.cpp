@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -30,10 +32,10 @@ void add_settings(CLI::App& app, Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   app.add_option("--threads", settings.threads, "CPU threads [all cores]")
-      ->check(CLI::Range(1, 4096).description(""))
+      ->check(whole_number(1, 4096))
       ->type_name("N");
   app.add_option("--seed", settings.seed, "of everything random")
-      ->check(CLI::Range(0.0, 0x1p64).description(""))  // CLI11 alone takes -1 for 2^64 - 1
+      ->check(whole_number(0, std::numeric_limits<uint64_t>::max()))
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--json", settings.json, "one JSON document on stdout, nothing else there");
@@ -147,6 +149,19 @@ bool has_flag(const std::vector<std::string>& arguments, const std::string& flag
   const auto end = std::find(arguments.begin(), arguments.end(), "--");  // the rest is no flag
   return std::any_of(arguments.begin(), end,
                      [&](const std::string& word) { return word == flag || word == flag + "=true"; });
+}
+
+CLI::Validator whole_number(uint64_t least, uint64_t most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        return whole && value >= least && value <= most
+                   ? ""
+                   : fmt::format("expected a whole number from {} to {}, found {}", least, most, quote(text));
+      },
+      "");
 }
 
 CLI::Validator one_of(const std::vector<std::string>& words) {

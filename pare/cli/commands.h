@@ -35,6 +35,9 @@ CLI::Validator list_of(const std::vector<std::string>& words);    // anything: t
 // A type of floats, or one of the other words. Short names (bf16, half, ...) become the long ones: for transform().
 CLI::Validator dtype_or(const std::vector<std::string>& others = {});
 
+// A whole number from `least` to `most`, said so where it is not.
+CLI::Validator whole_number(uint64_t least, uint64_t most);
+
 // What a validator above offers, read back from the application.
 enum class Offer { nothing, only, or_path, list };
 struct Offered {

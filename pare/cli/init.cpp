@@ -84,7 +84,7 @@ void add_init(CLI::App& app, const Settings& settings) {
   command->add_flag("--yes", options->yes, "also when it takes more than 10 GB");
   command->add_option("--shard-size", options->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
-      ->check(CLI::Range(1.0, 0x1p63).description(""))
+      ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")
       ->capture_default_str();
   command->footer("Example: pare init gpt2 -o /tmp/gpt2-random --seed 1");

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "pare/cli/commands.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/support/error.h"
 
@@ -15,10 +16,10 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_s
   command.add_option("--inputs", flags.inputs, "or: safetensors with input_ids, attention_mask, ...")
       ->type_name("FILE");
   command.add_option("--random", flags.random, fmt::format("or: so many random sequences [{}]", usual_sequences))
-      ->check(CLI::Range(1, 100000).description(""))
+      ->check(whole_number(1, 100'000))
       ->type_name("N");
   command.add_option("--budget", flags.budget, "tokens to ask for what no proof covers")
-      ->check(CLI::Range(1, 100'000'000).description(""))
+      ->check(whole_number(1, 100'000'000))
       ->type_name("N")
       ->capture_default_str();
 }

@@ -168,7 +168,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_flag("--explain", flags->explain, "each tensor's formula in terms of the model's own");
   command->add_option("--shard-size", flags->shard_bytes, "the most one file holds, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
-      ->check(CLI::Range(1.0, 0x1p63).description(""))
+      ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")
       ->capture_default_str();
   command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function:

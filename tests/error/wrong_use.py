@@ -39,7 +39,7 @@ USAGE = [  # arguments, words
     (["audit", "gpt2", "--threads", "0"], ["--threads"]),
     (["audit", "gpt2", "--threads", "many"], ["--threads", "many"]),
     (["audit", "gpt2", "--device", "tpu"], ["--device", "tpu", "cpu", "cuda"]),
-    (["audit", "gpt2", "--seed", "-1"], ["--seed"]),
+    (["audit", "gpt2", "--seed", "-1"], ["--seed", "expected a whole number from 0", "found '-1'"]),
     (["audit", "gtp2"], ["'gtp2'", "did you mean gpt2"]),
     (["audit", "mistral7b"], ["did you mean mistral-7b"]),
     (["audit", "no/such/folder"], ["no/such/folder"]),

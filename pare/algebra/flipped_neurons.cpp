@@ -13,7 +13,8 @@ namespace {
 
 // Both weights of a product rounded once, twice over: what was right before it was stored is recognised.
 constexpr double roundings_forgiven = 4;
-constexpr double least_pivot = 1e-10;  // of a Gram matrix of unit vectors: squares of distances, in float64
+constexpr double arithmetic_forgiven = 1e-13;  // weights that somebody solved for in float64 have lost some digits
+constexpr double least_pivot = 1e-10;          // of a Gram matrix of unit vectors: squares of distances, in float64
 
 int64_t rank_of(const at::Tensor& matrix, double roundoff) {
   const at::Tensor values = at::linalg_svdvals(matrix);
@@ -99,7 +100,8 @@ Flips find_flips(const Neurons& n, const at::Tensor& wanted) {
   Flips flips;
   flips.distance = (solution.s - indicator).abs().max().item<double>();
   const at::Tensor off = product(n, indicator) - wanted;
-  const at::Tensor rounding = n.roundoff * roundings_forgiven * at::matmul(n.down.abs() * indicator, n.up.abs());
+  const at::Tensor rounding =
+      (roundings_forgiven * n.roundoff + arithmetic_forgiven) * at::matmul(n.down.abs() * indicator, n.up.abs());
   flips.residual = (off.abs() / rounding.clamp_min(1e-300)).max().item<double>();
   flips.error = at::linalg_svdvals(off)[0].item<double>();
   flips.found = flips.residual <= 1;

@@ -22,7 +22,8 @@ struct Neurons {
 struct Flips {
   std::vector<int64_t> neurons;  // J, where it was found
   bool found = false;
-  // The largest entry of W₂[:,J] W₁[J,:] - T, in what one rounding of each stored weight can make of it; and its
+  // The largest entry of W₂[:,J] W₁[J,:] - T, in what rounding the stored weights can make of
+  // it; and its
   // 2-norm.
   double residual = 0, error = 0;
   double distance = 0;  // of s to {0, 1}, before it is rounded

@@ -79,6 +79,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
   std::string text = pass_table(result);
   for (const PassStep& step : result.pipeline.steps) {
+    if (!step.proposal.approximation.empty()) {
+      text += fmt::format("{}: approximate: {}\n", step.call.pass->id, step.proposal.approximation);
+    }
     for (const std::string& note : step.proposal.notes) {
       text += fmt::format("{}: {}\n", step.call.pass->id, note);
     }
@@ -98,7 +101,13 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     text += fmt::format("{} of them are now ones, zeros or identities\n{}\n", with_commas(plan.neutral),
                         what_it_is(plan.form));
   }
-  if (result.verification) {
+  if (result.allowed_error) {
+    const Verification& v = *result.verification;
+    text += fmt::format(
+        "measured on {} tokens in {}: relative error {:.2g}, allowed {:.2g}: approximate, not the same function\n",
+        with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
+        *result.allowed_error);
+  } else if (result.verification) {
     const Verification& v = *result.verification;
     text += fmt::format(
         "verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
@@ -152,7 +161,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or({"keep"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")
+  command->add_option("--max-error", flags->max_error, "refuse when more is predicted or measured [the noise decides]")
       ->check(CLI::Validator(
           [](const std::string& text) {
             double value = 0;
@@ -171,8 +180,8 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(CLI::Range(1.0, 0x1p63).description(""))
       ->type_name("BYTES")
       ->capture_default_str();
-  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function:
-then nothing is written. 'pare passes' lists the passes.
+  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function (or an
+approximate one is off by more than --max-error): then nothing is written. 'pare passes' lists the passes.
 Example: pare rewrite model -o smaller --passes 'eliminate_projection{target=q}')");
   command->callback([flags, &settings] { rewrite_command(*flags, settings); });
 }

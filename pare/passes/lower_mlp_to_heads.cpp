@@ -1,6 +1,6 @@
 // Theorem (paper 2: 2, 4, 6, 7, with biases): a neuron is an attention head of width one over {self, extra token}:
-//   α(x̂ v) w = softmax(x̂ q, 0)₁ (x̂ u) w,  x̂ = [x, 1],  q = u = a₂ v,  w* = a₁ a₂⁻¹ ... for α(z) = a₁ SiLU(a₂ z),
-// Before: up v = [W₁; b₁], down w, b₂.   After: query and value rows of d + 1, output w, b₂.
+//   α(x̂ v) w = softmax(x̂ q, 0)₁ (x̂ u) w*,  x̂ = [x, 1],  q = u = a₂ v,  w* = a₁ w,  for α(z) = a₁ SiLU(a₂ z).
+// Before: up v = [W; b], down w, and its bias.   After: query q (and value u) of d + 1 rows, output w*, the same bias.
 // Gated by a sigmoid: σ(x̂ g) (x̂ v) w, so q = g and u = v.
 //
 // Proof: the head scores x̂ q on the token itself and 0 on the extra one, whose value is 0. The softmax of the two is
@@ -44,7 +44,8 @@ std::optional<GeneralSilu> as_silu(Activation activation, const Options& options
     case Activation::gelu:
     case Activation::gelu_tanh:
       if (allowed == "gelu") {
-        return GeneralSilu{gelu_slope, "GELU(z) ≈ SiLU(1.702 z) / 1.702, off by up to 0.0204 in a neuron"};
+        return GeneralSilu{gelu_slope, fmt::format("GELU(z) ≈ SiLU(1.702 z) / 1.702, off by up to {} in a neuron",
+                                                   activation == Activation::gelu ? 0.0204 : 0.0207)};
       }
       return std::nullopt;
     case Activation::relu:

@@ -173,13 +173,15 @@ void widen(Weights& weights, const Names& names, int64_t d) {
 }
 
 std::string verdict_on(const Flips& flips, Activation activation) {
-  const std::string nearest = fmt::format("the nearest neurons leave {:.2g} of x", flips.error);
+  const std::string nearest =
+      flips.error > 0.1 ? "none come near" : fmt::format("the nearest leave {:.1g} of x", flips.error);
   if (!flips.open.empty()) {
-    return fmt::format("undetermined, since {}; {}", fmt::join(flips.open, ", "), nearest);
+    return fmt::format("{}; undetermined, since {}", nearest, fmt::join(flips.open, ", "));
   }
-  return activation == Activation::relu
-             ? "no neurons do: " + nearest
-             : fmt::format("none found; whether there is another way is open for {}: {}", word(activation), nearest);
+  if (activation == Activation::relu) {
+    return fmt::format("{}, and there is no other way", nearest);
+  }
+  return fmt::format("{}; whether there is another way is open for {}", nearest, word(activation));
 }
 
 Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {

@@ -156,7 +156,13 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
 void refuse_result(const Rewritten& result, const RewriteOptions& options, const Architecture& architecture) {
   const Verification& v = *result.verification;
   const std::string ways = advice(result.pipeline, options, architecture, result.dtype);
-  if (v.verdict != Verdict::different || (result.allowed_error && v.tokens > 0)) {
+  if (result.allowed_error && v.tokens > 0) {
+    throw VerificationFailed(fmt::format(
+        "the relative error of an approximate rewrite is {:.2g}, and --max-error allows {:.2g}. Nothing was "
+        "written",
+        v.metrics.max_relative_logit_error, *result.allowed_error));
+  }
+  if (v.verdict != Verdict::different) {
     throw VerificationFailed(
         fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
                     "Nothing was written{}",

@@ -228,16 +228,16 @@ TEST_CASE("absorb_skip: weights that do not allow it are refused, and a no that 
     return step.proposal.preconditions[0].found;
   };
   const Architecture relu = skipping();
-  CHECK(found(relu, generic_tensors(relu)).starts_with("no neurons do: the nearest neurons leave "));
+  CHECK(found(relu, generic_tensors(relu)) == "none come near, and there is no other way");
   const Architecture gelu = skipping(R"({"activation": "gelu"})");
-  CHECK(found(gelu, generic_tensors(gelu)).starts_with("none found; whether there is another way is open for gelu"));
+  CHECK(found(gelu, generic_tensors(gelu)) == "none come near; whether there is another way is open for gelu");
   const std::string up = "blocks.0.mlp.up.", down = "blocks.0.mlp.down.weight";
 
   const auto says = [&](const std::string& words, const std::function<void(Tensors&)>& change) {
     Tensors tensors = generic_tensors(relu);
     change(tensors);
     const std::string text = found(relu, tensors);
-    CHECK_MESSAGE(text.starts_with("undetermined, since "), text);
+    CHECK_MESSAGE(text.find("; undetermined, since ") != std::string::npos, text);
     CHECK_MESSAGE(text.find(words) != std::string::npos, text);
   };
   says("up has rank 7 of 8", [&](Tensors& t) { t[up + "weight"].select(1, 0).zero_(); });
@@ -265,7 +265,7 @@ TEST_CASE("absorb_skip: collinear rows can absorb a skip that no signs absorb") 
   tensors["blocks.0.mlp.up.weight"] = at::cat({one, -one}, 0);
   const PassStep step = step_of({a, as_weights(tensors)});
   CHECK_FALSE(step.proposal.applies);
-  CHECK(step.proposal.preconditions[0].found.starts_with("undetermined"));
+  CHECK(step.proposal.preconditions[0].found.find("undetermined") != std::string::npos);
   Tensors absorbed = tensors;
   absorbed["blocks.0.mlp.down.weight"] = tensors["blocks.0.mlp.down.weight"] + at::cat({one, -one}, 1);
   Architecture without = a;

@@ -184,76 +184,111 @@ std::string verdict_on(const Flips& flips, Activation activation) {
   return fmt::format("{}; whether there is another way is open for {}", nearest, word(activation));
 }
 
-Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {
-  Proposal proposal{.after = model};
-  const bool may_widen = options.at("widen") == "true";
-  const int64_t d = model.architecture.width;
-  int64_t widened = 0, grown = 0, created = 0;
-  RoundingWalk walk;
-  for (int64_t n = 0; n < std::ssize(model.architecture.blocks); ++n) {
-    Block& block = proposal.after.architecture.blocks[static_cast<size_t>(n)];
-    if (std::optional<Precondition> failed = obstacle(block, n)) {
-      proposal.preconditions.push_back(*std::move(failed));
-      continue;
+class Absorption {
+ public:
+  Absorption(const Model& model, bool may_widen) : model_(model), may_widen_(may_widen), proposal_{.after = model} {}
+
+  Proposal run() {
+    for (int64_t n = 0; n < std::ssize(model_.architecture.blocks); ++n) {
+      const std::optional<Precondition> failed = obstacle(block_at(n), n);
+      proposal_.preconditions.push_back(failed ? *failed : absorb(n));
     }
-    DenseMlp& dense = std::get<DenseMlp>(block.mlp->kind);
+    proposal_.roundings = walk_.roundings();
+    add_notes();
+    return std::move(proposal_);
+  }
+
+ private:
+  Block& block_at(int64_t n) { return proposal_.after.architecture.blocks[static_cast<size_t>(n)]; }
+
+  // Changes the block where its weights allow it, or room may be made. Without weights they are taken to allow it.
+  Precondition absorb(int64_t n) {
+    DenseMlp& dense = std::get<DenseMlp>(block_at(n).mlp->kind);
     const Names names(n);
-    const Flips flips = model.has_weights() ? flips_of(model.weights, names) : Flips{.found = !may_widen};
-    Precondition condition{.where = fmt::format("blocks.{}.mlp", n),
-                           .block = n,
-                           .expected = "neurons J with down[J] up[J] = -I",
-                           .holds = flips.found || may_widen};
-    if (model.has_weights()) {
+    const bool known = model_.has_weights();
+    const Flips flips = known ? flips_of(model_.weights, names) : Flips{.found = !may_widen_};
+    Precondition condition{
+        .where = fmt::format("blocks.{}.mlp", n), .block = n, .expected = "neurons J with down[J] up[J] = -I"};
+    if (known) {
       condition.measured = flips.residual;
       condition.limit = 1;
     }
-    const int64_t runs = runs_of(model.architecture, n);
     if (flips.found) {
-      condition.found = model.has_weights() ? fmt::format("{} of {} neurons, up to {:.2g} of x", flips.neurons.size(),
-                                                          dense.width, flips.error)
-                                            : "only the weights can tell";
-      created += dense.bias.up && !dense.bias.down ? d : 0;
-      dense.bias.down |= dense.bias.up;
-      if (model.has_weights()) {
-        turn_round(proposal.after.weights, names, n, flips.neurons);
-        const double stored = coarsest_roundoff(model.weights.at(names.up), model.weights.at(names.down));
-        walk.step(flips.error / stored, runs);
-        walk.step(dense.bias.up ? 1 : 0, runs);
-      }
-    } else if (may_widen) {
-      condition.expected = "an activation with α(z) - α(-z) = z";
-      condition.found = word(dense.activation);
-      condition.measured = condition.limit = std::nullopt;
-      if (model.has_weights()) {
-        widen(proposal.after.weights, names, d);
-      }
-      dense.width += 2 * d;
-      grown += 4 * d * d + (dense.bias.up ? 2 * d : 0);
-      ++widened;
+      condition.found =
+          known ? fmt::format("{} of {} neurons", flips.neurons.size(), dense.width) : "only the weights can tell";
+      turn(n, dense, names, flips);
+    } else if (may_widen_) {
+      condition = {.where = condition.where,
+                   .block = n,
+                   .expected = "an activation with α(z) - α(-z) = z",
+                   .found = word(dense.activation)};
+      make_room(dense, names);
     } else {
       condition.found = verdict_on(flips, dense.activation);
-      condition.remedy = fmt::format("widen=true, which takes {} neurons more", 2 * d);
-      proposal.preconditions.push_back(std::move(condition));
-      continue;
+      condition.remedy = fmt::format("widen=true, which takes {} neurons more", 2 * model_.architecture.width);
+      return condition;
     }
-    proposal.preconditions.push_back(std::move(condition));
-    block.mlp->skip = false;
-    proposal.applies = true;
+    condition.holds = true;
+    block_at(n).mlp->skip = false;
+    proposal_.applies = true;
+    return condition;
   }
-  proposal.roundings = walk.roundings();
-  if (widened > 0) {
-    proposal.notes.push_back(fmt::format(
-        "{} MLPs take {} neurons more each, {} parameters in all; the query that eliminate_projection can then remove "
-        "has {}",
-        widened, 2 * d, with_commas(grown), with_commas(d * d)));
+
+  void turn(int64_t n, DenseMlp& dense, const Names& names, const Flips& flips) {
+    created_ += dense.bias.up && !dense.bias.down ? model_.architecture.width : 0;
+    dense.bias.down |= dense.bias.up;
+    if (!model_.has_weights()) {
+      return;
+    }
+    turn_round(proposal_.after.weights, names, n, flips.neurons);
+    const int64_t runs = runs_of(model_.architecture, n);
+    walk_.step(flips.error / coarsest_roundoff(model_.weights.at(names.up), model_.weights.at(names.down)), runs);
+    walk_.step(dense.bias.up ? 1 : 0, runs);
+    left_over_ = std::max(left_over_, flips.error);
   }
-  if (created > 0) {
-    proposal.notes.push_back(fmt::format("down biases have to be created: {} parameters more", with_commas(created)));
+
+  void make_room(DenseMlp& dense, const Names& names) {
+    const int64_t d = model_.architecture.width;
+    if (model_.has_weights()) {
+      widen(proposal_.after.weights, names, d);
+    }
+    dense.width += 2 * d;
+    grown_ += 4 * d * d + (dense.bias.up ? 2 * d : 0);
+    ++widened_;
   }
-  if (proposal.applies) {
-    proposal.notes.push_back("saves nothing by itself: without the skip, eliminate_projection and merge_skipless can");
+
+  void add_notes() {
+    std::vector<std::string>& notes = proposal_.notes;
+    const int64_t d = model_.architecture.width;
+    if (widened_ > 0) {
+      notes.push_back(
+          fmt::format("{} MLPs take {} neurons more each, {} parameters in all; the query that eliminate_projection "
+                      "can then remove "
+                      "has {}",
+                      widened_, 2 * d, with_commas(grown_), with_commas(d * d)));
+    }
+    if (left_over_ > 1e-12) {
+      notes.push_back(fmt::format(
+          "the stored weights allow it up to {:.1g} of x: in more digits than they have, that would show", left_over_));
+    }
+    if (created_ > 0) {
+      notes.push_back(fmt::format("down biases have to be created: {} parameters more", with_commas(created_)));
+    }
+    if (proposal_.applies) {
+      notes.emplace_back("saves nothing by itself: without the skip, eliminate_projection and merge_skipless can");
+    }
   }
-  return proposal;
+
+  const Model& model_;
+  bool may_widen_;
+  Proposal proposal_;
+  int64_t widened_ = 0, grown_ = 0, created_ = 0;  // MLPs; parameters
+  double left_over_ = 0;
+  RoundingWalk walk_;
+};
+
+Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {
+  return Absorption(model, options.at("widen") == "true").run();
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or({"keep"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--max-error", flags->max_error, "refuse when more is predicted or measured [the noise decides]")
+  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")
       ->check(CLI::Validator(
           [](const std::string& text) {
             double value = 0;
@@ -180,8 +180,9 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(CLI::Range(1.0, 0x1p63).description(""))
       ->type_name("BYTES")
       ->capture_default_str();
-  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function (or an
-approximate one is off by more than --max-error): then nothing is written. 'pare passes' lists the passes.
+  command->footer(R"(An approximate pass needs --max-error, and its result is another function.
+Exit code 2 when a pass refuses, 3 when the result is not the same function:
+then nothing is written. 'pare passes' lists the passes.
 Example: pare rewrite model -o smaller --passes 'eliminate_projection{target=q}')");
   command->callback([flags, &settings] { rewrite_command(*flags, settings); });
 }

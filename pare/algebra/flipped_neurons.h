@@ -26,7 +26,7 @@ struct Flips {
   // it; and its
   // 2-norm.
   double residual = 0, error = 0;
-  double distance = 0;  // of s to {0, 1}, before it is rounded
+  double distance = 0;  // of s to {0, 1}, before it is rounded; not known where nothing had to be solved
   // Why there might be a J, or another way, that was not found: hypotheses of the theorem that do not hold. Where this
   // is empty and J was not found, there is none (for ReLU).
   std::vector<std::string> open;

@@ -248,12 +248,23 @@ TEST_CASE("absorb_skip: weights that do not allow it are refused, and a no that 
     t[up + "weight"][3].copy_(-2 * t[up + "weight"][4]);
     t[up + "bias"][3].copy_(-2 * t[up + "bias"][4]);
   });
+  // Larger weights reach -I with some s between 0 and 1, so that it has to be solved for.
+  const auto enlarge = [&](Tensors& t) {
+    t[up + "weight"] *= 4;
+    t[down] *= 4;
+  };
+  Tensors large = generic_tensors(relu);
+  enlarge(large);
+  CHECK(found(relu, large) == "none come near, and there is no other way");
   says("the equations for the neurons have more than one solution", [&](Tensors& t) {
+    enlarge(t);
     t[up + "weight"][3].copy_(t[up + "weight"][4]);
     t[down].select(1, 3).copy_(t[down].select(1, 4));
   });
   const Architecture wide = skipping(R"({"width": 70})");
-  const std::string text = found(wide, generic_tensors(wide));
+  Tensors many = generic_tensors(wide);
+  enlarge(many);
+  const std::string text = found(wide, many);
   CHECK_MESSAGE(text.find("70 neurons are more than the 64 equations") != std::string::npos, text);
 }
 
@@ -316,8 +327,12 @@ TEST_CASE("find_flips: any change of the skip's map, by the same solve") {
   // Turned round, J takes (Z' - Z) x and its bias away; the skip Z' brings the first back.
   const at::Tensor after = at::matmul(down, at::relu(turned_scores)) + moved + at::matmul(other, x);
   CHECK((after - before).abs().max().item<double>() < 1e-11);
-  CHECK_FALSE(find_flips({up, bias, down, 1.2e-16}, z).found);
-  CHECK(find_flips({up, bias, down, 1.2e-16}, z).open.empty());
+  for (const double size : {0.1, 4.0}) {  // out of reach, and to be solved for
+    const Flips none = find_flips({size * up, bias, size * down, 1.2e-16}, z);
+    CHECK_FALSE(none.found);
+    CHECK(none.open.empty());
+    CHECK(std::isinf(none.residual) == (size < 1));
+  }
 }
 
 }  // namespace pare::test

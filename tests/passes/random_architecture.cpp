@@ -220,7 +220,8 @@ Block ArchitectureDraw::block(const Architecture& a) {
       m.output_norm = norm(false);
     }
     m.skip = skips_ == 2 || (skips_ == 3 && chance(0.5));
-    if (DenseMlp* dense = std::get_if<DenseMlp>(&m.kind); dense && activation == Activation::tanh) {
+    if (DenseMlp* dense = std::get_if<DenseMlp>(&m.kind);
+        dense && activation == Activation::tanh && has_plain_keys_and_values(t)) {
       if (dense->gated) {
         dense->activation = Activation::sigmoid;  // a gate that heads of width one can be
       } else if (width % 2 == 0) {                // a skip that can go into its MLP: see drawn_tensors

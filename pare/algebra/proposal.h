@@ -35,6 +35,9 @@ struct Proposal {
   std::vector<std::string> notes;
   bool over_budget = false;  // more could be done, and the notes say what: it would cost more than allowed
   double roundings = 0;      // how far rounding the result moves the answer, in unit roundoffs; see prediction.h
+  // What it puts in place of what, and how far that is off; empty: it is exact. Kept only within an error that somebody
+  // asked for.
+  std::string approximation;
   bool applies = false;
 };
 

@@ -134,8 +134,12 @@ nlohmann::ordered_json family_config(const Family& family, const Architecture& a
 }
 
 DenseMlp dense_mlp(const Block& block) {
-  const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
-  return dense ? *dense : DenseMlp{};
+  if (!block.mlp) {
+    return {};
+  }
+  const DenseMlp* dense = std::get_if<DenseMlp>(&block.mlp->kind);
+  // Heads of as many neurons: a width that can be read back, so that what differs is the kind.
+  return dense ? *dense : DenseMlp{.width = std::get<NeuronHeads>(block.mlp->kind).width};
 }
 
 Norm layer_norm(double epsilon, NormPlace place) {

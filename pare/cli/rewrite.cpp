@@ -79,6 +79,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
   std::string text = pass_table(result);
   for (const PassStep& step : result.pipeline.steps) {
+    if (!step.proposal.approximation.empty()) {
+      text += fmt::format("{}: approximate: {}\n", step.call.pass->id, step.proposal.approximation);
+    }
     for (const std::string& note : step.proposal.notes) {
       text += fmt::format("{}: {}\n", step.call.pass->id, note);
     }
@@ -98,7 +101,13 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     text += fmt::format("{} of them are now ones, zeros or identities\n{}\n", with_commas(plan.neutral),
                         what_it_is(plan.form));
   }
-  if (result.verification) {
+  if (result.allowed_error) {
+    const Verification& v = *result.verification;
+    text += fmt::format(
+        "measured on {} tokens in {}: relative error {:.2g}, allowed {:.2g}: approximate, not the same function\n",
+        with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
+        *result.allowed_error);
+  } else if (result.verification) {
     const Verification& v = *result.verification;
     text += fmt::format(
         "verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
@@ -171,7 +180,8 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")
       ->capture_default_str();
-  command->footer(R"(Exit code 2 when a pass refuses, 3 when the result is not the same function:
+  command->footer(R"(An approximate pass needs --max-error, and its result is another function.
+Exit code 2 when a pass refuses, 3 when the result is not the same function:
 then nothing is written. 'pare passes' lists the passes.
 Example: pare rewrite model -o smaller --passes 'eliminate_projection{target=q}')");
   command->callback([flags, &settings] { rewrite_command(*flags, settings); });

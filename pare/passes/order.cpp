@@ -17,8 +17,11 @@ constexpr Place order[] = {
     {"fold_norm_gain", "while the biases that take a norm's are there"},
     {"drop_key_bias", "after a norm's bias was folded into it"},
     {"fold_value_bias", "while the output matrix is there"},
+    {"absorb_skip", "frees streams for the next two"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"lower_mlp_to_heads", "after all that changes dense MLPs"},
+    {"precompute_first_layer", "last: nothing folds into what a table holds"},
 };
 
 std::vector<const Pass*> in_order() {

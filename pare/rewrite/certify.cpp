@@ -22,6 +22,21 @@ nlohmann::ordered_json passes_json(const Rewritten& result) {
   return passes;
 }
 
+nlohmann::ordered_json approximate_json(const Rewritten& result) {
+  if (!result.allowed_error) {
+    return nullptr;
+  }
+  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+  for (const PassStep& step : result.pipeline.steps) {
+    if (!step.proposal.approximation.empty()) {
+      passes.push_back({{"id", step.call.pass->id}, {"what", step.proposal.approximation}});
+    }
+  }
+  return {{"passes", passes},
+          {"max_error", *result.allowed_error},
+          {"measured_error", result.verification->metrics.max_relative_logit_error}};
+}
+
 }  // namespace
 
 nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& candidate,
@@ -32,6 +47,7 @@ nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& can
   nlohmann::ordered_json certificate = certificate_json(describe_files(source), described, passes_json(result),
                                                         input_kind, result.verification.value_or(Verification{}));
   certificate["predicted_error"] = result.predicted_error();
+  certificate["approximate"] = approximate_json(result);
   certificate["form"] = {{"name", word(result.plan.form)},
                          {"neutral_parameters", result.plan.neutral},
                          {"note", what_it_is(result.plan.form)}};

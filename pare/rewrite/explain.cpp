@@ -155,6 +155,11 @@ constexpr Word words[] = {
     {"rope_gauge", "rope_gauge(W): the same, but the root mean square of each two columns that RoPE turns"},
     {"to_queries", "to_queries(X): each key/value head's part, once for every query head that shares it"},
     {"sinusoidal", "sinusoidal(n, d): the positions 0 to n - 1, computed so far"},
+    {"signs", "signs(n; i, j-k): n ones on a diagonal, but -1 at i and from j to k"},
+    {"only", "only(n; i, j-k): n zeros on a diagonal, but 1 at i and from j to k"},
+    {"columns", "columns(i, n): what stands before it, from column i on, of n columns that are else zero"},
+    {"rms_norm", "rms_norm(X, ε): each row over its root mean square"},
+    {"layer_norm", "layer_norm(X, ε): each row less its mean, over its deviation"},
 };
 
 // Whether a formula calls a function of that name.

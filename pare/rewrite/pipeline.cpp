@@ -158,6 +158,11 @@ std::string text_of(const PassCall& call) {
   return options.empty() ? std::string(call.pass->id) : fmt::format("{}{{{}}}", call.pass->id, fmt::join(options, ","));
 }
 
+bool is_approximate(const Pipeline& pipeline) {
+  return std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
+                     [](const PassStep& step) { return !step.proposal.approximation.empty(); });
+}
+
 Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
   std::vector<PassCall> calls;
   for (const PassCall& call : asked) {

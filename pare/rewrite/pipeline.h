@@ -33,6 +33,9 @@ struct Pipeline {
   double roundings = 0;
 };
 
+// Some pass of it says itself that what it makes is another function, however near.
+bool is_approximate(const Pipeline& pipeline);
+
 // Every pass in the order given, each on what the one before proposed. One that refuses leaves the model as it is.
 Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked);
 // Whatever saves, as far as the budget goes.

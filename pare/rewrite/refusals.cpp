@@ -89,6 +89,18 @@ std::string advice(const Pipeline& pipeline, const RewriteOptions& options, cons
                             with_commas(more), fmt::join(pipeline.steps.back().proposal.notes, "; ")));
 }
 
+// Nobody gets another function who did not ask for one, and say how far off it may be; and then it is measured.
+void refuse_unasked_approximation(const Pipeline& pipeline, const RewriteOptions& options) {
+  for (const PassStep& step : pipeline.steps) {
+    if (step.proposal.approximation.empty() || (options.max_error && options.verify)) {
+      continue;
+    }
+    throw Refused(fmt::format("{} is approximate ({}): {}", pasteable(step.call), step.proposal.approximation,
+                              options.max_error ? "it is kept only when its error was measured, so not with --no-verify"
+                                                : "--max-error says how large the relative error may be"));
+  }
+}
+
 }  // namespace
 
 void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, const Architecture& architecture,
@@ -100,6 +112,7 @@ void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, co
                       : fmt::format("auto: nothing that saves is within the error allowed\n  {}",
                                     fmt::join(pipeline.left_out, "\n  ")));
   }
+  refuse_unasked_approximation(pipeline, options);
   int64_t saved = 0;
   for (const PassStep& step : pipeline.steps) {
     saved += step.saved_parameters;
@@ -143,6 +156,12 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
 void refuse_result(const Rewritten& result, const RewriteOptions& options, const Architecture& architecture) {
   const Verification& v = *result.verification;
   const std::string ways = advice(result.pipeline, options, architecture, result.dtype);
+  if (result.allowed_error && v.tokens > 0) {
+    throw VerificationFailed(fmt::format(
+        "the relative error of an approximate rewrite is {:.2g}, and --max-error allows {:.2g}. Nothing was "
+        "written",
+        v.metrics.max_relative_logit_error, *result.allowed_error));
+  }
   if (v.verdict != Verdict::different) {
     throw VerificationFailed(
         fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "

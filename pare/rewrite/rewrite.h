@@ -1,6 +1,7 @@
 #pragma once
 // The product's one promise: what is written was read back, compared with its source and found to be the same function,
-// before it had its name. Whatever goes wrong, nothing appears at the output, and the source is never changed.
+// before it had its name; or, where an approximate pass and an error were asked for, to be no further off than that,
+// and its certificate says so. Whatever goes wrong, nothing appears at the output, and the source is never changed.
 
 #include <c10/core/Device.h>
 
@@ -23,8 +24,9 @@ namespace pare {
 struct RewriteOptions {
   std::optional<std::vector<PassCall>> passes;  // in order; absent: auto, whatever saves
   WrittenForm form = WrittenForm::strict;
-  std::optional<Dtype> dtype;        // absent: as the source is stored
-  std::optional<double> max_error;   // absent: what storing the source in that type costs decides
+  std::optional<Dtype> dtype;  // absent: as the source is stored
+  // Absent: what storing the source in that type costs decides. What is approximate needs one.
+  std::optional<double> max_error;
   bool allow_growth = false;         // also where the result has more parameters
   bool force = false;                // another model at the output makes room; nothing else ever does
   bool verify = true;                // false: kept unseen, as the certificate then says
@@ -44,7 +46,8 @@ struct Rewritten {
   std::optional<Verification> verification;  // absent only where none was asked for
   nlohmann::ordered_json certificate;        // as it lies beside the weights
   std::vector<std::string> warnings;
-  Dtype dtype = Dtype::f32;  // that most of it is stored in
+  Dtype dtype = Dtype::f32;             // that most of it is stored in
+  std::optional<double> allowed_error;  // of an approximate rewrite: the relative error that it was asked to keep to
   double writing_seconds = 0, verifying_seconds = 0;
 
   double predicted_error() const;  // before it was measured

@@ -146,10 +146,11 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"candidate", candidate},
           {"passes", passes},
           {"claim", claim_json(claim)},
-          {"form", nullptr},  // these three are known to who wrote the candidate
+          {"form", nullptr},  // these five are known to who wrote the candidate
           {"companions", nullptr},
           {"formulas", nullptr},
           {"predicted_error", nullptr},
+          {"approximate", nullptr},
           {"inputs",
            {{"kind", input_kind},
             {"sequences", v.sequences},

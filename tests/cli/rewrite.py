@@ -46,7 +46,7 @@ MODELS = {  # name: architecture, stored type
 COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.json", "special_tokens_map.json",
               "generation_config.json", "chat_template.jinja", "LICENSE", "tokenizer.model", "notes.txt"]
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
-CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "inputs",
+CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "approximate", "inputs",
                "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "first_divergence", "differences", "proof",
                "coverage", "self_test", "verdict"]
 SIDE = ["path", "family", "parameters", "bytes", "dtype", "files", "ignored_keys"]

@@ -76,11 +76,35 @@ def norm_gain(family, config, model_class):
     return APPLIES
 
 
+def neuron_heads(family, config):
+    """An ungated SiLU, or GELU by a sigmoid: heads of width one, which no family has."""
+    if family in ("gemma", "gemma2", "llama", "mistral", "qwen2", "qwen3"):
+        return REFUSED
+    names = ("hidden_act", "activation_function", "activation")
+    activation = next(value for name in names if isinstance(value := getattr(config, name, None), str))
+    return CANNOT if activation in ("silu", "swish", "quick_gelu") else REFUSED
+
+
+def first_layer(family, config):
+    """No positions in the embedding, and a serial first block; no family has the table."""
+    parallel = {
+        "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
+        "falcon": getattr(config, "parallel_attn", False) or getattr(config, "new_decoder_architecture", False),
+    }
+    return REFUSED if family in ("albert", "bert", "gpt2", "opt", "roberta", "vit") or parallel.get(family) else CANNOT
+
+
+UNSAID = {"fold_value_bias": "attention.bias.output", "lower_mlp_to_heads": "mlp.kind", "precompute_first_layer": "first_layer"}
+
+
 def expected(family, config, model_class):
     return {  # a norm's bias first, while all its readers still have biases to take it
         "fold_norm_gain": norm_gain(family, config, model_class),
         "drop_key_bias": key_bias(family, config),
         "fold_value_bias": value_bias(family, config),
+        "absorb_skip": REFUSED,  # a norm before the MLP, a gate, or no neurons that would do
+        "lower_mlp_to_heads": neuron_heads(family, config),
+        "precompute_first_layer": first_layer(family, config),
     }
 
 
@@ -241,7 +265,7 @@ def check_run(model, out, passes, outcome, result):
         if out.exists():
             return f"{out.name} is there"
         words = f"a model of the family {model.family}"  # and then what it cannot say
-        named = outcome == CANNOT and words in result.stderr and "attention.bias.output" in result.stderr
+        named = outcome == CANNOT and words in result.stderr and UNSAID[passes] in result.stderr
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
     saved = sum(step["neutral_parameters"] for step in certificate["passes"])

@@ -26,6 +26,7 @@ ARCHITECTURE = {
 }
 NORMED = ARCHITECTURE | {"blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 4, "norm": {"kind": "rms"}},
                                      "mlp": {"width": 12, "activation": "gelu", "norm": {"kind": "rms"}}}]}
+NEARLY = ["--passes", "lower_mlp_to_heads{approximate=gelu}", "--allow-growth"]
 DRY = ["--passes", "eliminate_projection,drop_key_bias"]
 
 GOOD = [  # schema, arguments
@@ -40,6 +41,7 @@ GOOD = [  # schema, arguments
     ("rewrite", ["rewrite", "model", "-o", "strict", *DRY, "--dtype", "float64"]),
     ("rewrite", ["rewrite", "model", "-o", "compat", *DRY, "--dtype", "float64", "--form", "compat"]),
     ("rewrite", ["rewrite", "model", "-o", "unverified", *DRY, "--no-verify"]),
+    ("rewrite", ["rewrite", "model", "-o", "approximate", *NEARLY, "--max-error", "1"]),
     ("verify", ["verify", "model", "model"]),
     ("verify", ["verify", "model", "strict"]),
     ("verify", ["verify", "model", "model", "--tokens", "ids.json", "--dtype", "bf16"]),
@@ -71,6 +73,8 @@ BAD = [  # kind, exit code, fewest reasons, arguments
     ("io", 1, 1, ["init", "model.json", "-o", "/proc/out"]),
     ("refused", 2, 2, ["rewrite", "normed", "-o", "new", "--passes", "eliminate_projection,merge_skipless"]),
     ("refused", 2, 1, ["rewrite", "model", "-o", "new", *DRY, "--max-error", "1e-30"]),
+    ("refused", 2, 1, ["rewrite", "model", "-o", "new", *NEARLY]),
+    ("input", 1, 1, ["rewrite", "model", "-o", "new", "--passes", "lower_mlp_to_heads{sharpness=0}"]),
     ("verification_failed", 3, 1, ["verify", "model", "other"]),
 ]
 

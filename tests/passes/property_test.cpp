@@ -91,7 +91,9 @@ void check_step(const Original& original, const PassStep& step, Tally& tally) {
 Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architecture& architecture) {
   Options options;
   for (const PassOption& option : pass.options) {
-    if (option.name == "target") {
+    if (option.name == "widen") {  // by a number that is there already
+      options["widen"] = architecture.vocab % 2 == 0 ? "true" : "false";
+    } else if (option.name == "target") {
       options["target"] = draw.pick<std::string>({"q", "k", "v", "best"});
     } else if (option.name == "layer" && draw.chance(0.3)) {
       options["layer"] = std::to_string(draw.between(0, static_cast<int64_t>(layer_blocks(architecture).size()) - 1));

@@ -220,14 +220,50 @@ Block ArchitectureDraw::block(const Architecture& a) {
       m.output_norm = norm(false);
     }
     m.skip = skips_ == 2 || (skips_ == 3 && chance(0.5));
+    if (DenseMlp* dense = std::get_if<DenseMlp>(&m.kind);
+        dense && activation == Activation::tanh && has_plain_keys_and_values(t)) {
+      if (dense->gated) {
+        dense->activation = Activation::sigmoid;  // a gate that heads of width one can be
+      } else if (width % 2 == 0) {                // a skip that can go into its MLP: see drawn_tensors
+        dense->activation = width % 4 == 0 ? Activation::relu : Activation::gelu;
+        dense->width = a.width + width;
+        m.skip = true;
+        b.wiring = Wiring::serial;
+        m.norm.reset();
+        m.output_norm.reset();
+      }
+    }
     b.mlp = m;
   }
   return b;
 }
 
+namespace {
+
+// Neurons of a skipping MLP that, turned round, absorb its skip: down[J] up[J] = -I, else as random as it was.
+void plant_absorbable(const Architecture& a, Tensors& tensors) {
+  for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
+    const std::optional<Mlp>& m = a.blocks[static_cast<size_t>(n)].mlp;
+    const DenseMlp* dense = m ? std::get_if<DenseMlp>(&m->kind) : nullptr;
+    if (!dense || dense->gated || !m->skip || dense->width <= a.width + 2 || dense->width % 5 == 0) {
+      continue;
+    }
+    const at::Tensor up = tensors.at(name_of(weight_of(in_mlp(n, Slot::up))));
+    at::Tensor& down = tensors.at(name_of(weight_of(in_mlp(n, Slot::down))));
+    const int64_t kept = dense->width % 3;  // the first few stay as they are
+    const at::Tensor read = up.narrow(0, kept, dense->width - kept), wrote = down.narrow(1, kept, dense->width - kept);
+    const at::Tensor missing = -at::eye(a.width, at::kDouble) - at::matmul(wrote, read);
+    const at::Tensor more = at::matmul(missing, at::linalg_pinv(read));
+    down = at::cat({down.narrow(1, 0, kept), wrote + more}, 1);
+  }
+}
+
+}  // namespace
+
 // Generic weights; some matrices get rows of very different sizes, or almost lose their rank.
 Tensors drawn_tensors(const Architecture& architecture, ArchitectureDraw& draw, uint64_t seed) {
   Tensors tensors = generic_tensors(architecture, seed);
+  plant_absorbable(architecture, tensors);
   const bool hostile = draw.chance(0.4);
   for (auto& [name, tensor] : tensors) {
     const bool projection = name.find(".attention.") != std::string::npos && name.ends_with(".weight");

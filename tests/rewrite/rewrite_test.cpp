@@ -136,6 +136,68 @@ TEST_CASE("what is not the same function never appears") {
   CHECK(unseen.certificate["verdict"].is_null());
 }
 
+TEST_CASE("what is approximate is written only within an error that was asked for, and never called the same") {
+  Workplace at;  // its MLPs are GELU
+  const PassCall gelu = call_of(find_pass("lower_mlp_to_heads"), {{"approximate", "gelu"}});
+  const RewriteOptions unasked{.passes = {{gelu}}, .allow_growth = true};
+  const std::string message = message_of<Refused>([&] { rewrite(at.source, at.output, unasked); });
+  CHECK(contains(message, "is approximate (GELU(z) ≈ SiLU(1.702 z) / 1.702"));
+  CHECK(contains(message, "--max-error says how large the relative error may be"));
+
+  RewriteOptions options = unasked;
+  options.max_error = 0.5;
+  options.verify = false;
+  CHECK(contains(message_of<Refused>([&] { rewrite(at.source, at.output, options); }), "not with --no-verify"));
+
+  options.verify = true;
+  options.max_error = 1e-7;
+  const std::string too_far = message_of<VerificationFailed>([&] { rewrite(at.source, at.output, options); });
+  CHECK(contains(too_far, "the relative error of an approximate rewrite is "));
+  CHECK(contains(too_far, "--max-error allows 1e-07. Nothing was written"));
+  CHECK(at.folder.entries() == 1);
+
+  options.max_error = 0.5;
+  const Rewritten result = rewrite(at.source, at.output, options);
+  const double error = result.verification->metrics.max_relative_logit_error;
+  CHECK(error > 1e-6);
+  CHECK(error < 0.5);
+  CHECK(result.verification->verdict == Verdict::different);
+  CHECK(result.certificate["verdict"] == "different");
+  CHECK(result.certificate["self_test"].empty());
+  CHECK(result.certificate["approximate"]["max_error"] == 0.5);
+  CHECK(result.certificate["approximate"]["measured_error"] == error);
+  CHECK(result.certificate["approximate"]["passes"][0]["id"] == "lower_mlp_to_heads");
+  CHECK(open_model(at.output).model.weights.contains("blocks.1.mlp.query.weight"));
+  const Inputs inputs = test::random_inputs(biased(), 2, 7);
+  const auto answer = [&](const ModelFolder& model) {
+    return Executor(model.model, at::kDouble).forward(inputs).logits;
+  };
+  CHECK(test::relative_error(answer(open_model(at.output)), answer(at.source)) > 1e-6);
+
+  // One that is exact beside it has no such entry.
+  const Rewritten exact = rewrite(at.source, at.output, {.passes = {{named("drop_key_bias")}}, .force = true});
+  CHECK(exact.certificate["approximate"].is_null());
+  CHECK_FALSE(exact.allowed_error);
+}
+
+// Where the MLP writes nothing, an approximate one is not off at all on any input. It is still not called the same: a
+// pass that says it is approximate is believed.
+TEST_CASE("an approximation that nobody can tell apart is still one") {
+  const Architecture architecture = biased();
+  TemporaryFolder folder;
+  test::Tensors tensors = test::generic_tensors(architecture);
+  for (const char* name : {"blocks.0.mlp.down.weight", "blocks.1.mlp.down.weight"}) {
+    tensors[name].zero_();
+  }
+  write_native_model(folder.path() / "model", {architecture, test::as_weights(tensors)}, false, no_limit);
+  const PassCall gelu = call_of(find_pass("lower_mlp_to_heads"), {{"approximate", "gelu"}});
+  const Rewritten result = rewrite(open_model(folder.path() / "model"), folder.path() / "out",
+                                   {.passes = {{gelu}}, .max_error = 1e-3, .allow_growth = true});
+  CHECK(result.verification->metrics.max_relative_logit_error < 1e-12);
+  CHECK(result.certificate["verdict"] == "different");
+  CHECK(result.certificate["approximate"]["measured_error"].get<double>() < 1e-12);
+}
+
 TEST_CASE("a refusal brings every reason and leaves nothing") {
   Workplace at;
   try {

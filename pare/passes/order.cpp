@@ -15,10 +15,12 @@ struct Place {
 
 constexpr Place order[] = {
     {"fold_norm_gain", "while the biases that take a norm's are there"},
+    {"center_layer_norm", "after gains and biases of both kinds of norms are gone, before what needs RMSNorms"},
     {"drop_key_bias", "after a norm's bias was folded into it"},
     {"fold_value_bias", "while the output matrix is there"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"rotate_residual", "its zeros stay where no other basis changes after it"},
 };
 
 std::vector<const Pass*> in_order() {

@@ -60,10 +60,10 @@ HeadSides turned_planes(const HeadSides& sides, ScoreGauge gauge) {
 
 at::Tensor as_planes(const Rope& rope, const at::Tensor& side) {
   const int64_t half = rope.width / 2;
-  const bool halves = rope.layout == RopeLayout::half;
   const at::Tensor turned = side.narrow(-1, 0, rope.width);
-  const at::Tensor pairs = halves ? turned.unflatten(-1, {2, half}).mT() : turned.unflatten(-1, {half, 2});
-  return at::view_as_complex(pairs.contiguous());
+  const at::Tensor pairs =
+      rope.layout == RopeLayout::half ? turned.unflatten(-1, {2, half}).mT() : turned.unflatten(-1, {half, 2});
+  return at::complex(pairs.select(-1, 0), pairs.select(-1, 1));
 }
 
 at::Tensor from_planes(const Rope& rope, const at::Tensor& planes) {

@@ -20,6 +20,7 @@ constexpr Place order[] = {
     {"fold_value_bias", "while the output matrix is there"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"gauge_heads", "after everything that changes a head: what is canonical should stay so"},
     {"rotate_residual", "its zeros stay where no other basis changes after it"},
 };
 

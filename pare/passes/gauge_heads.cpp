@@ -327,7 +327,8 @@ Proposal propose_gauges(const Model& model, const Options&, const std::optional<
     gauges += (value ? 0 : t.kv_heads) + (score ? 0 : t.kv_heads);
     ordered += order ? 0 : 1;
     for (const bool free : {!value, !score}) {
-      if (free) {
+      if (free) {  // two matrices, each rounded by itself
+        walk.step(1, runs_of(model.architecture, n));
         walk.step(1, runs_of(model.architecture, n));
         proposal.applies = true;
       }

@@ -158,23 +158,22 @@ std::vector<Chosen> candidates(const Architecture& architecture, const Streams& 
   return found;
 }
 
-std::vector<Chosen> candidates_called(const std::vector<Chosen>& all, const std::string& name) {
-  std::vector<Chosen> called;
+// Why a name is none of them: it lies on no stream, or is not there. An earlier pass may have removed it, so that it is
+// not there is a reason, not a mistake of whoever asks.
+Precondition not_a_candidate(const Architecture& architecture, const std::string& name) {
+  Precondition failed{.where = escaped(name), .expected = "a plain matrix on a stream"};
   std::vector<std::string> known;
-  for (const Chosen& one : all) {
-    const std::string module = name_of(one.port.tensor.module);
-    known.push_back(module);
-    if (name == module || name == name_of(one.port.tensor)) {
-      called.push_back(one);
+  for (const TensorSpec& spec : tensor_table(architecture)) {
+    known.push_back(name_of(spec.id.module));
+    if (name == known.back() || name == spec.name) {
+      failed.found = "no axis of it is a whole stream";
+      failed.remedy = "choose another matrix";
+      return failed;
     }
   }
-  if (called.empty()) {
-    throw InputError(
-        fmt::format("rotate_residual{{triangular={}}}: the model has no such matrix on a stream{}; names are "
-                    "those of its tensors, such as blocks.0.attention.query",
-                    escaped(name), did_you_mean(name, known)));
-  }
-  return called;
+  failed.found = "the model stores none of this name" + did_you_mean(name, known);
+  failed.remedy = "choose a matrix that is there, such as blocks.0.mlp.up, or rotate before it is removed";
+  return failed;
 }
 
 bool is_table(const ModuleId& module) {  // written as it is stored, a row for each of its entries
@@ -287,7 +286,12 @@ Proposal propose_rotation(const Model& model, const Options& options, const std:
   const std::string& asked = options.at("triangular");
   std::vector<Chosen> possible = candidates(model.architecture, streams);
   if (asked != first_word) {
-    possible = candidates_called(possible, asked);
+    std::erase_if(possible, [&](const Chosen& one) {
+      return asked != name_of(one.port.tensor.module) && asked != name_of(one.port.tensor);
+    });
+    if (possible.empty()) {
+      return refused(model, {not_a_candidate(model.architecture, asked)});
+    }
   }
   std::vector<Precondition> reasons;
   std::set<size_t> looked_at;

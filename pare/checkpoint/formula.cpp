@@ -52,6 +52,12 @@ Formula Formula::enclosed(std::string before, Formula inside, std::string after)
       {.kind = Kind::enclosed, .text = std::move(before), .after = std::move(after), .parts = {std::move(inside)}});
 }
 
+Formula Formula::call(std::string function, std::vector<Formula> arguments) {
+  PARE_CHECK(!arguments.empty(), "a function of nothing");
+  return Formula(
+      {.kind = Kind::enclosed, .text = std::move(function) + "(", .after = ")", .parts = std::move(arguments)});
+}
+
 Formula Formula::inverse() const {
   Expression power{.kind = Kind::power, .parts = {*this}};
   if (expression_->kind == Kind::power) {
@@ -96,8 +102,13 @@ std::string Notation::text(const Formula& formula) {
       return e.text;
     case Kind::symbol:
       return symbol(formula);
-    case Kind::enclosed:
-      return e.text + text(e.parts[0]) + e.after;
+    case Kind::enclosed: {
+      std::string inside = text(e.parts[0]);
+      for (size_t i = 1; i < e.parts.size(); ++i) {
+        inside += ", " + text(e.parts[i]);
+      }
+      return e.text + inside + e.after;
+    }
   }
   PARE_CHECK(false, "an expression without words");
 }

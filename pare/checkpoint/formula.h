@@ -21,6 +21,8 @@ class Formula {
   static Formula diagonal(Formula vector);
   // Other words around a formula: enclosed("gauge(", f, ")").
   static Formula enclosed(std::string before, Formula inside, std::string after);
+  // A function of several: call("value_gauge", {v, b, o}).
+  static Formula call(std::string function, std::vector<Formula> arguments);
 
   Formula inverse() const;
   Formula transposed() const;

@@ -98,8 +98,10 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   text += fmt::format("\nwrote {}: {} -> {} parameters ({}), {}, in {}\n", escaped(out), with_commas(before),
                       with_commas(after), change, word(plan.form), human_time(result.writing_seconds));
   if (plan.form == WrittenForm::compat) {
-    text += fmt::format("{} of them are now ones, zeros or identities\n{}\n", with_commas(plan.neutral),
-                        what_it_is(plan.form));
+    text += plan.neutral == 0
+                ? ""
+                : fmt::format("{} of them are now ones, zeros or identities\n", with_commas(plan.neutral));
+    text += fmt::format("{}\n", what_it_is(plan.form));
   }
   if (result.allowed_error) {
     const Verification& v = *result.verification;

@@ -15,11 +15,14 @@ struct Place {
 
 constexpr Place order[] = {
     {"fold_norm_gain", "while the biases that take a norm's are there"},
+    {"center_layer_norm", "after gains and biases of both kinds of norms are gone, before what needs RMSNorms"},
     {"drop_key_bias", "after a norm's bias was folded into it"},
     {"fold_value_bias", "while the output matrix is there"},
     {"absorb_skip", "frees streams for the next two"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"gauge_heads", "after everything that changes a head: what is canonical should stay so"},
+    {"rotate_residual", "its zeros stay where no other basis changes after it"},
     {"lower_mlp_to_heads", "after all that changes dense MLPs"},
     {"precompute_first_layer", "last: nothing folds into what a table holds"},
 };

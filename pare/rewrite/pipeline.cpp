@@ -43,8 +43,10 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
     }
     const std::vector<std::string> values = split(std::string(option.values), '|');
     const bool number_allowed = std::find(values.begin(), values.end(), "N") != values.end();
+    // A matrix's name is looked for where there is a model: the pass says what the model does not have.
+    const bool name_allowed = std::find(values.begin(), values.end(), "MATRIX") != values.end() && !value.empty();
     const bool known = value != "N" && std::find(values.begin(), values.end(), value) != values.end();
-    if (!known && !(number_allowed && is_number(value))) {
+    if (!known && !name_allowed && !(number_allowed && is_number(value))) {
       throw InputError(fmt::format("{}{{{}={}}}: expected one of {}", pass.id, name, escaped(value), option.values));
     }
     return;

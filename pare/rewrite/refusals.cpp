@@ -139,7 +139,11 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
   if (plan.form != WrittenForm::compat) {
     return;
   }
-  if (plan.neutral == 0) {
+  // A pass that saves nothing is not there to put anything to rest: it changes what is stored.
+  const bool changes = std::any_of(pipeline.steps.begin(), pipeline.steps.end(), [](const PassStep& step) {
+    return step.proposal.applies && step.saved_parameters <= 0;
+  });
+  if (plan.neutral == 0 && !changes) {
     throw Refused(
         "--form compat: all that these passes would make ones, zeros or identities is so already, and nothing would "
         "change; --form strict stores the model without it");

@@ -43,6 +43,40 @@ def with_identity(block, size):
     return whole
 
 
+def block_diagonal(blocks):
+    k = len(blocks[0])
+    whole = numpy.zeros((len(blocks) * k,) * 2)
+    for g, block in enumerate(blocks):
+        whole[g * k:(g + 1) * k, g * k:(g + 1) * k] = block
+    return whole
+
+
+def orthogonal(matrix):
+    """Q of the whole QR decomposition, R with a positive diagonal; only the first columns count."""
+    q, r = numpy.linalg.qr(matrix[:, :len(matrix)], mode="complete")
+    signs = numpy.ones(len(matrix))
+    signs[:r.shape[1]] = numpy.where(numpy.diag(r) < 0, -1, 1)
+    return q * signs
+
+
+def signed(columns):
+    return numpy.where(columns[numpy.abs(columns).argmax(0), range(columns.shape[1])] < 0, -1, 1)
+
+
+def balance(left, right):
+    """D with left · D = U √S, of the singular values of the product itself."""
+    u, s, _ = numpy.linalg.svd(left @ right.T, full_matrices=False)
+    k = left.shape[1]
+    wanted = u[:, :k] * numpy.sqrt(s[:k])
+    return numpy.linalg.lstsq(left, wanted * signed(wanted), rcond=None)[0]
+
+
+def axes(columns):
+    """Principal axes, from the eigenvectors of the Gram matrix."""
+    turn = numpy.linalg.eigh(columns.T @ columns)[1][:, ::-1]
+    return turn * signed(columns @ turn)
+
+
 class Evaluator:
     def __init__(self, tensors, symbols, attention):
         self.tensors, self.symbols, self.attention, self.known = tensors, symbols, attention, {}
@@ -147,11 +181,12 @@ class Evaluator:
             self.take(")")
             angles = numpy.arange(int(rows))[:, None] * 10000.0 ** (-2 * (numpy.arange(int(width)) // 2) / int(width))
             return numpy.where(numpy.arange(int(width)) % 2 == 0, numpy.sin(angles), numpy.cos(angles))
-        argument = self.sum()
-        self.take(")")
-        if name in ("tanh", "gelu"):
-            return numpy.tanh(argument) if name == "tanh" else argument * (1 + numpy.vectorize(math.erf)(argument / 2 ** 0.5)) / 2
-        return {"diag": numpy.diag, "gauge": self.gauge, "rope_gauge": self.rope_gauge, "to_queries": self.to_queries}[name](argument)
+        arguments = [self.sum()]
+        while self.take(",", ")") == ",":
+            arguments.append(self.sum())
+        own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
+               "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
+        return (own.get(name) or getattr(self, name))(*arguments)
 
     def heads(self):
         a = self.attention
@@ -179,6 +214,54 @@ class Evaluator:
                 whole[turned:, turned:] = numpy.linalg.qr(columns[:, turned:], mode="r")
             return whole
         return self.gauge(matrix, of_head)
+
+    def sides(self, matrix, bias):
+        """Of each key/value head the columns of its heads with their biases, one head below the other."""
+        _, groups, k = self.heads()
+        whole = numpy.vstack([matrix, numpy.broadcast_to(bias, matrix.shape[1])])
+        return [numpy.vstack(numpy.split(part, part.shape[1] // k, axis=1)) for part in numpy.split(whole, groups, axis=1)]
+
+    def value_gauge(self, value, bias, output):
+        return block_diagonal([balance(a, b) for a, b in zip(self.sides(value, bias), self.sides(output.T, 0))])
+
+    def key_gauge(self, query, query_bias, key, key_bias):
+        k, rope = self.attention["head_width"], self.attention.get("rope")
+        turned, layout = (rope.get("width", k), rope.get("layout", "half")) if rope is not None else (0, "")
+        lengths_stay = bool(self.attention.get("qk_norm")) or self.attention.get("query") == "key"
+        keys = self.sides(key, key_bias)
+        queries = keys if self.attention.get("query") == "key" else self.sides(query, query_bias)
+
+        def of_head(a, b):
+            whole = numpy.eye(k)
+            for i in range(turned // 2):
+                pair = [i, i + turned // 2] if layout == "half" else [2 * i, 2 * i + 1]
+                plane = b[:, pair] @ [1, 1j]
+                largest = plane[numpy.abs(plane).argmax()]
+                scale = 1 if lengths_stay else (numpy.linalg.norm(b[:, pair]) / numpy.linalg.norm(a[:, pair])) ** 0.5
+                z = scale * largest.conjugate() / abs(largest)
+                whole[numpy.ix_(pair, pair)] = [[z.real, z.imag], [-z.imag, z.real]]
+            if turned < k:
+                whole[turned:, turned:] = axes(b[:, turned:]) if lengths_stay else balance(a[:, turned:], b[:, turned:])
+            return whole
+        return block_diagonal([of_head(a, b) for a, b in zip(queries, keys)])
+
+    def head_order(self, value, bias, output):
+        heads, groups, k = self.heads()
+        share = heads // groups
+        values, outputs = self.sides(value, bias), numpy.split(output, heads)
+        lengths = [numpy.linalg.norm(values[h // share] @ outputs[h]) for h in range(heads)]
+        by_length = sorted(range(groups), key=lambda g: -numpy.linalg.norm(lengths[g * share:(g + 1) * share]))
+        order = [h for g in by_length for h in sorted(range(g * share, (g + 1) * share), key=lambda h: -lengths[h])]
+        return numpy.eye(heads)[:, order]
+
+    def by_head(self, order):
+        return numpy.kron(order, numpy.eye(self.attention["head_width"]))
+
+    def by_group(self, order):
+        heads, groups, k = self.heads()
+        share = heads // groups
+        places = [int(order[:, g * share].argmax()) // share for g in range(groups)]
+        return numpy.kron(numpy.eye(groups)[:, places], numpy.eye(k))
 
     def to_queries(self, value):
         heads, groups, k = self.heads()
@@ -218,6 +301,13 @@ def architecture(skips=(True, False), tied=True, norm=None, heads=(2, 2), positi
     }
 
 
+def with_attention(**settings):
+    model = architecture((True, True), heads=(4, 4))
+    model["blocks"][0]["attention"] |= settings
+    return model
+
+
+BARE = {"kind": "rms", "gain": False}
 LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms", "offset": 1}
 COLLAPSED = {"heads": 2, "head_width": 8, "scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}}
 PLAIN_BLOCK = {"attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 24, "activation": "gelu"}}
@@ -248,6 +338,19 @@ CASES = [  # passes, architecture, what must occur in a formula
     ("fold_norm_gain,drop_key_bias,fold_value_bias", architecture((True, True), norm=LAYER), "diag("),
     ("merge_skipless{target=q}", architecture((False, False), tied=False), "blocks.0.attention.output.weight · blocks.0.mlp.up.weight"),
     ("merge_skipless", architecture((False, False), tied=False, wiring="parallel"), "P₂"),
+    ("center_layer_norm", architecture((True, True), tied=False, norm=LAYER), "output.bias · centring(16)"),
+    ("center_layer_norm", architecture((True, True), tied=False, norm=LAYER, position="sinusoidal"), "sinusoidal(12, 16) · centring(16)"),
+    ("rotate_residual", architecture((True, True), norm=BARE), "Θ₀ᵀ · blocks.1.mlp.up.weight"),
+    ("rotate_residual{triangular=blocks.1.mlp.down}", architecture((True, True), norm=BARE, tied=False), "orthogonal(blocks.1.mlp.down.weightᵀ)"),
+    ("rotate_residual{triangular=embed.token}", architecture((True, True), norm=BARE), "orthogonal(embed.token.weightᵀ)"),
+    ("rotate_residual{triangular=blocks.2.attention.key}", architecture((True, True), norm=BARE, heads=(2, 1)), "Θ₂"),
+    ("fold_norm_gain,center_layer_norm,rotate_residual", architecture((True, True), norm={"kind": "layer"}, tied=False), "diag("),
+    ("gauge_heads", architecture((True, True)), "value_gauge("),
+    ("gauge_heads", architecture((True, True), norm=LAYER, heads=(4, 2)), "to_queries(D₁)⁻¹ · "),
+    ("gauge_heads", architecture((True, True), rope={}), "E₀⁻ᵀ"),
+    ("gauge_heads", architecture((True, True), rope={"width": 4, "layout": "interleaved"}, heads=(4, 2)), "by_group(π₂)"),
+    ("gauge_heads", with_attention(qk_norm={"kind": "rms", "gain": False}, gate="position"), "gate.weight · π₀"),
+    ("gauge_heads", with_attention(query="key", rope={"width": 4}, bias={"key": True}), "key_gauge(0, 0, "),
     ("drop_key_bias,fold_value_bias,merge_skipless{target=q}", architecture((False, False), tied=False), "value.bias"),
 ]
 

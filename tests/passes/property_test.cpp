@@ -97,6 +97,10 @@ Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architectu
       options["target"] = draw.pick<std::string>({"q", "k", "v", "best"});
     } else if (option.name == "layer" && draw.chance(0.3)) {
       options["layer"] = std::to_string(draw.between(0, static_cast<int64_t>(layer_blocks(architecture).size()) - 1));
+    } else if (option.name == "triangular" && draw.chance(0.5)) {
+      const TensorTable table = tensor_table(architecture);
+      const int64_t number = draw.between(0, static_cast<int64_t>(table.size()) - 1);
+      options["triangular"] = (table.begin() + number)->name;
     }
   }
   return options;

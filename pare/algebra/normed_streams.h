@@ -1,0 +1,31 @@
+#pragma once
+// Norms between streams: which stream each reads and writes, and what passes that change such streams share.
+
+#include <vector>
+
+#include "pare/algebra/prediction.h"
+#include "pare/arch/streams.h"
+#include "pare/checkpoint/model.h"
+
+namespace pare {
+
+// A norm that runs: those inside a first-layer table do not.
+struct NormBetween {
+  ModuleId module;
+  Norm norm;
+  size_t reads = 0, writes = 0;  // indices into Streams::all
+};
+
+std::vector<NormBetween> norms_between(const Architecture& architecture, const Streams& streams);
+
+// Whether the norm multiplies all coordinates by one number. Without weights nobody knows, and it is taken to.
+bool has_uniform_gain(const Model& model, const NormBetween& norm);
+
+// Whether one table embeds tokens and is the head.
+bool is_table_of_both_ends(const Architecture& architecture);
+
+// A step for every sublayer of which a tensor lies along one of these ports: it is rounded anew. What is rounded at the
+// embedding goes through every layer, and is one place like any other.
+void step_along(RoundingWalk& walk, const Architecture& architecture, const std::vector<Port>& ports);
+
+}  // namespace pare

@@ -19,6 +19,7 @@ constexpr Place order[] = {
     {"fold_value_bias", "while the output matrix is there"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"shrink_head_pairs", "leaves matrices that have no other basis, so after all that change one"},
 };
 
 std::vector<const Pass*> in_order() {

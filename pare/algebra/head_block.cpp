@@ -10,8 +10,9 @@ namespace pare {
 
 namespace {
 
-constexpr double largest_entry = 1.01;    // of C; a swap for less would gain nothing and could go on for long
-constexpr int64_t at_once = 1024 * 1024;  // numbers of heads that are worked on together, to stay in the caches
+constexpr double largest_entry = 1.01;     // of C; a swap for less would gain nothing and could go on for long
+constexpr double well_known_growth = 1e4;  // up to which a square root of the digits is enough to know it by
+constexpr int64_t at_once = 1024 * 1024;   // numbers of heads that are worked on together, to stay in the caches
 
 // Rows of each head's orthonormal basis [heads, d, k], in the order in which each adds most volume to those before.
 at::Tensor greedy_rows(const at::Tensor& basis) {
@@ -82,6 +83,15 @@ at::Tensor some_identity_blocks(const at::Tensor& heads) {
   return at::cat({columns_of(heads, pivots), rest, pivots.unsqueeze(2).to(heads.scalar_type())}, 2);
 }
 
+// |R| |R⁻ᵀ b| / |b| of the heads [heads, k, k], given Rᵀ; the most of them.
+double growth_of(const at::Tensor& lower, const at::Tensor& bias) {
+  const at::Tensor seen = at::linalg_solve_triangular(lower, bias.unsqueeze(2), /*upper=*/false).squeeze(2);
+  const at::Tensor length = bias.norm(2, {1}), growth = lower.norm(2, {1, 2}) * seen.norm(2, {1}) / length;
+  const at::Tensor counted = at::where(length > 0, growth, at::ones_like(growth));
+  const double most = counted.max().item<double>();
+  return std::isfinite(most) ? std::max(most, 1.0) : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 at::Tensor identity_blocks(const at::Tensor& heads) {
@@ -106,12 +116,14 @@ at::Tensor pivot_part(const at::Tensor& blocks) {
 }
 
 double bias_growth(const at::Tensor& heads, const at::Tensor& bias) {
-  const at::Tensor r = std::get<1>(at::linalg_qr(heads.transpose(1, 2), "r"));  // Wᵀ W = Rᵀ R
-  const at::Tensor seen = at::linalg_solve_triangular(r.transpose(1, 2), bias.unsqueeze(2), /*upper=*/false).squeeze(2);
-  const at::Tensor growth = r.norm(2, {1, 2}) * seen.norm(2, {1}) / bias.norm(2, {1});
-  const at::Tensor counted = at::where(bias.norm(2, {1}) > 0, growth, at::ones_like(growth));
-  const double most = counted.max().item<double>();
-  return std::isfinite(most) ? std::max(most, 1.0) : std::numeric_limits<double>::infinity();
+  // R of Wᵀ W is quick, and right while it is well conditioned; else the one of W itself.
+  const auto [lower, failed] = at::linalg_cholesky_ex(at::matmul(heads, heads.transpose(1, 2)));
+  if (!failed.any().item<bool>()) {
+    if (const double growth = growth_of(lower, bias); growth < well_known_growth) {
+      return growth;
+    }
+  }
+  return growth_of(std::get<1>(at::linalg_qr(heads.transpose(1, 2), "r")).transpose(1, 2), bias);
 }
 
 Weight unshrunk(const Weight& rest, const Weight& pivots) {

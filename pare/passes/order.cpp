@@ -19,7 +19,9 @@ constexpr Place order[] = {
     {"fold_value_bias", "while the output matrix is there"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"collapse_heads", "takes more of a pair than shrink_head_pairs, where it saves"},
     {"shrink_head_pairs", "leaves matrices that have no other basis, so after all that change one"},
+    {"cache_keys_only", "saves no parameter, so what does goes first"},
 };
 
 std::vector<const Pass*> in_order() {

@@ -95,6 +95,10 @@ Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architectu
       options["target"] = draw.pick<std::string>({"q", "k", "v", "best"});
     } else if (option.name == "layer" && draw.chance(0.3)) {
       options["layer"] = std::to_string(draw.between(0, static_cast<int64_t>(layer_blocks(architecture).size()) - 1));
+    } else if (option.name == "pairs") {  // `saving` is what few of these models have
+      options["pairs"] = draw.pick<std::string>({"all", "qk", "vo", std::string(option.fallback)});
+    } else if (option.name == "keep") {
+      options["keep"] = draw.pick<std::string>({"k", "v", "x", "best"});
     }
   }
   return options;

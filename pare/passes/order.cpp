@@ -21,8 +21,11 @@ constexpr Place order[] = {
     {"absorb_skip", "frees streams for the next two"},
     {"merge_skipless", "takes pairs of matrices, of which the next would take one"},
     {"eliminate_projection", "takes what merge_skipless leaves"},
+    {"collapse_heads", "takes more of a pair than shrink_head_pairs, where it saves"},
+    {"rotate_residual", "before shrunk matrices, which have no other basis"},
+    {"shrink_head_pairs", "leaves matrices that have no other basis, so after all that change one"},
+    {"cache_keys_only", "saves no parameter, so what does goes first"},
     {"gauge_heads", "after everything that changes a head: what is canonical should stay so"},
-    {"rotate_residual", "its zeros stay where no other basis changes after it"},
     {"lower_mlp_to_heads", "after all that changes dense MLPs"},
     {"precompute_first_layer", "last: nothing folds into what a table holds"},
 };

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <set>
+#include <tuple>
 
+#include "pare/algebra/head_block.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
 #include "pare/arch/norms.h"
@@ -16,9 +18,31 @@ namespace pare {
 namespace {
 
 void restore(Projection& now, const Projection& source) {
-  if (is<Identity>(now)) {
+  if (is<Identity>(now) || (is<Shrunk>(now) && is<Dense>(source))) {
     now = source;
   }
+}
+
+// Keys and values whose identity block is written out.
+std::vector<ModuleId> unshrunk_modules(const Architecture& now, const Architecture& written) {
+  std::vector<ModuleId> modules;
+  for (size_t n = 0; n < now.blocks.size(); ++n) {
+    const Attention &t = now.blocks[n].attention, &w = written.blocks[n].attention;
+    for (const auto& [slot, kind, target] :
+         {std::tuple(Slot::key, &t.key, &w.key), {Slot::value, &t.value, &w.value}}) {
+      if (is<Shrunk>(*kind) && !is<Shrunk>(*target)) {
+        modules.push_back(in_attention(static_cast<int64_t>(n), slot));
+      }
+    }
+  }
+  return modules;
+}
+
+// The ones and zeros of an identity block in each head, less those that the matrix had already.
+int64_t new_in_block(const Attention& t, const Weight& matrix) {
+  const at::Tensor stored = matrix.load();
+  const int64_t already = ((stored == 0) | (stored == 1)).sum().item<int64_t>();
+  return std::max<int64_t>(0, t.kv_heads * t.head_width * t.head_width - already);
 }
 
 // What the source had and the result does without is put back, as something that does nothing.
@@ -70,6 +94,12 @@ Model compatible(const Model& model, const Architecture& source) {
   if (!model.has_weights()) {
     return result;
   }
+  for (const ModuleId& module : unshrunk_modules(model.architecture, result.architecture)) {
+    const std::string pivots = name_of(TensorId{module, TensorKind::pivot});
+    Weight& weight = result.weights.at(name_of(weight_of(module)));
+    weight = unshrunk(weight, result.weights.at(pivots));
+    result.weights.erase(pivots);
+  }
   for (const TensorSpec& spec : tensor_table(result.architecture)) {
     if (result.weights.contains(spec.name)) {
       continue;
@@ -95,6 +125,13 @@ std::vector<StoredChange> compatible_changes(const Model& source, const Pipeline
       if (!present.contains(spec.id) && neutral_already.insert(spec.name).second &&
           !is_neutral(source.weights.at(spec.name), spec)) {
         change.neutral += element_count(spec.shape);
+      }
+    }
+    for (const ModuleId& module : unshrunk_modules(now, written)) {
+      const std::string name = name_of(weight_of(module));
+      if (neutral_already.insert(name).second) {
+        change.neutral +=
+            new_in_block(now.blocks[static_cast<size_t>(*module.block)].attention, source.weights.at(name));
       }
     }
     stored -= change.saved;

@@ -13,6 +13,7 @@
 
 #include "pare/algebra/operations.h"
 #include "pare/rewrite/pipeline.h"
+#include "tests/passes/helpers.h"
 #include "tests/passes/random_architecture.h"
 
 namespace pare::test {
@@ -53,7 +54,7 @@ void measure(uint64_t seed, Found& found) {
     const at::Tensor truth = answer_in(model, inputs, at::kDouble);
     const double noise = relative_error(answer_in(model, inputs, scalar_type(dtype)), truth);  // zero in float64
     for (const Pass* pass : all_passes()) {
-      const PassStep step = run_passes(model, {call_of(*pass)}).steps.at(0);
+      const PassStep step = run_passes(model, {eager_call(*pass)}).steps.at(0);
       if (!step.proposal.applies || step.proposal.roundings == 0) {
         continue;
       }

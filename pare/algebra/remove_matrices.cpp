@@ -82,6 +82,11 @@ class Planner {
         report(site.failed);
       }
     }
+    for (const SurveyedMatrix& site : sites) {
+      if (!any && site.removal.target == *what_.asked) {  // where another matrix of its stream could go, nobody said so
+        report(site.failed);
+      }
+    }
     return refused || !any;
   }
 

@@ -1,6 +1,7 @@
 #include "pare/algebra/head_block.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
@@ -94,13 +95,18 @@ double growth_of(const at::Tensor& lower, const at::Tensor& bias) {
 
 }  // namespace
 
+// A batch of heads for each core: many small steps, of which each alone gains nothing from several.
 at::Tensor identity_blocks(const at::Tensor& heads) {
-  const int64_t share = std::max<int64_t>(1, at_once / (heads.size(1) * heads.size(2)));
-  std::vector<at::Tensor> blocks;
-  for (const at::Tensor& some : heads.split(share)) {
-    blocks.push_back(some_identity_blocks(some));
-  }
-  return at::cat(blocks);
+  const int64_t threads = at::get_num_threads(), fitting = at_once / (heads.size(1) * heads.size(2));
+  const int64_t share = std::max<int64_t>(1, std::min((heads.size(0) + threads - 1) / threads, fitting));
+  std::vector<at::Tensor> batches = heads.split(share);
+  at::parallel_for(0, std::ssize(batches), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      at::Tensor& batch = batches[static_cast<size_t>(i)];
+      batch = some_identity_blocks(batch);
+    }
+  });
+  return at::cat(batches);
 }
 
 at::Tensor block_part(const at::Tensor& blocks) {

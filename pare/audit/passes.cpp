@@ -30,14 +30,15 @@ double measuring_work(const Architecture& architecture) {
   return work;
 }
 
-// Whether a pass that inverts matrices would apply, as far as structure says.
+// Whether condition numbers decide what this pass saves: it inverts matrices, and would save, as far as structure says.
+bool needs_conditions(const Architecture& architecture, const Pass& pass) {
+  return pass.inverts && run_passes({architecture, {}}, {call_of(pass)}).steps.front().saved_parameters > 0;
+}
+
 bool needs_conditions(const Architecture& architecture) {
-  for (const Pass* pass : all_passes()) {
-    if (pass->inverts && run_passes({architecture, {}}, {call_of(*pass)}).steps.front().proposal.applies) {
-      return true;
-    }
-  }
-  return false;
+  const std::vector<const Pass*>& passes = all_passes();
+  return std::any_of(passes.begin(), passes.end(),
+                     [&](const Pass* pass) { return needs_conditions(architecture, *pass); });
 }
 
 std::string share(int64_t saved, int64_t of) {
@@ -93,7 +94,7 @@ std::string error_table(const PassAudit& audit) {
   table.rule();
   bool any = false;
   for (const PassStep& step : audit.alone) {
-    if (!step.proposal.applies) {
+    if (!step.proposal.applies || !step.proposal.after.has_weights()) {
       continue;
     }
     any = true;
@@ -158,7 +159,9 @@ PassAudit audit_passes(const Model& model, Dtype dtype, Measure measure) {
   audit.skipped = model.has_weights() && !audit.measured;
   const Model asked{model.architecture, audit.measured ? model.weights : Weights{}};
   for (const Pass* pass : all_passes()) {
-    PassStep step = run_passes(asked, {call_of(*pass)}).steps.front();
+    // What saves nothing needs no numbers, unless they are asked for.
+    const bool numbers = !pass->inverts || measure == Measure::always || needs_conditions(model.architecture, *pass);
+    PassStep step = run_passes(numbers ? asked : Model{model.architecture, {}}, {call_of(*pass)}).steps.front();
     if (!step.proposal.applies && measure == Measure::always) {  // refused before anything was measured
       step.proposal = pass->propose(asked, step.call.options, std::nullopt);
     }

@@ -33,8 +33,9 @@ namespace {
 
 enum class Keep { key, value, input };
 
-// `best` gives up k and v for x where they would lose more than this in the stored type.
-constexpr double acceptable_loss = 0.01;
+// `best` gives up k and v for x where they would lose more than this in the stored type: beyond it nothing is called
+// equivalent.
+constexpr double acceptable_loss = 1e-6;
 
 struct CacheSite {
   int64_t block = 0;

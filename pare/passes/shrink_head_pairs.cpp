@@ -16,9 +16,11 @@
 #include "pare/passes/pass.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "pare/algebra/head_block.h"
 #include "pare/algebra/matrix_survey.h"
@@ -186,26 +188,36 @@ std::vector<Pair> asked_pairs(const std::string& word) {
                         : std::vector{Pair::value_output, Pair::query_key};
 }
 
+// A pair for each core, each by itself: their matrices are too small to gain from several.
+void measure_conditions(const Model& model, std::vector<PairSite>& sites) {
+  at::parallel_for(0, std::ssize(sites), 1, [&](int64_t begin, int64_t end) {
+    for (PairSite& site : std::span(sites).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
+      site.condition = measured_condition(model, site);
+    }
+  });
+}
+
 Proposal propose(const Model& model, const Options& options, const std::optional<Budget>& budget) {
   Proposal proposal{.after = model};
   const Architecture& a = model.architecture;
   std::vector<PairSite> sites;
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
     for (const Pair pair : asked_pairs(options.at("pairs"))) {
-      PairSite site{.block = n, .pair = pair};
+      const PairSite site{.block = n, .pair = pair};
       if (std::optional<Precondition> failed = pair_obstacle(a, site)) {
         proposal.preconditions.push_back(*std::move(failed));
-        continue;
-      }
-      if (model.has_weights()) {
-        site.condition = measured_condition(model, site);
-      }
-      site.steps = site.condition * static_cast<double>(runs_of(a, n));
-      proposal.preconditions.push_back(bias_conditioning(site));
-      if (proposal.preconditions.back().holds) {
+      } else {
         sites.push_back(site);
       }
     }
+  }
+  measure_conditions(model, sites);
+  for (const PairSite& site : sites) {
+    proposal.preconditions.push_back(bias_conditioning(site));
+  }
+  std::erase_if(sites, [](const PairSite& site) { return site.condition > largest_condition; });
+  for (PairSite& site : sites) {
+    site.steps = site.condition * static_cast<double>(runs_of(a, site.block));
   }
   std::stable_sort(sites.begin(), sites.end(), [](const PairSite& x, const PairSite& y) { return x.steps < y.steps; });
   const std::shared_ptr<Shelf> shelf = make_shelf();

@@ -56,8 +56,8 @@ Architecture restored(Architecture now, Architecture source) {
     restore(t.value, s.value);
     restore(t.output, s.output);
     t.bias.query |= s.bias.query;
-    t.bias.key |= s.bias.key;
-    t.bias.value |= s.bias.value;
+    t.bias.key |= s.bias.key && t.scores == s.scores;  // collapsed ones have no place for it
+    t.bias.value |= s.bias.value && t.values == s.values;
     t.bias.output |= s.bias.output;
   }
   const std::vector<PlacedNorm> norms = norms_of(now), before = norms_of(source);

@@ -193,7 +193,11 @@ Pipeline choose_passes(const Model& model, const Budget& budget) {
   Pipeline pipeline{.after = model};
   for (const Pass* pass : all_passes()) {
     const Budget left = budget.after(pipeline.roundings);
-    PassStep step = propose(pipeline.after, call_of(*pass), left);
+    const PassCall call = call_of(*pass);
+    if (pass->inverts && saved_by(pipeline.after.architecture, {call}) <= 0) {
+      continue;  // numbers can only refuse more: none are measured for what saves nothing
+    }
+    PassStep step = propose(pipeline.after, call, left);
     if (step.proposal.applies && step.saved_parameters > 0 && left.allows(step.proposal.roundings)) {
       add_step(pipeline, std::move(step));
       continue;

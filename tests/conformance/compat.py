@@ -94,7 +94,34 @@ def first_layer(family, config):
     return REFUSED if family in ("albert", "bert", "gpt2", "opt", "roberta", "vit") or parallel.get(family) else CANNOT
 
 
-UNSAID = {"fold_value_bias": "attention.bias.output", "lower_mlp_to_heads": "mlp.kind", "precompute_first_layer": "first_layer"}
+ENCODERS = ("albert", "bert", "roberta", "vit")
+
+
+def head_shape(family, config):
+    """The width of the model, how many key/value heads there are, and how wide they are."""
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    if family == "falcon":
+        groups = config.num_kv_heads if config.new_decoder_architecture else 1 if config.multi_query else heads
+    return config.hidden_size, groups, getattr(config, "head_dim", None) or config.hidden_size // heads
+
+
+def head_pairs(family, config):
+    """Values always, as dense matrices with ones and zeros; not where one head is as wide as the model."""
+    width, _, head_width = head_shape(family, config)
+    return APPLIES if head_width < width else REFUSED
+
+
+def cached_inputs(family, config):
+    """No family can say what a decoder remembers; encoders remember nothing."""
+    width, groups, head_width = head_shape(family, config)
+    return NOTHING if family in ENCODERS else CANNOT if width < 2 * groups * head_width else REFUSED
+
+
+CANNOT_SAY = {
+    "fold_value_bias": "attention.bias.output", "collapse_heads{pairs=vo}": "attention.values", "cache_keys_only{keep=x}": "attention.cache",
+    "lower_mlp_to_heads": "mlp.kind", "precompute_first_layer": "first_layer",
+}
 
 
 def expected(family, config, model_class):
@@ -105,6 +132,9 @@ def expected(family, config, model_class):
         "absorb_skip": REFUSED,  # a norm before the MLP, a gate, or no neurons that would do
         "lower_mlp_to_heads": neuron_heads(family, config),
         "precompute_first_layer": first_layer(family, config),
+        "collapse_heads{pairs=vo}": CANNOT,
+        "shrink_head_pairs": head_pairs(family, config),
+        "cache_keys_only{keep=x}": cached_inputs(family, config),
     }
 
 
@@ -246,10 +276,11 @@ class Drawn:
 def check_refused(model, passes, result):
     """Every pass of the list says why, in its own words, and as much as it should."""
     said = refusals_of(result)
-    if list(said) != passes.split(","):
+    names = {one.split("{")[0]: model.expected.get(one, REFUSED) for one in passes.split(",")}
+    if list(said) != list(names):
         return f"refused {list(said)}, expected {passes}"
     for one, text in said.items():
-        outcome = model.expected.get(one, REFUSED)
+        outcome = names[one]
         if refused_as(text) != outcome:
             return f"{one}: {refused_as(text)}, expected: {outcome}\n  {text}"
         if one == "eliminate_projection" and not re.search(r"blocks\.0\S*: expected .*found: .*\bnorm\b", text):
@@ -265,7 +296,7 @@ def check_run(model, out, passes, outcome, result):
         if out.exists():
             return f"{out.name} is there"
         words = f"a model of the family {model.family}"  # and then what it cannot say
-        named = outcome == CANNOT and words in result.stderr and UNSAID[passes] in result.stderr
+        named = outcome == CANNOT and words in result.stderr and CANNOT_SAY[passes] in result.stderr
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
     saved = sum(step["neutral_parameters"] for step in certificate["passes"])

@@ -77,6 +77,26 @@ def axes(columns):
     return turn * signed(columns @ turn)
 
 
+def rows_of_largest_volume(matrix):
+    """k rows of an orthonormal basis of the columns: greedily, then exchanged while an exchange gains more than 1 %."""
+    basis = numpy.linalg.qr(matrix)[0]
+    rows, left = [], basis.copy()
+    for _ in range(basis.shape[1]):
+        rows.append(int((left ** 2).sum(axis=1).argmax()))
+        direction = left[rows[-1]] / numpy.linalg.norm(left[rows[-1]])
+        left = left - numpy.outer(left @ direction, direction)
+    while True:
+        factors = numpy.abs(basis @ numpy.linalg.inv(basis[rows]))
+        row, place = numpy.unravel_index(factors.argmax(), factors.shape)
+        if factors[row, place] <= 1.01:
+            return sorted(rows)
+        rows[place] = int(row)
+
+
+class Shrunk(numpy.ndarray):
+    """Heads without their identity blocks, which remember the whole."""
+
+
 class Evaluator:
     def __init__(self, tensors, symbols, attention):
         self.tensors, self.symbols, self.attention, self.known = tensors, symbols, attention, {}
@@ -185,6 +205,7 @@ class Evaluator:
         while self.take(",", ")") == ",":
             arguments.append(self.sum())
         own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
+               "heads": self.each_head, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
                "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
         return (own.get(name) or getattr(self, name))(*arguments)
 
@@ -263,6 +284,36 @@ class Evaluator:
         places = [int(order[:, g * share].argmax()) // share for g in range(groups)]
         return numpy.kron(numpy.eye(groups)[:, places], numpy.eye(k))
 
+    def pivot_block(self, matrix):
+        """Block diagonal: of each key/value head the rows of largest volume."""
+        _, groups, k = self.heads()
+        whole = numpy.zeros((groups * k, groups * k))
+        for g in range(groups):
+            part = slice(g * k, (g + 1) * k)
+            whole[part, part] = matrix[rows_of_largest_volume(matrix[:, part]), part]
+        return whole
+
+    def identity_rows(self, matrix):
+        """Of each head's columns, the row that is 1 in the first of them and 0 in the others, and so on."""
+        _, groups, k = self.heads()
+        parts = [matrix[:, g * k:(g + 1) * k] for g in range(groups)]
+        return parts, [[int(numpy.abs(part - unit).max(axis=1).argmin()) for unit in numpy.eye(k)] for part in parts]
+
+    def shrunk(self, matrix):
+        parts, rows = self.identity_rows(matrix)
+        result = numpy.stack([numpy.delete(part, at, axis=0).T for part, at in zip(parts, rows)]).view(Shrunk)
+        result.whole = matrix
+        return result
+
+    def pivots(self, matrix):
+        return numpy.array(self.identity_rows(matrix)[1]).T  # as a matrix is written
+
+    def each_head(self, value):
+        """One matrix, or one row, for each query head: those of key/value heads for every query head of their group."""
+        heads, _, k = self.heads()
+        parts = value.reshape(-1, 1, k) if value.ndim == 1 else value.reshape(len(value), -1, k).transpose(1, 0, 2)
+        return numpy.repeat(parts, heads // len(parts), axis=0)
+
     def to_queries(self, value):
         heads, groups, k = self.heads()
         share = heads // groups
@@ -288,7 +339,8 @@ def evaluated(formula, evaluator, shape):
     """I, 1 and 0 are as large as the tensor that they are stored as."""
     if formula == "I":
         return numpy.eye(shape[0])
-    return numpy.broadcast_to(evaluator.value(formula), shape)
+    value = numpy.asarray(evaluator.value(formula))
+    return value.reshape(shape) if value.size == numpy.prod(shape) else numpy.broadcast_to(value, shape)
 
 
 def architecture(skips=(True, False), tied=True, norm=None, heads=(2, 2), position="learned", wiring="serial", rope=None):
@@ -351,6 +403,9 @@ CASES = [  # passes, architecture, what must occur in a formula
     ("gauge_heads", architecture((True, True), rope={"width": 4, "layout": "interleaved"}, heads=(4, 2)), "by_group(π₂)"),
     ("gauge_heads", with_attention(qk_norm={"kind": "rms", "gain": False}, gate="position"), "gate.weight · π₀"),
     ("gauge_heads", with_attention(query="key", rope={"width": 4}, bias={"key": True}), "key_gauge(0, 0, "),
+    ("shrink_head_pairs", architecture((True, True)), "pivot_block("),
+    ("shrink_head_pairs", architecture((True, True), heads=(2, 1), norm=LAYER), "to_queries("),
+    ("shrink_head_pairs", architecture((True, True), rope={}), "shrunk("),
     ("drop_key_bias,fold_value_bias,merge_skipless{target=q}", architecture((False, False), tied=False), "value.bias"),
 ]
 
@@ -367,6 +422,10 @@ def first_layer(attention, **more):
 BIASED = {"up": True, "down": True}
 NORMED = {"embedding": {"scale": 1.5, "factor": 5, "factor_scope": "sum", "norm": {"kind": "dyt", "bias": True}}}
 STRICT_CASES = [  # what no layout of another form has
+    ("collapse_heads{pairs=all}", architecture((True, True)), "heads(blocks.0.attention.query.weight) · heads("),
+    ("collapse_heads{pairs=vo}", architecture((True, True), heads=(2, 1), rope={}), "to_queries("),
+    ("cache_keys_only{keep=k}", architecture((True, True)), "⁻¹ · blocks.0.attention.value.weight"),
+    ("cache_keys_only{keep=v}", architecture((True, True), heads=(3, 3), rope={}), "pinv("),
     ("absorb_skip", with_mlp({"activation": "relu", "bias": BIASED}), "signs(24; "),
     ("absorb_skip", with_mlp({"activation": "gelu", "bias": {"up": True}}), "only(24; "),
     ("absorb_skip{widen=true}", with_mlp({"activation": "silu", "bias": BIASED}), ", 0, 0]"),

@@ -45,7 +45,8 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
     const bool number_allowed = std::find(values.begin(), values.end(), "N") != values.end();
     const bool known = value != "N" && std::find(values.begin(), values.end(), value) != values.end();
     if (!known && !(number_allowed && is_number(value))) {
-      throw InputError(fmt::format("{}{{{}={}}}: expected one of {}", pass.id, name, escaped(value), option.values));
+      throw InputError(fmt::format("{}{{{}={}}}: expected {}", pass.id, name, escaped(value),
+                                   option.values == "N" ? "a whole number" : fmt::format("one of {}", option.values)));
     }
     return;
   }

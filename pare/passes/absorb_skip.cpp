@@ -57,7 +57,7 @@ std::optional<Precondition> obstacle(const Block& block, int64_t n) {
   }
   const Mlp& m = *block.mlp;
   if (block.wiring == Wiring::parallel) {
-    return fails("", "a serial block", "attention and MLP share one skip", "none: it is the attention's as well");
+    return fails("", "a serial block", "attention and MLP share one skip", "train the model with serial blocks");
   }
   if (!m.skip) {
     return fails("", "an MLP with a skip", "there is no skip", "");

@@ -1,4 +1,4 @@
-// Theorem: where the first layer sees nothing but the token t, its input x_t and its projections
+// Theorem (Graef, February 2024): where the first layer sees nothing but the token t, its input x_t and its projections
 //   q_t = n(x_t) W_Q + b_Q,  k_t = n(x_t) W_K + b_K,  v_t = n(x_t) W_V + b_V
 // are functions of t, so a row [x_t, q_t, k_t, v_t] of a table gives all of them.
 // Before: embeddings, their norm and factor, the first norm, W_Q, W_K, W_V and biases.   After: one table of V rows,
@@ -239,7 +239,7 @@ const Pass& pass_precompute_first_layer() {
       .theorem = "x, n(x)Q, n(x)K, n(x)V of the first layer depend on the token alone: one row of a table",
       .saves =
           "no parameters: the first layer's products; the table has vocab · (heads + 2 kv_heads) · head_width more",
-      .reference = "no paper: a function of the token is a table; beside Graef 2024, who drops the same matrices",
+      .reference = "Transformer tricks: Precomputing the first layer (Graef February 2024)",
       .preconditions = {"no positions, types or patches in the embedding", "the first block runs once",
                         "it is serial and has no gate", "its keys and values are plain and cached"},
       .options = {},

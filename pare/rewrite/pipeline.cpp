@@ -47,7 +47,8 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
     const bool name_allowed = std::find(values.begin(), values.end(), "MATRIX") != values.end() && !value.empty();
     const bool known = value != "N" && std::find(values.begin(), values.end(), value) != values.end();
     if (!known && !name_allowed && !(number_allowed && is_number(value))) {
-      throw InputError(fmt::format("{}{{{}={}}}: expected one of {}", pass.id, name, escaped(value), option.values));
+      throw InputError(fmt::format("{}{{{}={}}}: expected {}", pass.id, name, escaped(value),
+                                   option.values == "N" ? "a whole number" : fmt::format("one of {}", option.values)));
     }
     return;
   }

@@ -194,6 +194,26 @@ def check_growth(report, work):
     report.check("auto stands alone", ended(result, 1, ["'auto'"]))
 
 
+def check_approximate(report, work):
+    """Another function only where somebody asked for one, said how far off, and is told that it is one."""
+    nearly = ["rewrite", "bare", "-o", "nearly", "--allow-growth", "--passes", "lower_mlp_to_heads{approximate=gelu}"]
+    report.check("approximate: not unasked", ended(pare(*nearly, cwd=work), 2, ["is approximate", "--max-error says"]))
+    report.check("approximate: not unmeasured", ended(pare(*nearly, "--max-error", 1, "--no-verify", cwd=work), 2, ["--no-verify"]))
+    report.check("approximate: not further off", ended(pare(*nearly, "--max-error", 1e-9, cwd=work), 3, ["of an approximate rewrite is", "Nothing was written"]))
+    report.check("approximate: nothing was written", "" if not (work / "nearly").exists() else "it was")
+    kept = pare(*nearly, "--max-error", 1, cwd=work)
+    report.check("approximate: kept and said", ended(kept, 0, ["approximate: GELU(z)", "approximate, not the same function"]))
+    report.check("approximate: nothing is called the same", "" if not any(w in kept.stdout for w in ("proved", "equivalent", "within_noise")) else kept.stdout)
+    certificate = json.loads((work / "nearly" / "certificate.json").read_text())
+    said = certificate["approximate"]
+    report.check("approximate: its certificate", expect(
+        [certificate["verdict"], said["max_error"], said["measured_error"], [p["id"] for p in said["passes"]]],
+        ["different", 1, certificate["metrics"]["max_relative_logit_error"], ["lower_mlp_to_heads"]]))
+    report.check("approximate: verify sees it", ended(pare("verify", "bare", "nearly", cwd=work), 3, ["verdict: different"]))
+    report.check("approximate: a sharpness in words", ended(
+        pare("rewrite", "bare", "-o", "no", "--passes", "lower_mlp_to_heads{sharpness=much}", cwd=work), 1, ["expected a whole number"]))
+
+
 def kinds(folder):
     return {tensor[0] for tensor in read_tensors(folder / "model.safetensors").values()}
 
@@ -325,6 +345,7 @@ def main():
         check_bytes(report, work)
         check_auto(report, work)
         check_growth(report, work)
+        check_approximate(report, work)
         check_types(report, work)
         check_compat(report, work)
         check_use(report, work)

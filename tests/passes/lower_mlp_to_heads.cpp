@@ -154,6 +154,31 @@ TEST_CASE("lower_mlp_to_heads: paper 2's own construction gives the same without
         1e-15);
 }
 
+// Theorem 6: under the mask I a head is a linear map, whatever it scores. Theorem 7: with unit matrices for up and
+// down, the neurons are an activation alone.
+TEST_CASE("lower_mlp_to_heads: linear maps and activations alone are heads too") {
+  at::manual_seed(6);
+  const at::Tensor x = at::randn({5, d}, at::kDouble), qk = at::randn({d, d}, at::kDouble),
+                   ov = at::randn({d, d}, at::kDouble);
+  const at::Tensor weights = at::exp(at::matmul(at::matmul(x, qk), x.t())) * at::eye(5, at::kDouble);
+  const at::Tensor written = at::matmul(at::matmul(weights / weights.sum(1, true), x), ov);
+  CHECK((written - at::matmul(x, ov)).abs().max().item<double>() < 1e-13);
+
+  const Architecture a = with_mlp(R"({"width": 8, "bias": {"up": false, "down": false}})");
+  Tensors tensors = generic_tensors(a);
+  for (const char* name : {"blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight"}) {
+    tensors[name] = at::eye(d, at::kDouble);
+  }
+  const Model lowered = step_of({a, as_weights(tensors)}).proposal.after;
+  const at::Tensor q = lowered.weights.at("blocks.0.mlp.query.weight").load();
+  for (int64_t i = 0; i < d; ++i) {
+    const std::vector<double> head = one_head(x, q[i], q[i]);
+    for (int64_t token = 0; token < 5; ++token) {
+      CHECK(head[static_cast<size_t>(token)] == doctest::Approx(silu(x[token][i].item<double>())).epsilon(1e-12));
+    }
+  }
+}
+
 TEST_CASE("lower_mlp_to_heads: the same function, and exactly as many parameters as promised") {
   struct Case {
     std::string name;

@@ -187,7 +187,7 @@ Proposal propose_centring(const Model& model, const Options&, const std::optiona
   proposal.roundings = walk.roundings();
   proposal.applies = true;
   proposal.notes.push_back(
-      fmt::format("{} became RMSNorms of as many parameters: cheaper to run, and their stream can "
+      fmt::format("{} became RMSNorms of as many parameters: they need no mean, and their stream can "
                   "be rotated (rotate_residual)",
                   changed.size() == 1 ? "one LayerNorm" : fmt::format("{} LayerNorms", changed.size())));
   if (const int64_t grown = count(proposal.after.architecture).total - count(model.architecture).total; grown > 0) {

@@ -120,13 +120,44 @@ def cached_inputs(family, config):
 
 CANNOT_SAY = {
     "fold_value_bias": "attention.bias.output", "collapse_heads{pairs=vo}": "attention.values", "cache_keys_only{keep=x}": "attention.cache",
-    "lower_mlp_to_heads": "mlp.kind", "precompute_first_layer": "first_layer",
+    "lower_mlp_to_heads": "mlp.kind", "precompute_first_layer": "first_layer", "center_layer_norm": "norm.kind",
 }
+
+
+RMS_NORMS = ("gemma", "gemma2", "llama", "mistral", "qwen2", "qwen3")
+
+
+def is_bare(model_class):
+    """Hidden states are the answer: no head, and nobody may turn them."""
+    return model_class.__name__.endswith("Model")
+
+
+def is_tied(config, model_class):
+    return getattr(config, "tie_word_embeddings", False) and model_class.__name__.endswith(("CausalLM", "LMHeadModel", "MaskedLM", "PreTraining"))
+
+
+def centring(family, config, model_class):
+    """No family of LayerNorms can say RMSNorm. A tied table keeps its means where the norm before the head has a bias."""
+    if family in RMS_NORMS:
+        return NOTHING
+    if family == "opt":
+        if not config.do_layer_norm_before:  # norms after the sums write the stream
+            return REFUSED
+        if config._remove_final_layer_norm or config.word_embed_proj_dim != config.hidden_size:
+            return REFUSED if config._remove_final_layer_norm else CANNOT
+        return REFUSED if is_tied(config, model_class) and config.layer_norm_elementwise_affine else CANNOT
+    return REFUSED if is_tied(config, model_class) else CANNOT
+
+
+def turns_when_folded(family, config, model_class):
+    """RMSNorms whose gains all fold: Gemma 2 has some behind its sublayers, and a tied head leaves the last."""
+    return family in RMS_NORMS and family != "gemma2" and not is_bare(model_class) and not is_tied(config, model_class)
 
 
 def expected(family, config, model_class):
     return {  # a norm's bias first, while all its readers still have biases to take it
         "fold_norm_gain": norm_gain(family, config, model_class),
+        "center_layer_norm": centring(family, config, model_class),
         "drop_key_bias": key_bias(family, config),
         "fold_value_bias": value_bias(family, config),
         "absorb_skip": REFUSED,  # a norm before the MLP, a gate, or no neurons that would do
@@ -135,7 +166,19 @@ def expected(family, config, model_class):
         "collapse_heads{pairs=vo}": CANNOT,
         "shrink_head_pairs": head_pairs(family, config),
         "cache_keys_only{keep=x}": cached_inputs(family, config),
+        "gauge_heads": APPLIES,  # values and outputs are free in all of them
+        "rotate_residual": REFUSED,  # every norm has a gain of its own, or is no RMSNorm
     }
+
+
+# What a family cannot say, of the Architecture that a pass would need.
+def zeros_of(passes, config):
+    """What a rotation makes zero of the first query; R of a QR decomposition."""
+    if not passes.endswith("rotate_residual"):
+        return 0
+    width = config.hidden_size
+    rows = min(width, config.num_attention_heads * (getattr(config, "head_dim", None) or width // config.num_attention_heads))
+    return rows * (2 * width - rows - 1) // 2
 
 
 def rewrite(model, out, passes, *flags):
@@ -270,6 +313,9 @@ class Drawn:
         refused = [passes for passes, outcome in self.expected.items() if outcome in (REFUSED, NOTHING)]
         runs = [(passes, ["--no-verify"], APPLIES) for passes in applying]
         runs += [(passes, [], CANNOT) for passes, outcome in self.expected.items() if outcome == CANNOT]
+        folded = self.expected["fold_norm_gain"] == APPLIES
+        if turns_when_folded(self.family, self.config, self.model_class) and folded:
+            runs.append(("fold_norm_gain,rotate_residual", ["--no-verify"], APPLIES))
         return [*runs, (",".join([*refused, "eliminate_projection"]), [], REFUSED)]
 
 
@@ -299,7 +345,7 @@ def check_run(model, out, passes, outcome, result):
         named = outcome == CANNOT and words in result.stderr and CANNOT_SAY[passes] in result.stderr
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
-    saved = sum(step["neutral_parameters"] for step in certificate["passes"])
+    saved = sum(step["neutral_parameters"] for step in certificate["passes"]) + zeros_of(passes, model.config)
     if model.index and certificate["verdict"] not in ("proved", "identical"):
         return f"verdict {certificate['verdict']}"
     case = f"{model.family} {model.index} ({model.model_class.__name__}), {passes}"

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "pare/passes/pass.h"
 #include "pare/rewrite/pipeline.h"
 #include "tests/passes/helpers.h"
@@ -225,6 +227,33 @@ TEST_CASE("gauge_heads: every member of an orbit has the same representative, an
     }
     for (const auto& [name, tensor] : loaded(gauged(first).proposal.after)) {  // and it is its own
       CHECK_MESSAGE(near(tensor, canonical.at(name), 1e-12), name);
+    }
+  }
+}
+
+TEST_CASE(
+    "gauge_heads: planes that turn are as long on both sides, and the keys' longest entry lies on the first axis") {
+  for (const bool halves : {true, false}) {
+    const Architecture a = headed("{" + all_four + R"(, "kv_heads": 2, "rope": {"layout": ")" +
+                                  (halves ? "half" : "interleaved") + "\"}}");
+    const Tensors now = loaded(gauged({a, as_weights(generic_tensors(a))}).proposal.after);
+    const std::string name = "blocks.1.attention.";
+    for (int64_t g = 0; g < 2; ++g) {
+      const at::Tensor key = head_of(now, name + "key", g);
+      const at::Tensor queries =
+          at::cat({head_of(now, name + "query", 2 * g), head_of(now, name + "query", 2 * g + 1)});
+      for (const auto& [first, second] : {std::pair(0, halves ? 2 : 1), {halves ? 1 : 2, 3}}) {
+        const at::Tensor x = key.select(1, first), y = key.select(1, second);
+        const at::Tensor squares = x.square() + y.square();
+        const double length = squares.sum().item<double>();
+        CHECK(length ==
+              doctest::Approx(
+                  (queries.select(1, first).square() + queries.select(1, second).square()).sum().item<double>())
+                  .epsilon(1e-12));
+        const at::Tensor longest = squares.argmax();
+        CHECK(x[longest.item<int64_t>()].item<double>() > 0);
+        CHECK(std::abs(y[longest.item<int64_t>()].item<double>()) < 1e-14);
+      }
     }
   }
 }

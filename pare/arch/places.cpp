@@ -16,6 +16,10 @@ bool passes_value_constants(const Attention& t) {
   return !t.gate;
 }
 
+bool value_bias_reaches_all(const Attention& t, int64_t width) {
+  return t.bias.value && passes_value_constants(t) && t.values == Form::factored && t.kv_heads * t.head_width >= width;
+}
+
 const PlaceNorm* Places::layer_norm_of(size_t place) const {
   const PlaceNorm* found = nullptr;
   for (const Sum& sum : sums) {
@@ -45,7 +49,7 @@ class PlaceFinder {
       unite(at, inputs_[static_cast<size_t>(n)]);
       at = outputs_[static_cast<size_t>(n)];
     }
-    head(at);
+    head(a_.layers ? end_of_shared(at) : at);
     collect();
     find_unseen_means();
     return std::move(found_);
@@ -89,6 +93,19 @@ class PlaceFinder {
   // A matrix of so many columns, and its bias.
   void write_layer(size_t place, const ModuleId& module, int64_t columns) {
     write(place, module, columns + (stores(bias_of(module)) ? 1 : 0));
+  }
+
+  // What the last layer gives, apart from what the same block reads when it is run again: nobody but the head reads it.
+  size_t end_of_shared(size_t at) {
+    const size_t end = add(a_.width);
+    Sum sum{.target = end, .added = {at}};
+    for (const Sum& other : found_.sums) {
+      if (other.target == at && other.norm) {
+        sum.norm = other.norm;
+      }
+    }
+    found_.sums.push_back(sum);
+    return end;
   }
 
   size_t embedding() {
@@ -162,9 +179,13 @@ class PlaceFinder {
         read(place, at(Slot::query_up), rows_of(at(Slot::query_up)), false);
       }
       const bool also_values = is<FromKey>(t.value);
+      // Under partial RoPE, a constant of what does not turn drops out of the softmax all the same.
+      const bool partly = t.rope && !t.qk_norm && !t.softcap && !is<SameAsKey>(t.query) && !also_values;
+      const int64_t unturned = partly ? t.kv_heads * (t.head_width - t.rope->width) : 0;
       if (is<Dense>(t.key) || is<Shrunk>(t.key)) {
         found_.all[place].readers.push_back({at(Slot::key), kv_rows, key_absorbs && (!also_values || value_absorbs),
-                                             key_absorbs && (!also_values || value_settles), t.kv_heads * free, 0});
+                                             key_absorbs && (!also_values || value_settles), t.kv_heads * free,
+                                             unturned});
       } else if (is<Identity>(t.key)) {
         pin_unless(place, key_absorbs && (!also_values || value_absorbs));
       }
@@ -207,7 +228,7 @@ class PlaceFinder {
                             : is<Dense>(t.output)       ? t.heads * t.head_width
                                                         : 0;
     write_layer(attention_output, at(Slot::output), columns);
-    Sum written{.target = attention_output, .constant = t.bias.output};
+    Sum written{.target = attention_output, .constant = t.bias.output || value_bias_reaches_all(t, a_.width)};
     if (passes_value_constants(t) && !t.bias.value && !tabled) {
       written.mapped.push_back(attention_input);
     }

@@ -73,5 +73,7 @@ Places find_places(const Architecture& architecture);
 bool drops_key_constants(const Attention& attention);
 // Whether a constant that is added to every value comes out as one that the output's bias can take.
 bool passes_value_constants(const Attention& attention);
+// Whether the value's bias can make any constant there.
+bool value_bias_reaches_all(const Attention& attention, int64_t width);
 
 }  // namespace pare

@@ -189,6 +189,12 @@ void count_table_shifts(Tally& tally, const Architecture& a, const Places& place
     whole += a.head.tied ? 0 : 1;
   }
   tally.add(Symmetry::table_shift, std::max<int64_t>(whole - 1, 0) * full, std::max<int64_t>(whole - 1, 0));
+  // A tied table's constant shows in every logit, but for the one direction that the LayerNorm before the head hides.
+  const PlaceNorm* last = a.head.tied ? places.layer_norm_of(places.head_input) : nullptr;
+  const bool counted_as_mean = last && !last->norm.gain && embedded.mean_unseen;
+  if (last && (!last->norm.bias || a.head.bias) && whole > 0 && !counted_as_mean) {
+    tally.add(Symmetry::table_shift, 1);
+  }
   const int64_t unread = learned ? e.position_offset - (e.position_pad ? 1 : 0) : 0;
   tally.add(Symmetry::unread_rows, unread * embedded.width, unread);
 }
@@ -218,6 +224,10 @@ void count_value_biases(Tally& tally, const Architecture& a, const Places& place
       continue;
     }
     const size_t output = places.blocks[static_cast<size_t>(n)].attention_output;
+    if (value_bias_reaches_all(t, a.width)) {  // it is the output's bias, and what is beside that
+      tally.add(Symmetry::value_bias, size - a.width + (places.all[output].mean_unseen ? 1 : 0));
+      continue;
+    }
     for (size_t i = 0; i < places.sums.size(); ++i) {
       if (places.sums[i].target == output) {
         open.push_back(i);
@@ -238,13 +248,23 @@ void count_value_biases(Tally& tally, const Architecture& a, const Places& place
     const Place& output = places.all[places.sums[open[i]].target];
     const int64_t seen = output.mean_unseen ? output.width - 1 : output.width;
     tally.add(Symmetry::value_bias, freed > 0 ? sizes[i] : std::max<int64_t>(sizes[i] - seen, 0));
-    if (freed > 0 && sizes[i] > output.width) {
-      tally.cannot("value biases wider than the stream");
-    }
   }
 }
 
 // ---- what LayerNorm hides
+
+// Whether a constant that leaves a block's attention is taken back further on: by the bias of a parallel MLP, say.
+bool settles_downstream(const Places& places, int64_t block) {
+  const size_t output = places.blocks[static_cast<size_t>(block)].attention_output;
+  std::vector<size_t> sums;
+  for (size_t i = 0; i < places.sums.size(); ++i) {
+    if (places.sums[i].target == output) {
+      sums.push_back(i);
+    }
+  }
+  return free_constants(places, Zone::stream, Direction::generic, sums) >
+         free_constants(places, Zone::stream, Direction::generic, {});
+}
 
 void count_layer_norm(Tally& tally, const Architecture& a, const Places& places) {
   std::map<ModuleId, int64_t> hidden_twice;  // a matrix that is hidden from both sides: one direction is the same
@@ -255,7 +275,7 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
       }
       const bool tied = a.head.tied && writer.module == token_table;
       const PlaceNorm* last = tied ? places.layer_norm_of(places.head_input) : nullptr;
-      const bool seen_by_head = tied && (!last || last->norm.gain || last->norm.bias);
+      const bool seen_by_head = tied && (!last || last->norm.gain || (last->norm.bias && !a.head.bias));
       tally.add(Symmetry::layer_norm_means, seen_by_head ? 0 : writer.vectors, writer.vectors);
       hidden_twice[writer.module] = 1;
     }
@@ -266,7 +286,10 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
       continue;
     }
     for (const PlaceReader& reader : places.all[p].readers) {
-      const int64_t hidden = norm->norm.bias && !reader.settles ? reader.unless : reader.unseen;
+      // What absorbs a constant without settling it sends it on.
+      const bool settles = reader.settles || !norm->norm.bias ||
+                           (reader.absorbs && reader.module.block && settles_downstream(places, *reader.module.block));
+      const int64_t hidden = settles ? reader.unseen : reader.unless;
       tally.add(Symmetry::layer_norm_ones, hidden, 1);
       const bool collapsed = reader.module.slot == Slot::value_output;
       ModuleId written = reader.module;
@@ -281,9 +304,70 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
   }
 }
 
+// ---- what is never written, or never read
+
+// How many vectors reach a place, and how many rows look at what is put there; both stop counting at `enough`.
+struct Traffic {
+  std::vector<int64_t> written, read;
+};
+
+Traffic traffic_of(const Places& places) {
+  constexpr int64_t enough = int64_t{1} << 40;
+  Traffic traffic{std::vector<int64_t>(places.all.size()), std::vector<int64_t>(places.all.size())};
+  for (size_t p = 0; p < places.all.size(); ++p) {
+    const Place& place = places.all[p];
+    for (const PlaceWriter& writer : place.writers) {
+      traffic.written[p] += writer.vectors;
+    }
+    for (const PlaceReader& reader : place.readers) {
+      traffic.read[p] += reader.rows;
+    }
+    traffic.read[p] += place.pinned || place.identity || !place.norms.empty() ? place.width : 0;
+  }
+  const Traffic own = traffic;
+  for (size_t round = 0; round <= places.sums.size(); ++round) {
+    Traffic next = own;
+    for (const Sum& sum : places.sums) {
+      for (size_t from : sum.added) {
+        next.written[sum.target] = std::min(enough, next.written[sum.target] + traffic.written[from]);
+        next.read[from] = std::min(enough, next.read[from] + traffic.read[sum.target]);
+      }
+      if (sum.norm && sum.added.empty()) {
+        for (size_t p = 0; p < places.all.size(); ++p) {
+          for (const PlaceNorm& norm : places.all[p].norms) {
+            next.written[sum.target] += norm.module == sum.norm->module ? traffic.written[p] : 0;
+          }
+        }
+      }
+    }
+    if (next.written == traffic.written && next.read == traffic.read) {
+      break;
+    }
+    traffic = next;
+  }
+  return traffic;
+}
+
+// Matrices then have rows or columns that do nothing, which no symmetry here explains.
+void check_traffic(Tally& tally, const Places& places) {
+  const Traffic traffic = traffic_of(places);
+  for (size_t p = 0; p < places.all.size(); ++p) {
+    const Place& place = places.all[p];
+    // Behind an identity or an activation there is no matrix to count.
+    const bool is_read = !place.readers.empty(), is_written = !place.writers.empty();
+    if (is_read && traffic.written[p] > 0 && traffic.written[p] < place.width) {
+      tally.cannot("a matrix that reads more directions than are ever written");
+    }
+    if (is_written && traffic.read[p] < place.width) {
+      tally.cannot("a matrix that writes more directions than are ever read");
+    }
+  }
+}
+
 }  // namespace
 
 void count_constants(Tally& tally, const Architecture& a, const Places& places) {
+  check_traffic(tally, places);
   count_table_shifts(tally, a, places);
   count_shifts(tally, places);
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {

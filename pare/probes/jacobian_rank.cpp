@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -19,6 +20,18 @@ namespace {
 
 constexpr int64_t rows_per_input = 16;  // few of many inputs see more than many of few
 constexpr double rounding = 1e-15;      // of the largest singular value: nothing below it means anything
+
+// Thousands of tiny products: threads that wait for one another make them four times slower.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
 
 // One sequence, or one image. Full attention sees how long a sequence is, so lengths differ.
 Inputs draw_input(const Architecture& a, at::Generator& generator) {
@@ -133,6 +146,7 @@ static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {
 // A neuron of ReLU that hardly any input turns on is seen by hardly any row, and seems redundant where it is not. The
 // rank of the function is the largest over all weights.
 JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed) {
+  const OneThread one;
   JacobianRank best = rank_at(architecture, seed);
   for (uint64_t again = 1; has_switches(architecture) && again <= 2; ++again) {
     JacobianRank found = rank_at(architecture, seed + again);

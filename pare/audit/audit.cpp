@@ -100,16 +100,18 @@ Audit audit_structure(const Architecture& architecture) {
 
 }  // namespace
 
-Audit audit_architecture(const Architecture& architecture, Measure measure) {
+Audit audit_architecture(const Architecture& architecture, Measure measure, Prove prove) {
   Audit audit = audit_structure(architecture);
   audit.passes = audit_passes({.architecture = architecture}, Dtype::f32, measure);
+  audit.redundancy = audit_redundancy(architecture, prove);
   return audit;
 }
 
-Audit audit_model(const ModelFolder& model, Measure measure) {
+Audit audit_model(const ModelFolder& model, Measure measure, Prove prove) {
   Audit audit = audit_structure(model.model.architecture);
   audit.stored = stored_size(model);
   audit.passes = audit_passes(model.model, model.dtype, measure);
+  audit.redundancy = audit_redundancy(model.model.architecture, prove);
   return audit;
 }
 

@@ -8,6 +8,7 @@
 
 #include "pare/arch/count.h"
 #include "pare/audit/passes.h"
+#include "pare/audit/redundancy.h"
 #include "pare/checkpoint/model_folder.h"
 
 namespace pare {
@@ -41,11 +42,12 @@ struct Audit {
   std::optional<Skipless> skipless;  // only where every layer is such a block
   std::optional<StoredSize> stored;  // only of a model folder
   PassAudit passes;
+  RedundancyAudit redundancy;
 };
 
-Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual);
+Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual, Prove prove = Prove::no);
 // The same, with what its weights say.
-Audit audit_model(const ModelFolder& model, Measure measure = Measure::usual);
+Audit audit_model(const ModelFolder& model, Measure measure = Measure::usual, Prove prove = Prove::no);
 
 std::string text_of(const Audit& audit);
 nlohmann::ordered_json to_json(const Audit& audit);

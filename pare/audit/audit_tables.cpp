@@ -95,7 +95,7 @@ std::string text_of(const Audit& audit) {
   if (audit.skipless) {
     text += "\n" + skipless_table(*audit.skipless);
   }
-  return text + "\n" + text_of(audit.passes);
+  return text + "\n" + text_of(audit.redundancy, saved_together(audit.passes)) + "\n" + text_of(audit.passes);
 }
 
 nlohmann::ordered_json to_json(const Audit& audit) {
@@ -126,6 +126,7 @@ nlohmann::ordered_json to_json(const Audit& audit) {
     json["dtype"] = word(audit.stored->dtype);
     json["file_bytes"] = audit.stored->file_bytes;
   }
+  add_json(json, audit.redundancy);
   add_json(json, audit.passes);
   return json;
 }

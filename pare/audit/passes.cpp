@@ -13,6 +13,10 @@
 
 namespace pare {
 
+int64_t saved_together(const PassAudit& audit) {
+  return audit.parameters - count(audit.together.after.architecture).total;
+}
+
 namespace {
 
 constexpr Dtype stored_types[] = {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f16};
@@ -47,10 +51,6 @@ std::string share(int64_t saved, int64_t of) {
 
 std::string signed_bytes(int64_t bytes) {
   return (bytes < 0 ? "-" : "") + human_bytes(static_cast<uint64_t>(std::abs(bytes)));
-}
-
-int64_t saved_together(const PassAudit& audit) {
-  return audit.parameters - count(audit.together.after.architecture).total;
 }
 
 double speedup(int64_t parameters, int64_t saved) {

@@ -24,6 +24,9 @@ struct PassAudit {
 // `dtype`: what the model is stored in, or would be.
 PassAudit audit_passes(const Model& model, Dtype dtype, Measure measure);
 
+// What the passes that save remove together.
+int64_t saved_together(const PassAudit& audit);
+
 std::string text_of(const PassAudit& audit);
 void add_json(nlohmann::ordered_json& json, const PassAudit& audit);
 

@@ -14,10 +14,10 @@ namespace pare {
 
 namespace {
 
-void audit_command(const std::string& what, Measure measure, const Settings& settings) {
+void audit_command(const std::string& what, Measure measure, Prove prove, const Settings& settings) {
   const Subject subject = find_subject(what, settings);
-  const Audit audit =
-      subject.stored ? audit_model(*subject.stored, measure) : audit_architecture(subject.architecture, measure);
+  const Audit audit = subject.stored ? audit_model(*subject.stored, measure, prove)
+                                     : audit_architecture(subject.architecture, measure, prove);
   if (settings.json) {
     print_json(to_json(audit));
   } else {
@@ -31,13 +31,15 @@ void add_audit(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("audit", "What a model costs, what can go, and if not, why not");
   auto what = std::make_shared<std::string>();
   auto conditions = std::make_shared<bool>(false);
+  auto prove = std::make_shared<bool>(false);
   command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")
       ->required()
       ->check(suggested(preset_names()));
   command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
+  command->add_flag("--prove", *prove, "whether the redundancy is all there is: a small twin, by its Jacobian's rank");
   command->footer("Example: pare audit mistral-7b");
-  command->callback([what, conditions, &settings] {
-    audit_command(*what, *conditions ? Measure::always : Measure::usual, settings);
+  command->callback([what, conditions, prove, &settings] {
+    audit_command(*what, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no, settings);
   });
 }
 

@@ -1,0 +1,32 @@
+#pragma once
+// How many parameters of an Architecture exact reparametrisation makes redundant: the dimension of the set of weights
+// that are the same function, at generic weights, counted symmetry by symmetry. docs/redundancy.md has the rules, and
+// jacobian_rank (pare/probes) measures the same number without them.
+//
+// Redundant is not removable: a rotation of the residual stream is a freedom to make zeros inside dense matrices, and a
+// stored file loses nothing by it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pare/arch/architecture.h"
+
+namespace pare {
+
+struct SymmetryCount {
+  std::string symmetry;  // in words
+  int64_t places = 0;    // heads, norms, streams: what it is there for, each
+  int64_t parameters = 0;
+};
+
+struct Redundancy {
+  std::vector<SymmetryCount> symmetries;  // those that are there, in the order of docs/redundancy.md
+  int64_t total = 0;
+  std::vector<std::string> undetermined;  // why the rules cannot count this one; the total is then not to be used
+  bool is_determined() const { return undetermined.empty(); }
+};
+
+Redundancy redundancy(const Architecture& architecture);
+
+}  // namespace pare

@@ -1,0 +1,122 @@
+#include "pare/audit/redundancy.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pare/arch/count.h"
+#include "pare/arch/norms.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::string share_of(int64_t part, int64_t whole) {
+  return fmt::format("{:.2f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string undetermined_text(const Redundancy& counted) {
+  std::string text = wrapped("How many parameters are redundant: undetermined. The rules do not count", 0);
+  for (const std::string& reason : counted.undetermined) {
+    text += wrapped(reason, 4, "  - ");
+  }
+  return text;
+}
+
+std::string symmetry_table(const RedundancyAudit& audit, int64_t removable) {
+  Table table({Align::left, Align::right, Align::right, Align::right});
+  table.row({"the same function has a choice of", "places", "parameters", "share"});
+  table.rule();
+  for (const SymmetryCount& row : audit.counted.symmetries) {
+    table.row({row.symmetry, with_commas(row.places), with_commas(row.parameters),
+               share_of(row.parameters, audit.parameters)});
+  }
+  table.rule();
+  table.row({"redundant", "", with_commas(audit.counted.total), share_of(audit.counted.total, audit.parameters)});
+  table.row({"of which a stored file can lose", "", with_commas(removable), share_of(removable, audit.parameters)});
+  return table.text();
+}
+
+std::string advice(const RedundancyAudit& audit) {
+  std::string text =
+      "A rotation or a gauge only makes zeros inside dense matrices, so a file loses less than is redundant.";
+  if (audit.has_norms) {
+    text +=
+        " Norms and skips leave little freedom. What would change it: train the reduced form, remove the norms by "
+        "fine-tuning, or a skipless architecture.";
+  }
+  return wrapped(text, 0);
+}
+
+std::string proof_text(const TwinProof& proof) {
+  const JacobianRank& measured = proof.measured;
+  const std::string twin =
+      fmt::format("a twin of width {} with {} parameters", proof.twin.width, with_commas(measured.parameters));
+  if (!measured.is_determined()) {
+    return wrapped(fmt::format("Proof: undetermined. The singular values of {} have no clear gap: {:.1e}, at least "
+                               "{:.0e} needed.",
+                               twin, measured.gap, least_gap),
+                   0);
+  }
+  const std::string found = fmt::format("of {} {} are redundant by the rank of its Jacobian (gap {:.1e})", twin,
+                                        with_commas(measured.redundant()), measured.gap);
+  if (!proof.counted.is_determined()) {
+    return wrapped(fmt::format("Proof: {}; the rules do not count it.", found), 0);
+  }
+  if (proof.is_complete()) {
+    return wrapped(fmt::format("Proof: {}, and as many by the same rules: the count is complete.", found), 0);
+  }
+  return wrapped(fmt::format("Proof: {}, but {} by the same rules: the count is NOT complete. Please report this "
+                             "architecture.",
+                             found, with_commas(proof.counted.total)),
+                 0);
+}
+
+}  // namespace
+
+RedundancyAudit audit_redundancy(const Architecture& architecture, Prove prove) {
+  RedundancyAudit audit{.counted = redundancy(architecture), .parameters = count(architecture).total};
+  Architecture copy = architecture;
+  audit.has_norms = !norms_of(copy).empty();
+  if (prove == Prove::yes) {
+    audit.proof = prove_redundancy(architecture);
+  }
+  return audit;
+}
+
+std::string text_of(const RedundancyAudit& audit, int64_t removable) {
+  std::string text = audit.counted.is_determined() ? symmetry_table(audit, removable) + advice(audit)
+                                                   : undetermined_text(audit.counted);
+  return audit.proof ? text + proof_text(*audit.proof) : text;
+}
+
+void add_json(nlohmann::ordered_json& json, const RedundancyAudit& audit) {
+  if (audit.counted.is_determined()) {
+    json["redundant"] = audit.counted.total;
+    json["symmetries"] = nlohmann::ordered_json::array();
+    for (const SymmetryCount& row : audit.counted.symmetries) {
+      json["symmetries"].push_back(
+          {{"symmetry", row.symmetry}, {"places", row.places}, {"parameters", row.parameters}});
+    }
+  } else {
+    json["redundant"] = nullptr;
+    json["undetermined"] = audit.counted.undetermined;
+  }
+  if (audit.proof) {
+    const TwinProof& proof = *audit.proof;
+    json["proof"] = {{"twin_parameters", proof.measured.parameters},
+                     {"twin_redundant", nullptr},
+                     {"predicted_redundant", nullptr},
+                     {"gap", proof.measured.gap},
+                     {"complete", proof.is_complete()}};
+    if (proof.measured.is_determined()) {
+      json["proof"]["twin_redundant"] = proof.measured.redundant();
+    }
+    if (proof.counted.is_determined()) {
+      json["proof"]["predicted_redundant"] = proof.counted.total;
+    }
+  }
+}
+
+}  // namespace pare

@@ -1,6 +1,7 @@
 // pare rewrite: a smaller checkpoint that is the same function, with a certificate beside it.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -90,6 +91,10 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
         text += fmt::format("{}: left as it is: {}\n", step.call.pass->id, text_of(reason));
       }
     }
+  }
+  if (!result.pipeline.saving_nothing.empty()) {
+    text +=
+        fmt::format("auto left out {}, which save no parameters\n", fmt::join(result.pipeline.saving_nothing, ", "));
   }
   const std::string change =
       before == after

@@ -122,6 +122,68 @@ size_t place_of(const PassCall& call) {
   return static_cast<size_t>(std::find(passes.begin(), passes.end(), call.pass) - passes.begin());
 }
 
+// All that save of these, one after another.
+Pipeline taken_from(const Model& model, const std::vector<PassCall>& calls, const Budget& budget) {
+  Pipeline pipeline{.after = model};
+  for (const PassCall& call : calls) {
+    const Budget left = budget.after(pipeline.roundings);
+    // Numbers can only refuse more: none are measured for what saves nothing.
+    PassStep step = propose({pipeline.after.architecture, {}}, call, left);
+    if (step.saved_parameters > 0) {
+      step = propose(pipeline.after, call, left);
+    }
+    if (step.proposal.applies && step.saved_parameters <= 0) {
+      pipeline.saving_nothing.emplace_back(call.pass->id);
+    } else if (step.proposal.applies && left.allows(step.proposal.roundings)) {
+      add_step(pipeline, std::move(step));
+    } else if (step.proposal.over_budget) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", call.pass->id, fmt::join(step.proposal.notes, "; ")));
+    } else if (step.proposal.applies) {
+      pipeline.left_out.push_back(fmt::format("{}: {}", call.pass->id, left.excess(step.proposal.roundings)));
+    }
+  }
+  return pipeline;
+}
+
+struct Choice {
+  std::vector<PassCall> calls;
+  std::vector<std::string> left_out;
+};
+
+// Without each pass that takes more from those after it than it saves: two wide heads collapse to less, but shrink to
+// less still. By structure alone.
+Choice without_losing_ones(const Architecture& architecture, const std::vector<PassCall>& calls) {
+  const auto saved = [&](const std::vector<PassCall>& some) {
+    return count(architecture).total - count(taken_from({architecture, {}}, some, {}).after.architecture).total;
+  };
+  Choice choice{.calls = calls};
+  int64_t most = saved(calls);
+  for (const PassCall& call : calls) {
+    std::vector<PassCall> others = choice.calls;
+    std::erase_if(others, [&](const PassCall& other) { return other.pass == call.pass; });
+    if (const int64_t without = saved(others); without > most) {
+      choice.left_out.push_back(
+          fmt::format("{}: without it the others save {} parameters more", call.pass->id, with_commas(without - most)));
+      choice.calls = std::move(others);
+      most = without;
+    }
+  }
+  return choice;
+}
+
+// The same passes, those that choose a matrix asked for this one; nothing where none of them was taken.
+std::optional<std::vector<PassCall>> asked_for(const char* target, std::vector<PassCall> calls, const Pipeline& taken) {
+  bool any = false;
+  for (PassCall& call : calls) {
+    if (call.options.contains("target")) {
+      call.options["target"] = target;
+      any = any || std::any_of(taken.steps.begin(), taken.steps.end(),
+                               [&](const PassStep& step) { return step.call.pass == call.pass; });
+    }
+  }
+  return any ? std::optional(std::move(calls)) : std::nullopt;
+}
+
 }  // namespace
 
 const Pass& find_pass(const std::string& id) {
@@ -191,25 +253,27 @@ Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
 }
 
 Pipeline choose_passes(const Model& model, const Budget& budget) {
-  Pipeline pipeline{.after = model};
+  std::vector<PassCall> calls;
   for (const Pass* pass : all_passes()) {
-    const Budget left = budget.after(pipeline.roundings);
-    const PassCall call = call_of(*pass);
-    if (pass->inverts && saved_by(pipeline.after.architecture, {call}) <= 0) {
-      continue;  // numbers can only refuse more: none are measured for what saves nothing
+    calls.push_back(call_of(*pass));
+  }
+  const Choice choice = without_losing_ones(model.architecture, calls);
+  Pipeline best = taken_from(model, choice.calls, budget);
+  // What is left for others depends on which matrix goes, not only how well conditioned it is: a head without value
+  // matrix has no pair to shrink.
+  for (const char* target : {"q", "k", "v"}) {
+    const std::optional<std::vector<PassCall>> with_target = asked_for(target, choice.calls, best);
+    if (!with_target) {
+      break;
     }
-    PassStep step = propose(pipeline.after, call, left);
-    if (step.proposal.applies && step.saved_parameters > 0 && left.allows(step.proposal.roundings)) {
-      add_step(pipeline, std::move(step));
-      continue;
-    }
-    if (step.proposal.over_budget) {
-      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, fmt::join(step.proposal.notes, "; ")));
-    } else if (step.proposal.applies && step.saved_parameters > 0) {
-      pipeline.left_out.push_back(fmt::format("{}: {}", pass->id, left.excess(step.proposal.roundings)));
+    Pipeline other = taken_from(model, *with_target, budget);
+    const int64_t gain = count(best.after.architecture).total - count(other.after.architecture).total;
+    if (gain > 0 || (gain == 0 && other.roundings < best.roundings)) {
+      best = std::move(other);
     }
   }
-  return pipeline;
+  best.left_out.insert(best.left_out.begin(), choice.left_out.begin(), choice.left_out.end());
+  return best;
 }
 
 }  // namespace pare

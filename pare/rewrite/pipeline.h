@@ -29,7 +29,8 @@ struct Pipeline {
   Model after;
   std::vector<PassStep> steps;
   std::vector<std::string> warnings;
-  std::vector<std::string> left_out;  // what `auto` could do and may not, each with its prediction and the limit
+  std::vector<std::string> left_out;        // what would save, and `auto` does not take, each with the reason
+  std::vector<std::string> saving_nothing;  // passes that apply and save no parameter, which `auto` does not take
   double roundings = 0;
 };
 
@@ -38,7 +39,7 @@ bool is_approximate(const Pipeline& pipeline);
 
 // Every pass in the order given, each on what the one before proposed. One that refuses leaves the model as it is.
 Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked);
-// Whatever saves, as far as the budget goes.
+// Of all passes, with any target, those that together save most, as far as the budget goes.
 Pipeline choose_passes(const Model& model, const Budget& budget = {});
 
 }  // namespace pare

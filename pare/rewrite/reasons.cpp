@@ -74,8 +74,8 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
     if (!blocks.contains(key)) {
       order.push_back(key);
     }
-    if (std::vector<int64_t>& list = blocks[key]; block) {
-      list.push_back(*block);
+    if (std::vector<int64_t>& list = blocks[key]; block && (list.empty() || list.back() != *block)) {
+      list.push_back(*block);  // once, however many of its matrices say the same
     }
   }
   std::vector<Reason> reasons;

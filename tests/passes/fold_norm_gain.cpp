@@ -227,7 +227,12 @@ TEST_CASE("choose_passes: a norm's bias folds before its readers' biases go") {
   };
   const Pipeline best = run_passes(before, parse_passes("fold_norm_gain,drop_key_bias,fold_value_bias"));
   REQUIRE(saved(best) == L * (4 * d + 2 * d));
-  CHECK(saved(choose_passes(before)) == saved(best));
+  const Pipeline chosen = choose_passes(before);
+  REQUIRE(chosen.steps.size() == 4);  // and then shrink_head_pairs
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(chosen.steps[i].call.pass == best.steps[i].call.pass);
+    CHECK(chosen.steps[i].saved_parameters == best.steps[i].saved_parameters);
+  }
 }
 
 }  // namespace pare::test

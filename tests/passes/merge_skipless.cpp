@@ -260,6 +260,16 @@ int64_t saved_by(const Pipeline& pipeline) {
   return saved;
 }
 
+// Of one pass of it; 0 where it was not taken.
+int64_t saved_by(const Pipeline& pipeline, std::string_view pass) {
+  for (const PassStep& step : pipeline.steps) {
+    if (step.call.pass->id == pass) {
+      return step.saved_parameters;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers left out, with prediction and limit") {
@@ -272,11 +282,11 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
   const Model before{a, as_weights(tensors)};
   const double u = unit_roundoff(Dtype::f64);
   const Pipeline plenty = choose_passes(before), tight = choose_passes(before, {1e4 * u});
-  REQUIRE(plenty.steps.size() == 1);
-  CHECK(saved_by(plenty) == L * d * d);
+  CHECK(saved_by(plenty, "eliminate_projection") == L * d * d);
   CHECK(plenty.roundings > 1e5);
-  REQUIRE(tight.steps.size() == 1);
-  CHECK(saved_by(tight) == 2 * d * d);
+  REQUIRE(tight.steps.size() == 2);
+  CHECK(saved_by(tight, "eliminate_projection") == 2 * d * d);
+  CHECK(saved_by(tight, "shrink_head_pairs") > 0);
   CHECK(tight.roundings <= 1e4);
   REQUIRE(tight.steps[0].proposal.notes.size() == 1);
   CHECK(tight.steps[0].proposal.notes[0].starts_with("blocks.1.attention."));
@@ -285,40 +295,82 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
   check_same(before, tight.after, tight.roundings);
   const Pipeline nothing = choose_passes(before, {0.5 * u});
   CHECK(nothing.steps.empty());
-  REQUIRE(nothing.left_out.size() == 1);
+  REQUIRE(nothing.left_out.size() == 2);
   CHECK(nothing.left_out[0].starts_with("eliminate_projection: blocks."));
+  CHECK(nothing.left_out[1].starts_with("shrink_head_pairs: "));
+  CHECK(nothing.left_out[1].find("predicted error") != std::string::npos);
 }
 
 TEST_CASE("choose_passes: the larger saving, and nothing that grows the model") {
   const Architecture serial = skipless(tied, R"({"bias": {"key": true}})");
   const Pipeline merged = choose_passes(model_of(serial));
-  REQUIRE(merged.steps.size() == 2);
+  REQUIRE(merged.steps.size() == 3);
   CHECK(merged.steps[0].call.pass->id == "drop_key_bias");
   CHECK(merged.steps[1].call.pass->id == "merge_skipless");
-  CHECK(saved_by(merged) == L * d + 2 * L * d * d);
+  CHECK(merged.steps[2].call.pass->id == "shrink_head_pairs");  // of each layer one pair: the other has lost a matrix
+  CHECK(saved_by(merged) == L * d + 2 * L * d * d + L * 2 * 4 * 4);
 
   const std::string skip = R"({"skip": true})";
-  CHECK(choose_passes(model_of(skipless(tied, skip, skip))).steps.empty());  // untying costs more than a query
-  CHECK(saved_by(choose_passes(model_of(skipless("{}", skip, skip)))) == d * d);
+  const auto eliminated = [&](const std::string& model) {
+    return saved_by(choose_passes(model_of(skipless(model, skip, skip))), "eliminate_projection");
+  };
+  CHECK(eliminated(tied) == 0);  // untying costs more than a query
+  CHECK(eliminated("{}") == d * d);
   // A value bias without an output bias to take it.
-  CHECK(choose_passes(model_of(skipless("{}", R"({"bias": {"value": true}, "skip": true, "norm": {"kind": "dyt",
+  const Pipeline unbiased =
+      choose_passes(model_of(skipless("{}", R"({"bias": {"value": true}, "skip": true, "norm": {"kind": "dyt",
       "gain": false}, "kv_heads": 1})",
-                                        skip)))
-            .steps.empty());
+                                      skip)));
+  CHECK(saved_by(unbiased, "fold_value_bias") == 0);
+  CHECK(std::find(unbiased.saving_nothing.begin(), unbiased.saving_nothing.end(), "fold_value_bias") !=
+        unbiased.saving_nothing.end());
 }
 
 TEST_CASE("choose_passes: a head is not untied for less than it costs") {
   const Architecture a = skipless(R"({"head": {"tied": true}, "final_norm": {"kind": "rms"}})",
                                   R"({"skip": true, "qk_norm": {"kind": "rms"}})");
   Tensors tensors = generic_tensors(a);
-  CHECK(saved_by(choose_passes({a, as_weights(tensors)})) == (L - 1) * d * d);
+  CHECK(saved_by(choose_passes({a, as_weights(tensors)}), "eliminate_projection") == (L - 1) * d * d);
   for (const char* name : {"query", "key", "value"}) {
     at::Tensor& matrix = tensors[fmt::format("blocks.0.attention.{}.weight", name)];
     matrix[0].copy_(matrix[5] + 1e-6 * matrix[0]);
   }
   const Pipeline tight = choose_passes({a, as_weights(tensors)}, {1e4 * unit_roundoff(Dtype::f64)});
-  CHECK(saved_by(tight) == (L - 1) * d * d);
+  CHECK(saved_by(tight, "eliminate_projection") == (L - 1) * d * d);
   CHECK(tight.after.architecture.head.tied);
+}
+
+// One head of width 5 of 8: collapsed, Q and K (80 numbers) are 64; shrunk, they are 80 - 25. With width 8 both
+// save 64.
+TEST_CASE("choose_passes: what takes more from others than it saves is left out, and said") {
+  const auto headed = [](int64_t width) {
+    return skipless("{}",
+                    fmt::format(R"({{"heads": 1, "kv_heads": 1, "head_width": {}, "norm": {{"kind": "rms"}},
+        "skip": true}})",
+                                width),
+                    R"({"norm": {"kind": "rms"}, "skip": true})");
+  };
+  const Pipeline narrow = choose_passes(model_of(headed(5)));
+  CHECK(saved_by(narrow, "collapse_heads") == 0);
+  CHECK(saved_by(narrow, "shrink_head_pairs") == L * 2 * 25);
+  REQUIRE(narrow.left_out.size() == 1);
+  CHECK(narrow.left_out[0] == fmt::format("collapse_heads: without it the others save {} parameters more", L * 2 * 9));
+  CHECK(saved_by(choose_passes(model_of(headed(8))), "collapse_heads") == L * 2 * 64);
+}
+
+// Under RoPE only values and outputs shrink, so a value is the wrong one to eliminate, however well conditioned.
+TEST_CASE("choose_passes: the matrix that goes is the one that leaves most to others") {
+  const Architecture a = skipless("{}", R"({"skip": true, "rope": {}})");
+  Tensors tensors = generic_tensors(a);
+  for (int64_t n = 0; n < L; ++n) {
+    at::Tensor& value = tensors[fmt::format("blocks.{}.attention.value.weight", n)];
+    value = std::get<0>(at::linalg_qr(value));
+  }
+  const Pipeline chosen = choose_passes({a, as_weights(tensors)});
+  CHECK(saved_by(chosen) == L * d * d + L * 2 * 4 * 4);
+  for (const Block& block : chosen.after.architecture.blocks) {
+    CHECK_FALSE(is<Identity>(block.attention.value));
+  }
 }
 
 }  // namespace pare::test

@@ -128,7 +128,7 @@ Pipeline taken_from(const Model& model, const std::vector<PassCall>& calls, cons
   for (const PassCall& call : calls) {
     const Budget left = budget.after(pipeline.roundings);
     // Numbers can only refuse more: none are measured for what saves nothing.
-    PassStep step = propose({pipeline.after.architecture, {}}, call, left);
+    PassStep step = propose({pipeline.after.architecture, {}}, call, std::nullopt);
     if (step.saved_parameters > 0) {
       step = propose(pipeline.after, call, left);
     }

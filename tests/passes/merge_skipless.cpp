@@ -178,6 +178,13 @@ TEST_CASE("merge_skipless: what it refuses, and how it says so") {
     CHECK(step.proposal.preconditions[0].where == r.where);
     CHECK(step.proposal.preconditions[0].found == r.found);
   }
+  // The target is nowhere left, though another matrix of its only stream could go: it was asked for by name.
+  const Architecture slim = skipless(R"({"layers": [0, 0]})", R"({"cache": "k"})", "{}", "parallel", 1);
+  const PassStep gone = step_of(model_of(slim), {{"target", "v"}});
+  CHECK_FALSE(gone.proposal.applies);
+  REQUIRE_FALSE(gone.proposal.preconditions.empty());
+  CHECK(gone.proposal.preconditions.back().where == "blocks.0.attention.value");
+  CHECK(gone.proposal.preconditions.back().found == "there is none");
   // One skip in one block is enough, and only that block is named.
   Architecture mixed = skipless();
   mixed.blocks[1].mlp->skip = true;
@@ -239,9 +246,20 @@ TEST_CASE("run_passes: each pass starts from what the one before proposed, and a
 
 namespace {
 
+// What `auto` takes of pairs of heads, whatever streams are free, is no matter of these tests.
+bool is_of_streams(const PassStep& step) {
+  return step.call.pass->id != "shrink_head_pairs" && step.call.pass->id != "collapse_heads";
+}
+
+std::vector<PassStep> stream_steps(const Pipeline& pipeline) {
+  std::vector<PassStep> steps = pipeline.steps;
+  std::erase_if(steps, [](const PassStep& step) { return !is_of_streams(step); });
+  return steps;
+}
+
 int64_t saved_by(const Pipeline& pipeline) {
   int64_t saved = 0;
-  for (const PassStep& step : pipeline.steps) {
+  for (const PassStep& step : stream_steps(pipeline)) {
     saved += step.saved_parameters;
   }
   return saved;
@@ -259,10 +277,10 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
   const Model before{a, as_weights(tensors)};
   const double u = unit_roundoff(Dtype::f64);
   const Pipeline plenty = choose_passes(before), tight = choose_passes(before, {1e4 * u});
-  REQUIRE(plenty.steps.size() == 1);
+  REQUIRE(stream_steps(plenty).size() == 1);
   CHECK(saved_by(plenty) == L * d * d);
   CHECK(plenty.roundings > 1e5);
-  REQUIRE(tight.steps.size() == 1);
+  REQUIRE(stream_steps(tight).size() == 1);
   CHECK(saved_by(tight) == 2 * d * d);
   CHECK(tight.roundings <= 1e4);
   REQUIRE(tight.steps[0].proposal.notes.size() == 1);
@@ -272,26 +290,26 @@ TEST_CASE("choose_passes: as much as the budget allows, worst conditioned layers
   check_same(before, tight.after, tight.roundings);
   const Pipeline nothing = choose_passes(before, {0.5 * u});
   CHECK(nothing.steps.empty());
-  REQUIRE(nothing.left_out.size() == 1);
+  REQUIRE(nothing.left_out.size() >= 1);
   CHECK(nothing.left_out[0].starts_with("eliminate_projection: blocks."));
 }
 
 TEST_CASE("choose_passes: the larger saving, and nothing that grows the model") {
   const Architecture serial = skipless(tied, R"({"bias": {"key": true}})");
   const Pipeline merged = choose_passes(model_of(serial));
-  REQUIRE(merged.steps.size() == 2);
+  REQUIRE(stream_steps(merged).size() == 2);
   CHECK(merged.steps[0].call.pass->id == "drop_key_bias");
   CHECK(merged.steps[1].call.pass->id == "merge_skipless");
   CHECK(saved_by(merged) == L * d + 2 * L * d * d);
 
   const std::string skip = R"({"skip": true})";
-  CHECK(choose_passes(model_of(skipless(tied, skip, skip))).steps.empty());  // untying costs more than a query
+  CHECK(saved_by(choose_passes(model_of(skipless(tied, skip, skip)))) == 0);  // untying costs more than a query
   CHECK(saved_by(choose_passes(model_of(skipless("{}", skip, skip)))) == d * d);
   // A value bias without an output bias to take it.
-  CHECK(choose_passes(model_of(skipless("{}", R"({"bias": {"value": true}, "skip": true, "norm": {"kind": "dyt",
-      "gain": false}, "kv_heads": 1})",
-                                        skip)))
-            .steps.empty());
+  CHECK(stream_steps(choose_passes(model_of(skipless("{}", R"({"bias": {"value": true}, "skip": true,
+      "norm": {"kind": "dyt", "gain": false}, "kv_heads": 1})",
+                                                     skip))))
+            .empty());
 }
 
 TEST_CASE("choose_passes: a head is not untied for less than it costs") {

@@ -34,9 +34,10 @@ double measuring_work(const Architecture& architecture) {
   return work;
 }
 
-// Whether condition numbers decide what this pass saves: it inverts matrices, and would save, as far as structure says.
+// Whether condition numbers decide anything: the pass inverts matrices, and would change the count, as far as structure
+// says.
 bool needs_conditions(const Architecture& architecture, const Pass& pass) {
-  return pass.inverts && run_passes({architecture, {}}, {call_of(pass)}).steps.front().saved_parameters > 0;
+  return pass.inverts && run_passes({architecture, {}}, {call_of(pass)}).steps.front().saved_parameters != 0;
 }
 
 bool needs_conditions(const Architecture& architecture) {
@@ -159,8 +160,7 @@ PassAudit audit_passes(const Model& model, Dtype dtype, Measure measure) {
   audit.skipped = model.has_weights() && !audit.measured;
   const Model asked{model.architecture, audit.measured ? model.weights : Weights{}};
   for (const Pass* pass : all_passes()) {
-    // What saves nothing needs no numbers, unless they are asked for.
-    const bool numbers = !pass->inverts || measure == Measure::always || needs_conditions(model.architecture, *pass);
+    const bool numbers = !pass->inverts || needs_conditions(model.architecture, *pass);
     PassStep step = run_passes(numbers ? asked : Model{model.architecture, {}}, {call_of(*pass)}).steps.front();
     if (!step.proposal.applies && measure == Measure::always) {  // refused before anything was measured
       step.proposal = pass->propose(asked, step.call.options, std::nullopt);

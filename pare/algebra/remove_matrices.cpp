@@ -82,6 +82,11 @@ class Planner {
         report(site.failed);
       }
     }
+    for (const SurveyedMatrix& site : sites) {  // another target may be free on its stream, and hide the reason
+      if (!any && site.removal.target == *what_.asked) {
+        report(site.failed);
+      }
+    }
     return refused || !any;
   }
 

@@ -68,8 +68,11 @@ std::vector<Precondition> tied_obstacles(const Model& model, const Streams& stre
       continue;
     }
     const auto norm = std::find_if(norms.begin(), norms.end(), [i](const NormBetween& n) { return n.writes == i; });
+    const auto writer = std::find_if(ports.begin(), ports.end(), [](const Port& p) { return p.role == Role::writer; });
     std::string found;
-    if (norm == norms.end()) {
+    if (writer != ports.end()) {
+      found = fmt::format("the head is tied, and {} writes what it reads", name_of(writer->tensor.module));
+    } else if (norm == norms.end()) {
       found = "the head is tied, and no norm stands before it";
     } else if (norm->norm.kind != NormKind::layer) {
       found = fmt::format("the head is tied, and {} stands before it", norm_in_words(norm->norm.kind));

@@ -24,6 +24,7 @@ TEST_CASE("a formula has the parentheses it needs, and no others") {
   CHECK(written(a.inverse() * b.transposed()) == "a⁻¹ · bᵀ");
   CHECK(written(Formula::diagonal(a + b) * c) == "diag(a + b) · c");
   CHECK(written(Formula::enclosed("(", a.inverse(), " ⊕ I)") * b) == "(a⁻¹ ⊕ I) · b");
+  CHECK(written(Formula::call("order", {a * b, c}).transposed()) == "order(a · b, c)ᵀ");
 }
 
 TEST_CASE("inverses and transposes cancel") {

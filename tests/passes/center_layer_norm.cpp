@@ -172,7 +172,12 @@ TEST_CASE("center_layer_norm: whoever sees the mean keeps it, and says so") {
            {layered(R"({"head": {"tied": true}, "final_norm": {"kind": "layer", "bias": false}})"),
             "head: the head is tied, and the gain of norm is not uniform"},
            {layered(R"({"task": "masked_lm", "head": {"tied": true, "transform": {"activation": "gelu"}}})"),
-            "head: the head is tied, and no norm stands before it"},
+            "head: the head is tied, and head.transform writes what it reads"},
+           // Behind one block that runs twice the head reads what the embedding's norm wrote, and what the block did.
+           {layered(R"({"layers": [0, 1, 0, 1], "final_norm": null, "head": {"tied": true},
+                        "embedding": {"norm": {"kind": "layer", "gain": false}}})",
+                    R"({"norm": null, "skip": false})", R"({"norm": null, "skip": false})"),
+            "head: the head is tied, and blocks.1.mlp.down writes what it reads"},
        }) {
     INFO(c.reason);
     const Model before = generic(c.architecture);

@@ -203,6 +203,15 @@ TEST_CASE("merge_skipless: what it refuses, and how it says so") {
 // A value bias folded after the output matrix is gone needs an output bias of its own again. And where the matrix
 // before the head writes the stream itself, a tied table has one free basis at its two ends: eliminate_projection
 // spends it on the first layer, and merge_skipless has to untie the head.
+TEST_CASE("merge_skipless: what was asked for and is not there is said, also where its stream is free for another") {
+  const Architecture a = skipless(R"({"layers": [0, 0]})", R"({"query": "key"})", "{}", "parallel", 1);
+  const PassStep step = step_of(model_of(a), {{"target", "q"}});
+  CHECK_FALSE(step.proposal.applies);
+  REQUIRE_FALSE(step.proposal.preconditions.empty());
+  CHECK(step.proposal.preconditions.back().where == "blocks.0.attention.query");
+  CHECK(step.proposal.preconditions.back().found == "there is none");
+}
+
 TEST_CASE("run_passes: an order that loses is named, with the better one") {
   const auto warnings = [](const Architecture& a, const std::string& passes) {
     return run_passes({.architecture = a}, parse_passes(passes)).warnings;

@@ -74,7 +74,7 @@ Redundancy redundancy(const Architecture& architecture) {
   Tally tally;
   const Places places = find_places(architecture);
   refuse_blindness(tally, architecture);
-  count_bases(tally, architecture, places);
+  count_bases(tally, architecture);
   count_heads(tally, architecture, places);
   count_mlps(tally, architecture);
   count_constants(tally, architecture, places);

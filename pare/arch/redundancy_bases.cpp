@@ -36,8 +36,8 @@ int64_t rotations_of(const HeadBlocks& b) {
 
 class BasisCount {
  public:
-  BasisCount(Tally& tally, const Architecture& a, const Places& places)
-      : tally_(tally), a_(a), places_(places), streams_(find_streams(a)), table_(tensor_table(a)) {
+  BasisCount(Tally& tally, const Architecture& a)
+      : tally_(tally), a_(a), streams_(find_streams(a)), table_(tensor_table(a)) {
     const size_t count = streams_.all.size();
     fixed_.assign(count, false);
     parents_.resize(count);
@@ -357,18 +357,6 @@ class BasisCount {
     return std::max<int64_t>(stream.width - written, 0) * std::max<int64_t>(stream.width - read, 0);
   }
 
-  // Places of a stream whose mean can be seen, and those where it cannot: LayerNorm's or hidden by it.
-  void find_means(size_t component, bool& seen, bool& unseen) const {
-    (void)component;
-    for (size_t p = 0; p < places_.all.size(); ++p) {
-      if (places_.all[p].zone != Zone::stream) {
-        continue;
-      }
-      const bool hidden = places_.all[p].mean_unseen || places_.layer_norm_of(p);
-      (hidden ? unseen : seen) = true;
-    }
-  }
-
   void count_component(size_t component) {
     std::vector<size_t> members;
     bool rms = false, layer = false, dyt = false;
@@ -394,7 +382,7 @@ class BasisCount {
         tally_.add(Symmetry::norm_scale, 1);
       }
     } else if (layer) {
-      count_layer_rotations(members, width, rms);
+      tally_.add(Symmetry::stream_rotation, rotations(width - 1));  // the ones beside it are counted as means
     } else if (rms) {
       int64_t vectors_there = 0;
       for (size_t s : members) {
@@ -416,48 +404,6 @@ class BasisCount {
     }
   }
 
-  void count_layer_rotations(const std::vector<size_t>& members, int64_t width, bool rms) {
-    // Of the streams that a LayerNorm reads: does anybody else see their mean?
-    bool seen = false, hidden = false;
-    for (size_t p = 0; p < places_.all.size(); ++p) {
-      const bool mine = std::any_of(members.begin(), members.end(), [&](size_t s) { return stream_of_place(p) == s; });
-      if (mine) {
-        const bool unseen = places_.all[p].mean_unseen || places_.layer_norm_of(p);
-        (unseen ? hidden : seen) = true;
-      }
-    }
-    if (seen && hidden) {
-      tally_.cannot("LayerNorms and matrices read the same stream");
-    }
-    tally_.add(Symmetry::stream_rotation, rotations(width - 1) + (seen && !rms ? width : 0));
-  }
-
-  // Any tensor that writes or reads the place says on which stream it lies.
-  std::optional<size_t> stream_of_place(size_t p) const {
-    const Place& place = places_.all[p];
-    for (size_t s = 0; s < streams_.all.size(); ++s) {
-      for (const Port& port : streams_.all[s].ports) {
-        const bool writes = port.role == Role::writer &&
-                            std::any_of(place.writers.begin(), place.writers.end(),
-                                        [&](const PlaceWriter& w) { return w.module == port.tensor.module; });
-        const bool reads = port.role == Role::reader &&
-                           std::any_of(place.readers.begin(), place.readers.end(),
-                                       [&](const PlaceReader& r) { return r.module == port.tensor.module; });
-        if (writes || reads) {
-          return s;
-        }
-      }
-      for (const Touch& touch : streams_.all[s].touches) {
-        if (touch.kind == TouchKind::norm_reads &&
-            std::any_of(place.norms.begin(), place.norms.end(),
-                        [&](const PlaceNorm& n) { return n.module == touch.module; })) {
-          return s;
-        }
-      }
-    }
-    return std::nullopt;
-  }
-
   void count_rotations() {
     for (size_t s = 0; s < streams_.all.size(); ++s) {
       if (root(s) == s) {
@@ -477,7 +423,6 @@ class BasisCount {
 
   Tally& tally_;
   const Architecture& a_;
-  const Places& places_;
   Streams streams_;
   TensorTable table_;
   std::vector<NormEdge> edges_;
@@ -490,8 +435,8 @@ class BasisCount {
 
 }  // namespace
 
-void count_bases(Tally& tally, const Architecture& a, const Places& places) {
-  BasisCount(tally, a, places).run();
+void count_bases(Tally& tally, const Architecture& a) {
+  BasisCount(tally, a).run();
 }
 
 }  // namespace pare

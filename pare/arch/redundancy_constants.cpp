@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <numeric>
 
 #include "pare/arch/redundancy_tally.h"
 #include "pare/support/error.h"
@@ -111,7 +112,11 @@ int64_t free_constants(const Places& places, Zone zone, Direction direction, con
       put(place, 1);
     }
     for (size_t place : sum.mapped) {
-      put(place, system.generic());
+      // Behind a LayerNorm with a bias the value's matrix takes the constant back itself.
+      const PlaceNorm* norm = places.layer_norm_of(place);
+      if (!norm || !norm->norm.bias) {
+        put(place, system.generic());
+      }
     }
     if (sum.constant || std::find(more.begin(), more.end(), i) != more.end()) {
       row[count + i] = 1;
@@ -192,8 +197,10 @@ void count_table_shifts(Tally& tally, const Architecture& a, const Places& place
   // A tied table's constant shows in every logit, but for the one direction that the LayerNorm before the head hides.
   const PlaceNorm* last = a.head.tied ? places.layer_norm_of(places.head_input) : nullptr;
   const bool counted_as_mean = last && !last->norm.gain && embedded.mean_unseen;
-  if (last && (!last->norm.bias || a.head.bias) && whole > 0 && !counted_as_mean) {
-    tally.add(Symmetry::table_shift, 1);
+  const bool one_hidden = last && (!last->norm.bias || a.head.bias) && !counted_as_mean;
+  tally.add(Symmetry::table_shift, one_hidden && whole > 0 ? 1 : 0);
+  if (learned && e.position_pad) {  // the padding token and its position are always seen together
+    tally.add(Symmetry::table_shift, !a.head.tied ? full : one_hidden ? 1 : 0);
   }
   const int64_t unread = learned ? e.position_offset - (e.position_pad ? 1 : 0) : 0;
   tally.add(Symmetry::unread_rows, unread * embedded.width, unread);
@@ -304,6 +311,98 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
   }
 }
 
+// Places that matrices read and that then only LayerNorms see: x may become x + (u x) 1 for any u, the matrices take it
+// back, and the mean is hidden. Places that are added to one another have one u. What a LayerNorm writes there has only
+// a gain and a bias to follow with: u is then the one direction that the norm never gives.
+class MeanMaps {
+ public:
+  MeanMaps(const Architecture& a, const Places& places) : a_(a), places_(places), parents_(places.all.size()) {
+    std::iota(parents_.begin(), parents_.end(), size_t{0});
+    for (const Sum& sum : places.sums) {
+      for (size_t from : sum.added) {
+        if (!sum.norm && is_seen(from) && is_seen(sum.target)) {
+          parents_[root(from)] = root(sum.target);
+        }
+      }
+    }
+  }
+
+  void count(Tally& tally) const {
+    for (size_t p = 0; p < places_.all.size(); ++p) {
+      if (root(p) == p && is_seen(p) && is_free(p)) {
+        tally.add(Symmetry::layer_norm_means, directions(p), 1);
+      }
+    }
+  }
+
+ private:
+  size_t root(size_t place) const {
+    while (parents_[place] != place) {
+      place = parents_[place];
+    }
+    return place;
+  }
+  bool is_seen(size_t p) const { return !places_.all[p].mean_unseen; }
+
+  bool is_free(size_t component) const {
+    bool hidden = false;
+    for (size_t p = 0; p < places_.all.size(); ++p) {
+      const Place& place = places_.all[p];
+      if (root(p) != component) {
+        continue;
+      }
+      if (place.pinned || place.identity || place.zone != Zone::stream) {
+        return false;
+      }
+      for (const PlaceNorm& norm : place.norms) {
+        hidden = true;
+        if (norm.norm.kind != NormKind::layer) {
+          return false;
+        }
+      }
+      for (const PlaceWriter& writer : place.writers) {
+        if (a_.head.tied && writer.module == token_table) {
+          return false;
+        }
+      }
+      const bool read_by_head = p == places_.head_input && a_.head.tied;
+      if (read_by_head) {
+        return false;
+      }
+    }
+    for (const Sum& sum : places_.sums) {
+      for (size_t from : sum.added) {
+        hidden = hidden || (root(from) == component && !is_seen(sum.target));
+      }
+    }
+    return hidden;
+  }
+
+  int64_t directions(size_t component) const {
+    std::set<ModuleId> norms;
+    bool others = false, only_layer = true;
+    for (const Sum& sum : places_.sums) {
+      if (root(sum.target) != component) {
+        continue;
+      }
+      if (sum.norm) {
+        norms.insert(sum.norm->module);
+        only_layer = only_layer && sum.norm->norm.kind == NormKind::layer;
+      } else {
+        others = true;
+      }
+    }
+    if (norms.empty()) {
+      return places_.all[component].width;
+    }
+    return others && only_layer && norms.size() == 1 ? 1 : 0;
+  }
+
+  const Architecture& a_;
+  const Places& places_;
+  std::vector<size_t> parents_;
+};
+
 // ---- what is never written, or never read
 
 // How many vectors reach a place, and how many rows look at what is put there; both stop counting at `enough`.
@@ -377,6 +476,7 @@ void count_constants(Tally& tally, const Architecture& a, const Places& places) 
   }
   count_value_biases(tally, a, places);
   count_layer_norm(tally, a, places);
+  MeanMaps(a, places).count(tally);
 }
 
 }  // namespace pare

@@ -48,7 +48,7 @@ inline int64_t rotations(int64_t width) {
   return width < 2 ? 0 : width * (width - 1) / 2;
 }
 
-void count_bases(Tally& tally, const Architecture& a, const Places& places);
+void count_bases(Tally& tally, const Architecture& a);
 void count_heads(Tally& tally, const Architecture& a, const Places& places);
 void count_mlps(Tally& tally, const Architecture& a);
 void count_constants(Tally& tally, const Architecture& a, const Places& places);

@@ -27,7 +27,9 @@ HeadShape small_heads(const Attention& t) {
   shape.kv_heads = std::min<int64_t>(t.kv_heads, 2);
   shape.heads = shape.kv_heads * (t.heads > t.kv_heads ? 2 : 1);
   const bool partly = t.rope && t.rope->width < t.head_width;
-  shape.width = std::min<int64_t>(t.head_width, t.rope ? 4 : 3);
+  // Four heads make a wide twin: of narrow heads then, where one plane turns, or nothing.
+  const int64_t wide = shape.heads == 4 ? (partly ? 3 : 2) : t.rope ? 4 : 3;
+  shape.width = std::min<int64_t>(t.head_width, wide);
   shape.turned = !t.rope ? 0 : partly ? std::min<int64_t>(t.rope->width, 2) : shape.width / 2 * 2;
   return shape;
 }

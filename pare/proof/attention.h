@@ -74,7 +74,7 @@ class AttentionProof {
 
   const ProofSide &a_, &b_;
   int64_t block_;
-  size_t input_;
+  size_t input_, output_;
   bool tabled_;
   MapGroup scores_ = MapGroup::identity, values_ = MapGroup::identity;
 };

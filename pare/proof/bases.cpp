@@ -70,13 +70,29 @@ bool ProofBases::are_same(const std::vector<TensorId>& parts) const {
          });
 }
 
+// What writes a stream whose mean nobody sees is seen without it.
+Effective ProofBases::loaded(const ProofPort& port, const ProofSide& side, int64_t begin, int64_t count) {
+  const Effective rows = port.load(side, begin, count);
+  return port.stream && port.role == Role::writer ? side.written(rows, *port.stream) : rows;
+}
+
+bool ProofBases::is_centred(const std::optional<size_t>& stream) const {
+  return stream && (a_.centres(*stream) || b_.centres(*stream));
+}
+
+bool ProofBases::is_made(const ProofPort& port) const {
+  const bool made = std::any_of(port.parts.begin(), port.parts.end(),
+                                [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
+  return made || (port.role == Role::writer && is_centred(port.stream));
+}
+
 // The reference's rows as the candidate should have them, or the candidate's as the reference has them.
 Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t count) const {
-  Effective a = port.load(a_, begin, count);
-  const Effective b = port.load(b_, begin, count);
+  Effective a = loaded(port, a_, begin, count);
+  const Effective b = loaded(port, b_, begin, count);
   const StreamMap none;
   const StreamMap& map = port.stream ? maps_[*port.stream] : none;
-  const Rigour rigour = is_fitted(port) ? Rigour::fitted : port.rigour;
+  const Rigour rigour = is_fitted(port) ? Rigour::fitted : is_made(port) ? Rigour::folded : port.rigour;
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
@@ -183,7 +199,7 @@ bool ProofBases::is_absorbed(size_t stream) const {
 }
 
 bool ProofBases::is_untouched(const ProofPort& port) const {
-  return !is_fitted(port) && are_same(port.parts);
+  return !is_fitted(port) && !is_made(port) && are_same(port.parts);
 }
 
 How ProofBases::how(const ProofPort& port) const {
@@ -193,6 +209,9 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_fitted(port) || (port.how != How::basis && port.how != How::same_up_to_rounding)) {
     return port.how;
   }
+  if (is_made(port)) {
+    return How::written_out;
+  }
   return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
 }
 
@@ -200,7 +219,7 @@ bool ProofBases::is_untouched(size_t n) const {
   const BlockStreams& at = streams_of(n);
   const Attention &t = a_.architecture().blocks[n].attention, &u = b_.architecture().blocks[n].attention;
   return maps_[at.attention_input].is_identity() && maps_[at.attention_output].is_identity() &&
-         scale_of(t) == scale_of(u) && are_same(attentions_[n].parts());
+         !is_centred(at.attention_output) && scale_of(t) == scale_of(u) && are_same(attentions_[n].parts());
 }
 
 void ProofBases::fit_heads(size_t n) {
@@ -255,7 +274,7 @@ bool ProofBases::everything_agrees() {
 
 double ProofBases::roundoff_of(const ProofPort& port) const {
   const TensorId& id = port.parts[0];
-  return unit_roundoff(b_.stores(id) ? b_.weight(id).dtype() : Dtype::f64);
+  return unit_roundoff(b_.stores(id) ? b_.dtype_of(id) : Dtype::f64);
 }
 
 int64_t ProofBases::samples_on(size_t s) const {
@@ -378,15 +397,15 @@ int64_t ProofBases::enough_samples(const ProofPort& port) const {
 MapSamples ProofBases::samples_of(const ProofPort& port) const {
   const int64_t enough = enough_samples(port);
   if (!port.sliced || port.samples <= enough) {
-    const Effective a = port.load(a_, 0, port.samples), b = port.load(b_, 0, port.samples);
+    const Effective a = loaded(port, a_, 0, port.samples), b = loaded(port, b_, 0, port.samples);
     return {port.role, through_samples(port, a).value, b.value};
   }
   constexpr int64_t places = 32;
   const int64_t count = (enough + places - 1) / places, stride = (port.samples - count) / (places - 1);
   std::vector<at::Tensor> a, b;
   for (int64_t i = 0; i < places; ++i) {
-    a.push_back(port.load(a_, i * stride, count).value);
-    b.push_back(port.load(b_, i * stride, count).value);
+    a.push_back(loaded(port, a_, i * stride, count).value);
+    b.push_back(loaded(port, b_, i * stride, count).value);
   }
   return {port.role, at::cat(a), at::cat(b)};
 }

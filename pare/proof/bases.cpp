@@ -6,14 +6,15 @@
 
 #include "pare/arch/norms.h"
 #include "pare/proof/proof.h"
+#include "pare/proof/rotations.h"
 #include "pare/proof/settings.h"
 
 namespace pare {
 
 namespace {
 
-// What of a stream's basis could differ between two models that compute the same. Norms, activations and answers allow
-// some groups too (rotations, signed permutations); so far they count as the identity alone.
+// What of a stream's basis could differ between two models that compute the same. Streams that RMSNorms touch may turn
+// (rotations.h); other norms, activations and answers allow some groups too, and so far count as the identity alone.
 MapGroup group_of_stream(const Stream& reference, const Stream& candidate) {
   const auto pins = [](const Touch& touch) {
     return touch.kind != TouchKind::identity && touch.kind != TouchKind::sinusoidal;
@@ -61,6 +62,11 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
       known_(maps_.size(), true) {
   for (size_t n = 0; n < heads_.size(); ++n) {
     attentions_.emplace_back(reference, candidate, static_cast<int64_t>(n));
+  }
+  for (std::vector<size_t>& streams : turning_together(reference, candidate)) {
+    for (size_t s : streams) {
+      together_[s] = streams;
+    }
   }
 }
 
@@ -164,6 +170,15 @@ void ProofBases::find_identities() {
     }
   }
   for (size_t s = 0; s < maps_.size(); ++s) {
+    if (const auto turning = together_.find(s); turning != together_.end()) {
+      int64_t stayed = 0, moved = 0;
+      for (size_t other : turning->second) {
+        stayed += obey[other];
+        moved += differ[other];
+      }
+      known_[s] = stayed >= moved;
+      continue;
+    }
     if (group_of_stream(a_.streams().all[s], b_.streams().all[s]) == MapGroup::identity) {
       continue;
     }
@@ -291,9 +306,33 @@ int64_t ProofBases::samples_on(size_t s) const {
 }
 
 void ProofBases::fit_stream(size_t s) {
-  const int64_t step = (samples_on(s) + most_samples(s) - 1) / most_samples(s);
+  const auto turning = together_.find(s);
+  const std::vector<size_t> streams = turning == together_.end() ? std::vector{s} : turning->second;
+  if (streams.front() != s) {
+    return;  // it was turned with the first of them
+  }
+  int64_t count = 0;
+  for (size_t each : streams) {
+    count += samples_on(each);
+  }
+  const int64_t step = (count + most_samples(s) - 1) / most_samples(s);
   std::vector<MapSamples> samples;
   std::vector<TableSamples> tables;
+  for (size_t each : streams) {
+    add_samples(each, step, samples, tables);
+  }
+  at::Tensor map = fit_once(s, samples);
+  constexpr int most_trials = 12;
+  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
+    map = fit_once(s, samples);
+  }
+  for (size_t each : streams) {
+    set_map(each, map, samples);
+  }
+}
+
+void ProofBases::add_samples(size_t s, int64_t step, std::vector<MapSamples>& samples,
+                             std::vector<TableSamples>& tables) const {
   for (const ProofPort& port : ports_) {
     if (port.stream == s && (!port.samples_on || known_[*port.samples_on])) {
       if (port.rows != RowsOf::tensor) {
@@ -308,12 +347,6 @@ void ProofBases::fit_stream(size_t s) {
       add_samples_behind(n, samples);
     }
   }
-  at::Tensor map = fit_once(s, samples);
-  constexpr int most_trials = 12;
-  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
-    map = fit_once(s, samples);
-  }
-  set_map(s, map, samples);
 }
 
 void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapSamples>& samples) {
@@ -386,7 +419,8 @@ at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples
     }
   }
   const int64_t width = a_.streams().all[s].width;
-  return fit_map(samples, maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map);
+  const at::Tensor guess = maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map;
+  return together_.contains(s) ? fit_rotation(samples, guess) : fit_map(samples, guess);
 }
 
 int64_t ProofBases::enough_samples(const ProofPort& port) const {

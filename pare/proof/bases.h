@@ -2,6 +2,7 @@
 // The maps of all streams and the gauges of all heads: found from the tensors themselves, and then checked on each of
 // them. Where nothing was changed they are the identity, and nothing is computed.
 
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -59,6 +60,8 @@ class ProofBases {
   bool everything_agrees();
   void fit_heads(size_t block);
   void fit_stream(size_t stream);
+  void add_samples(size_t stream, int64_t step, std::vector<MapSamples>& samples,
+                   std::vector<TableSamples>& tables) const;
   void set_map(size_t stream, const at::Tensor& map, const std::vector<MapSamples>& samples);
   at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
   int64_t samples_on(size_t stream) const;  // at most, and about
@@ -83,7 +86,8 @@ class ProofBases {
   std::vector<HeadMaps> heads_;                                                   // by block
   std::vector<std::optional<std::vector<AttentionProof::Named>>> head_findings_;  // by block, of the maps as they are
   std::vector<StreamMap> maps_;                                                   // by stream
-  std::vector<bool> known_;  // by stream: the map is more than a guess
+  std::map<size_t, std::vector<size_t>> together_;  // by stream: those that turn with it, where norms join some
+  std::vector<bool> known_;                         // by stream: the map is more than a guess
 };
 
 }  // namespace pare

@@ -395,7 +395,8 @@ class PortList {
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                        return side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                        const Effective rows = side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                        return side.folded().blind.contains(stream) ? without_mean(rows) : rows;
                       }});
     const bool shifted = a_.folded().shifts(stream);
     if (!either(bias) && !shifted) {

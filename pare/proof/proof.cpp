@@ -150,11 +150,11 @@ class Prover {
     }
   }
 
-  // What a form of the reference rests on has to hold, to one rounding of what it is stored in.
+  // What a form rests on has to hold, as well as what was solved for it and then rounded can.
   void check_premises() {
     for (const Premise& premise : premises_) {
       const at::Tensor residual = premise.found.value - premise.expected.value;
-      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::folded);
+      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted);
       const Finding finding = judged(residual, allowed, residual, premise.expected.value);
       proof_.moved = std::max(proof_.moved, finding.moved);
       if (!finding.holds()) {

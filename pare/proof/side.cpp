@@ -202,6 +202,29 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
   return {at::cat(values), at::cat(roundings)};
 }
 
+// A tied head reads rows without their mean, behind a norm of what has none: its own means are not seen there.
+static void find_blind(const ProofSide& a, const ProofSide& b, Folds& folds) {
+  const size_t head = a.streams().head;
+  if (!a.architecture().head.tied && !b.architecture().head.tied) {
+    return;
+  }
+  const auto reads = [](const Stream& stream, const ModuleId& norm) {
+    return std::any_of(stream.touches.begin(), stream.touches.end(),
+                       [&](const Touch& touch) { return touch.kind == TouchKind::norm_reads && touch.module == norm; });
+  };
+  for (const Touch& touch : a.streams().all[head].touches) {
+    for (size_t s = 0; s < a.streams().all.size(); ++s) {
+      const bool centred = (a.centres(s) || b.centres(s)) && reads(a.streams().all[s], touch.module);
+      if (touch.kind == TouchKind::norm_writes && centred && gain_folds(a.streams().all[head], touch.module) &&
+          gain_folds(b.streams().all[head], touch.module) && a.is_zero(bias_of(touch.module)) &&
+          b.is_zero(bias_of(touch.module))) {
+        folds.blind.insert(head);
+        folds.gains[head] = touch.module;
+      }
+    }
+  }
+}
+
 Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   const auto one_is_zero = [&](const TensorId& id) { return a.is_zero(id) != b.is_zero(id); };
   const auto gain_stayed = [&](const ModuleId& norm, int64_t size) {
@@ -226,6 +249,7 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
       }
     }
   }
+  find_blind(a, b, folds);
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
     const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
     const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;

@@ -56,6 +56,9 @@ class ProofSide {
   bool is_made(const TensorId& id) const { return form_.made.contains(id); }
   std::vector<TensorId> sources(const TensorId& id) const { return sources_of(form_, id); }
   Dtype dtype_of(const TensorId& id) const { return weight(sources(id).front()).dtype(); }
+  double roundoff(const TensorId& id) const {
+    return unit_roundoff(numbers_ == Numbers::exact ? Dtype::f64 : dtype_of(id));
+  }
 
   Effective load(const TensorId& id) const;
   // What is stored, for what is made of it; of both sides' same numbers nothing was rounded.

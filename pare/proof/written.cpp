@@ -6,6 +6,8 @@
 
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
+#include "pare/proof/maps.h"
+#include "pare/proof/proof.h"
 #include "pare/proof/side.h"
 
 namespace pare {
@@ -48,9 +50,13 @@ void write_out_shrunk(WrittenForm& form, int64_t block, Slot slot) {
     const auto placed = [&](const at::Tensor& x) {
       return at::zeros({heads, k, width}, x.options()).scatter(2, others.unsqueeze(1).expand({heads, k, width - k}), x);
     };
+    // What is not stored is not rounded; but a gauge that was found by the rest knows it no better than that.
+    const at::Tensor at_pivots = pivots.unsqueeze(1).expand({heads, k, k});
     const at::Tensor eye = at::eye(k, rest.value.options()).expand({heads, k, k});
-    const at::Tensor value = placed(rest.value).scatter(2, pivots.unsqueeze(1).expand({heads, k, k}), eye);
-    return reshaped({value, placed(rest.rounding)}, {heads * k, width});
+    const at::Tensor unit = at::full({heads, k, k}, side.roundoff(id), rest.value.options());
+    const Effective whole{placed(rest.value).scatter(2, at_pivots, eye),
+                          placed(rest.rounding).scatter(2, at_pivots, unit)};
+    return reshaped(whole, {heads * k, width});
   });
 }
 
@@ -67,12 +73,12 @@ void write_out_computed(WrittenForm& form, int64_t block, Slot slot) {
   }
   const bool is_value = slot == Slot::value;
   const TensorId id = weight_of(in_attention(block, slot));
-  const TensorId matrix = weight_of(in_attention(block, is_value ? Slot::value_from_key : Slot::key_from_value));
-  const TensorId other = weight_of(in_attention(block, is_value ? Slot::key : Slot::value));
+  const TensorId map = weight_of(in_attention(block, is_value ? Slot::value_from_key : Slot::key_from_value));
+  const TensorId from = weight_of(in_attention(block, is_value ? Slot::key : Slot::value));
   const bool passed_on = is<Identity>(is_value ? t.key : t.value);
   projection_of(t, slot) = Dense{};
-  const LoadEffective matrix_of = current(form, matrix), other_of = current(form, other);
-  make(form, id, passed_on ? std::vector{matrix} : std::vector{matrix, other},
+  const LoadEffective matrix_of = current(form, map), other_of = current(form, from);
+  make(form, id, passed_on ? std::vector{map} : std::vector{map, from},
        [=](const ProofSide& side) { return passed_on ? matrix_of(side) : product(matrix_of(side), other_of(side)); });
 }
 

@@ -39,7 +39,7 @@ bool holds_same_numbers(const Weight& a, const Weight& b) {
 
 class Prover {
  public:
-  Prover(const Model& reference, const Model& candidate, const WrittenForms& forms, at::Device device)
+  Prover(const Model& reference, const Model& candidate, const PlainForms& forms, at::Device device)
       : a_(reference, ProofSide::Numbers::exact, device, forms.reference),
         b_(candidate, ProofSide::Numbers::rounded, device, forms.candidate),
         premises_(forms.premises),

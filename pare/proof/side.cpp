@@ -58,7 +58,7 @@ bool value_bias_folds(const Architecture& architecture, int64_t block) {
 
 }  // namespace
 
-ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device, WrittenForm form)
+ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device, PlainForm form)
     : model_(&model),
       form_(std::move(form)),
       numbers_(numbers),

@@ -44,7 +44,7 @@ class ProofSide {
  public:
   enum class Numbers { exact, rounded };  // a reference is what it is; a candidate was rounded when it was stored
 
-  ProofSide(const Model& model, Numbers numbers, at::Device device, WrittenForm form);
+  ProofSide(const Model& model, Numbers numbers, at::Device device, PlainForm form);
 
   const Architecture& architecture() const { return form_.architecture; }
   const Streams& streams() const { return streams_; }
@@ -107,7 +107,7 @@ class ProofSide {
   Effective unordered(const TensorId& id) const;
 
   const Model* model_;
-  WrittenForm form_;
+  PlainForm form_;
   Numbers numbers_;
   at::Device device_;
   Streams streams_;

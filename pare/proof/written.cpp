@@ -14,7 +14,7 @@ namespace pare {
 
 namespace {
 
-Attention& attention_of(WrittenForm& form, int64_t block) {
+Attention& attention_of(PlainForm& form, int64_t block) {
   return form.architecture.blocks[static_cast<size_t>(block)].attention;
 }
 
@@ -31,7 +31,7 @@ bool same_pivots(const Model& a, const Model& b, const ModuleId& module) {
          at::equal(first->second.load(), second->second.load());
 }
 
-void write_out_shrunk(WrittenForm& form, int64_t block, Slot slot) {
+void write_out_shrunk(PlainForm& form, int64_t block, Slot slot) {
   Projection& projection = projection_of(attention_of(form, block), slot);
   if (!is<Shrunk>(projection)) {
     return;
@@ -66,7 +66,7 @@ bool is_computed(Attention& t, Slot slot) {
   return slot == Slot::key ? is<FromValue>(t.key) : is<FromKey>(t.value);
 }
 
-void write_out_computed(WrittenForm& form, int64_t block, Slot slot) {
+void write_out_computed(PlainForm& form, int64_t block, Slot slot) {
   Attention& t = attention_of(form, block);
   if (!is_computed(t, slot)) {
     return;
@@ -78,8 +78,15 @@ void write_out_computed(WrittenForm& form, int64_t block, Slot slot) {
   const bool passed_on = is<Identity>(is_value ? t.key : t.value);
   projection_of(t, slot) = Dense{};
   const LoadEffective matrix_of = current(form, map), other_of = current(form, from);
-  make(form, id, passed_on ? std::vector{map} : std::vector{map, from},
-       [=](const ProofSide& side) { return passed_on ? matrix_of(side) : product(matrix_of(side), other_of(side)); });
+  make(form, id, passed_on ? std::vector{map} : std::vector{map, from}, [=](const ProofSide& side) {
+    const Effective matrix = matrix_of(side);
+    if (passed_on) {
+      return matrix;
+    }
+    const Effective other = other_of(side), both = product(matrix, other);
+    const at::Tensor sizes = at::matmul(matrix.value.abs(), other.value.abs());
+    return Effective{both.value, both.rounding + sizes * (most_roundings * lost_in_solving)};
+  });
 }
 
 // ---- two factors, and their product
@@ -93,7 +100,7 @@ Effective by_heads(const Effective& rows, int64_t groups, int64_t heads) {
   return {spread(rows.value), spread(rows.rounding)};
 }
 
-LoadEffective matrix_or_identity(const WrittenForm& form, const ModuleId& module, const Projection& projection) {
+LoadEffective matrix_or_identity(const PlainForm& form, const ModuleId& module, const Projection& projection) {
   const LoadEffective stored = current(form, weight_of(module));
   const int64_t width = form.architecture.width;
   const bool identity = is<Identity>(projection);
@@ -101,7 +108,7 @@ LoadEffective matrix_or_identity(const WrittenForm& form, const ModuleId& module
 }
 
 // What of some tensors the form has.
-std::vector<TensorId> those_there(const WrittenForm& form, const std::vector<TensorId>& ids) {
+std::vector<TensorId> those_there(const PlainForm& form, const std::vector<TensorId>& ids) {
   const TensorTable table = tensor_table(form.architecture);
   std::vector<TensorId> found;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
@@ -115,7 +122,7 @@ bool scores_collapse(const Attention& t) {
          !t.qk_norm && !(t.softcap && t.bias.key);
 }
 
-void collapse_scores(WrittenForm& form, int64_t block) {
+void collapse_scores(PlainForm& form, int64_t block) {
   Attention& t = attention_of(form, block);
   const ModuleId query = in_attention(block, Slot::query), key = in_attention(block, Slot::key);
   const ModuleId both = in_attention(block, Slot::query_key);
@@ -146,7 +153,7 @@ bool values_collapse(const Attention& t) {
          !(t.gate && t.bias.value);
 }
 
-void collapse_values(WrittenForm& form, int64_t block) {
+void collapse_values(PlainForm& form, int64_t block) {
   Attention& t = attention_of(form, block);
   const ModuleId value = in_attention(block, Slot::value), output = in_attention(block, Slot::output);
   const LoadEffective values = matrix_or_identity(form, value, t.value);
@@ -174,8 +181,8 @@ void collapse_values(WrittenForm& form, int64_t block) {
   t.bias.output = true;
 }
 
-void write_out_attention(WrittenForms& forms, const Model& reference, const Model& candidate, int64_t block) {
-  WrittenForm &a = forms.reference, &b = forms.candidate;
+void write_out_attention(PlainForms& forms, const Model& reference, const Model& candidate, int64_t block) {
+  PlainForm &a = forms.reference, &b = forms.candidate;
   Attention &t = attention_of(a, block), &u = attention_of(b, block);
   t.remembered = u.remembered = Remembered::keys_values;  // what an engine keeps is no part of the function
   for (const Slot slot : {Slot::key, Slot::value}) {
@@ -195,13 +202,13 @@ void write_out_attention(WrittenForms& forms, const Model& reference, const Mode
     return;
   }
   if (t.scores != u.scores) {
-    WrittenForm& factored = t.scores == Form::factored ? a : b;
+    PlainForm& factored = t.scores == Form::factored ? a : b;
     if (scores_collapse(attention_of(factored, block))) {
       collapse_scores(factored, block);
     }
   }
   if (t.values != u.values) {
-    WrittenForm& factored = t.values == Form::factored ? a : b;
+    PlainForm& factored = t.values == Form::factored ? a : b;
     if (values_collapse(attention_of(factored, block))) {
       collapse_values(factored, block);
     }
@@ -228,7 +235,7 @@ std::map<ModuleId, Norm*> norms_by_module(Architecture& architecture) {
   return found;
 }
 
-void centre_stream(WrittenForm& layered, size_t index, const Stream& stream, std::map<ModuleId, Norm*>& layer_norms,
+void centre_stream(PlainForm& layered, size_t index, const Stream& stream, std::map<ModuleId, Norm*>& layer_norms,
                    const std::map<ModuleId, Norm*>& others) {
   const auto all_are = [&](const std::map<ModuleId, Norm*>& norms, NormKind kind) {
     return std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
@@ -246,7 +253,7 @@ void centre_stream(WrittenForm& layered, size_t index, const Stream& stream, std
 }
 
 // The two have the same streams only where they are built alike; where they are not, nothing is proved anyway.
-void centre(WrittenForms& forms) {
+void centre(PlainForms& forms) {
   Architecture &a = forms.reference.architecture, &b = forms.candidate.architecture;
   const Streams first = find_streams(a), second = find_streams(b);
   if (first.all.size() != second.all.size()) {
@@ -263,17 +270,17 @@ void centre(WrittenForms& forms) {
 
 }  // namespace
 
-LoadEffective current(const WrittenForm& form, const TensorId& id) {
+LoadEffective current(const PlainForm& form, const TensorId& id) {
   const auto made = form.made.find(id);
   return made != form.made.end() ? made->second.load : [id](const ProofSide& side) { return side.load_source(id); };
 }
 
-std::vector<TensorId> sources_of(const WrittenForm& form, const TensorId& id) {
+std::vector<TensorId> sources_of(const PlainForm& form, const TensorId& id) {
   const auto made = form.made.find(id);
   return made != form.made.end() ? made->second.sources : std::vector{id};
 }
 
-void make(WrittenForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load) {
+void make(PlainForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load) {
   std::vector<TensorId> sources;
   for (const TensorId& part : of) {
     const std::vector<TensorId> more = sources_of(form, part);
@@ -282,8 +289,8 @@ void make(WrittenForm& form, const TensorId& id, const std::vector<TensorId>& of
   form.made[id] = {std::move(sources), std::move(load), {}};
 }
 
-WrittenForms written_out(const Model& reference, const Model& candidate, at::Device device) {
-  WrittenForms forms{{reference.architecture, {}, {}}, {candidate.architecture, {}, {}}, {}};
+PlainForms written_out(const Model& reference, const Model& candidate, at::Device device) {
+  PlainForms forms{{reference.architecture, {}, {}}, {candidate.architecture, {}, {}}, {}};
   if (reference.architecture.blocks.size() != candidate.architecture.blocks.size() ||
       reference.architecture.width != candidate.architecture.width) {
     return forms;

@@ -23,7 +23,7 @@ struct MadeTensor {
   std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)> rows = {};  // where few can be had
 };
 
-struct WrittenForm {
+struct PlainForm {
   Architecture architecture;
   std::map<TensorId, MadeTensor> made;
   // Streams whose norms take the mean off, in this model alone: here it is taken off by what writes them.
@@ -38,22 +38,22 @@ struct Premise {
   Effective found, expected;
 };
 
-struct WrittenForms {
-  WrittenForm reference, candidate;
+struct PlainForms {
+  PlainForm reference, candidate;
   std::vector<Premise> premises;
 };
 
-WrittenForms written_out(const Model& reference, const Model& candidate, at::Device device);
+PlainForms written_out(const Model& reference, const Model& candidate, at::Device device);
 
 // Its steps, each with a kind of form. written_mlp.cpp, written_table.cpp
-void write_out_mlps(WrittenForms& forms, const Model& reference, const Model& candidate, at::Device device);
-void write_out_table(WrittenForms& forms);
+void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device);
+void write_out_table(PlainForms& forms);
 
 // What a maker may ask for, whether it is stored or was made before.
 using LoadEffective = std::function<Effective(const ProofSide& side)>;
-LoadEffective current(const WrittenForm& form, const TensorId& id);
-std::vector<TensorId> sources_of(const WrittenForm& form, const TensorId& id);
+LoadEffective current(const PlainForm& form, const TensorId& id);
+std::vector<TensorId> sources_of(const PlainForm& form, const TensorId& id);
 // `id` becomes what `load` makes of the tensors `of`, as they are before.
-void make(WrittenForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load);
+void make(PlainForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load);
 
 }  // namespace pare

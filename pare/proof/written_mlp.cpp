@@ -1,11 +1,12 @@
 // MLPs in other forms: neurons as heads, and a skip that the neurons took in.
 
+#include "pare/proof/written.h"
+
 #include <ATen/ATen.h>
 
 #include <optional>
 
 #include "pare/proof/side.h"
-#include "pare/proof/written.h"
 
 namespace pare {
 
@@ -23,13 +24,13 @@ MlpTensors mlp_tensors(int64_t n) {
           bias_of(module(Slot::output))};
 }
 
-Mlp& mlp_of(WrittenForm& form, int64_t block) {
+Mlp& mlp_of(PlainForm& form, int64_t block) {
   return *form.architecture.blocks[static_cast<size_t>(block)].mlp;
 }
 
 // ---- neurons as heads: σ(x̂ q)(x̂ u) w, which is a GLU whose gate has a sigmoid
 
-void write_out_heads(WrittenForm& form, int64_t n) {
+void write_out_heads(PlainForm& form, int64_t n) {
   const MlpTensors ids = mlp_tensors(n);
   const NeuronHeads heads = std::get<NeuronHeads>(mlp_of(form, n).kind);
   const int64_t width = form.architecture.width;
@@ -59,7 +60,7 @@ std::optional<double> sigmoid_slope(const DenseMlp& mlp) {
 }
 
 // w x σ(c w x) as the same GLU; where the heads share query and value, σ(c w x) (c w x) with the output divided by c.
-void write_out_neurons(WrittenForm& form, int64_t n, double slope, bool shared) {
+void write_out_neurons(PlainForm& form, int64_t n, double slope, bool shared) {
   const MlpTensors ids = mlp_tensors(n);
   DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const auto scaled = [&](const TensorId& id, const TensorId& from, const LoadEffective& load, double factor) {
@@ -79,7 +80,7 @@ void write_out_neurons(WrittenForm& form, int64_t n, double slope, bool shared) 
   mlp.bias.gate = mlp.bias.up;
 }
 
-void write_out_kind(WrittenForm& heads, WrittenForm& dense, int64_t n) {
+void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
   const DenseMlp& mlp = std::get<DenseMlp>(mlp_of(dense, n).kind);
   const bool glu = mlp.gated && mlp.activation == Activation::sigmoid;
   const std::optional<double> slope = sigmoid_slope(mlp);
@@ -157,7 +158,7 @@ Effective rounded_as_stored(const Model& model, const TensorId& id, const at::Te
 }
 
 // Neurons J with the opposite sign, -W₂ Π W₁ in place of the skip and W₂ Π b₁ in the bias behind.
-void flip_neurons(WrittenForms& forms, WrittenForm& form, const Model& model, int64_t n, const Neurons& own,
+void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_t n, const Neurons& own,
                   const at::Tensor& signs) {
   const MlpTensors ids = mlp_tensors(n);
   DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
@@ -197,7 +198,7 @@ void flip_neurons(WrittenForms& forms, WrittenForm& form, const Model& model, in
 }
 
 // The skip as neurons: x = α(x) - α(-x).
-void widen(WrittenForm& form, int64_t n) {
+void widen(PlainForm& form, int64_t n) {
   const MlpTensors ids = mlp_tensors(n);
   DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down);
@@ -220,10 +221,10 @@ void widen(WrittenForm& form, int64_t n) {
   mlp_of(form, n).skip = false;
 }
 
-void absorb(WrittenForms& forms, bool of_reference, const Model& with, const Model& without, int64_t n,
+void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model& without, int64_t n,
             at::Device device) {
-  WrittenForm& form = of_reference ? forms.reference : forms.candidate;
-  WrittenForm& other = of_reference ? forms.candidate : forms.reference;
+  PlainForm& form = of_reference ? forms.reference : forms.candidate;
+  PlainForm& other = of_reference ? forms.candidate : forms.reference;
   const int64_t mine = std::get<DenseMlp>(mlp_of(form, n).kind).width;
   const int64_t theirs = std::get<DenseMlp>(mlp_of(other, n).kind).width;
   if (theirs == mine + 2 * form.architecture.width) {
@@ -243,8 +244,8 @@ void absorb(WrittenForms& forms, bool of_reference, const Model& with, const Mod
 
 }  // namespace
 
-void write_out_mlps(WrittenForms& forms, const Model& reference, const Model& candidate, at::Device device) {
-  WrittenForm &a = forms.reference, &b = forms.candidate;
+void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device) {
+  PlainForm &a = forms.reference, &b = forms.candidate;
   for (int64_t n = 0; n < std::ssize(a.architecture.blocks); ++n) {
     const Block &first = a.architecture.blocks[static_cast<size_t>(n)],
                 &second = b.architecture.blocks[static_cast<size_t>(n)];

@@ -1,5 +1,7 @@
 // A first layer whose projections are rows of a table, one for each token: what the other side computes of its tokens.
 
+#include "pare/proof/written.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 
 #include "pare/model/activation.h"
 #include "pare/proof/side.h"
-#include "pare/proof/written.h"
 
 namespace pare {
 
@@ -142,13 +143,13 @@ bool can_be_tabled(const Architecture& a, int64_t block) {
 
 }  // namespace
 
-void write_out_table(WrittenForms& forms) {
+void write_out_table(PlainForms& forms) {
   Architecture &a = forms.reference.architecture, &b = forms.candidate.architecture;
   if (a.first_layer == b.first_layer || a.blocks.empty()) {
     return;
   }
-  WrittenForm& form = a.first_layer == FirstLayer::table ? forms.candidate : forms.reference;
-  WrittenForm& tabled = a.first_layer == FirstLayer::table ? forms.reference : forms.candidate;
+  PlainForm& form = a.first_layer == FirstLayer::table ? forms.candidate : forms.reference;
+  PlainForm& tabled = a.first_layer == FirstLayer::table ? forms.reference : forms.candidate;
   const int64_t block = layer_blocks(form.architecture).front();
   if (!form.made.empty() && std::any_of(form.made.begin(), form.made.end(), [&](const auto& entry) {
         return entry.first.module.block == block && entry.first.module.sublayer == Sublayer::attention;

@@ -44,6 +44,22 @@ AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& cand
   if (factored && plain(Slot::query) && plain(Slot::key) && !t.qk_norm && !is<FromKey>(t.value)) {
     scores_ = t.rope ? MapGroup::turning : MapGroup::general;
   }
+  // A norm of heads, or a query that is the key, sees how long they are: what does not change that is left.
+  const auto uniform = [](const ProofSide& side, const ModuleId& norm, int64_t size) {
+    const at::Tensor gain = side.gain(norm, size).value;
+    return (gain == gain[0]).all().item<bool>() && side.is_zero(bias_of(norm));
+  };
+  const auto keeps_lengths = [&](const ProofSide& side) {
+    const Attention& own = spec(side);
+    return !own.qk_norm || (own.qk_norm->kind == NormKind::rms &&
+                            uniform(side, in_attention(block, Slot::query_norm), own.head_width) &&
+                            uniform(side, in_attention(block, Slot::key_norm), own.head_width));
+  };
+  const bool one = is<SameAsKey>(t.query) && is<SameAsKey>(u.query);
+  if (factored && scores_ == MapGroup::identity && (one || plain(Slot::query)) && plain(Slot::key) &&
+      !is<FromKey>(t.value) && keeps_lengths(a_) && keeps_lengths(b_)) {
+    scores_ = t.rope ? MapGroup::turning_rotation : MapGroup::rotation;
+  }
   if (own_values && plain(Slot::value) && plain(Slot::output) && !is<FromValue>(t.key)) {
     values_ = MapGroup::general;
   }

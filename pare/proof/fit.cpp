@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <limits>
+
+#include "pare/probes/procrustes.h"
+#include "pare/proof/rotations.h"
 
 namespace pare {
 
@@ -141,6 +145,22 @@ at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& r
   return map;
 }
 
+// Planes without their scale, and the orthogonal matrix nearest to the rest.
+static at::Tensor nearest_turning_rotation(at::Tensor map, const Rope& rope) {
+  const int64_t free = map.size(0) - rope.width;
+  for (const auto& [x, y] : turning_planes(rope)) {
+    const double length = std::hypot(map[x][x].item<double>(), map[y][x].item<double>());
+    for (const auto& [row, column] : {std::pair(x, x), {x, y}, {y, x}, {y, y}}) {
+      map[row][column].div_(length > 0 ? length : 1);
+    }
+  }
+  if (free > 0) {
+    at::Tensor rest = map.narrow(0, rope.width, free).narrow(1, rope.width, free);
+    rest.copy_(nearest_orthogonal(rest.clone()));
+  }
+  return map;
+}
+
 at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
                         const at::Tensor& guess) {
   switch (group) {
@@ -150,6 +170,10 @@ at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const s
       return fit_turning_map(samples, *rope, guess);
     case MapGroup::general:
       return fit_map(samples, guess);
+    case MapGroup::rotation:
+      return fit_rotation(samples, guess);
+    case MapGroup::turning_rotation:
+      return nearest_turning_rotation(fit_turning_map(samples, *rope, guess), *rope);
   }
   return guess;
 }

@@ -23,6 +23,8 @@ enum class MapGroup {
   identity,
   turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
   general,
+  rotation,          // of a head whose length somebody sees: a norm, or a query that is the key
+  turning_rotation,  // both
 };
 
 // The Ψ of least squares, each equation in units of its own rounding. Where the samples say nothing, `guess` stays.

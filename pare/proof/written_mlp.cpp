@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "pare/proof/maps.h"
 #include "pare/proof/side.h"
 
 namespace pare {
@@ -192,7 +193,7 @@ void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_
   const Effective w2{own.down * chosen,
                      half_spacing(own.down.contiguous(), model.weights.at(name_of(ids.down)).dtype()) * chosen};
   const Effective both = product(w2, w1);
-  const at::Tensor size = at::matmul(w2.value.abs(), w1.value.abs()) * unit_roundoff(Dtype::f64);
+  const at::Tensor size = at::matmul(w2.value.abs(), w1.value.abs()) * lost_in_solving;
   forms.premises.push_back(
       {ids.down, {ids.up, ids.down}, {both.value, size}, {-at::eye(width, both.value.options()), both.rounding}});
 }

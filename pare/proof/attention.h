@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "pare/proof/fit.h"
+#include "pare/probes/fit.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/proof.h"
 

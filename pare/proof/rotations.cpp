@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "pare/arch/norms.h"
-#include "pare/probes/procrustes.h"
 
 namespace pare {
 
@@ -87,23 +86,6 @@ std::vector<std::vector<size_t>> turning_together(const ProofSide& a, const Proo
     }
   }
   return found;
-}
-
-at::Tensor fit_rotation(const std::vector<MapSamples>& samples, const at::Tensor& guess) {
-  std::vector<at::Tensor> reference = {at::empty({0, guess.size(0)}, guess.options())}, candidate = reference;
-  for (const MapSamples& sample : samples) {
-    const at::Tensor sizes = sample.candidate.norm(2, {1}, true);
-    const at::Tensor units = at::where(sizes > 1e-6 * sizes.max(), sizes, sizes.max().clamp_min(1e-300) * 1e3);
-    const at::Tensor weights = sample.weights.defined() ? sample.weights / units : 1 / units;
-    reference.push_back(sample.reference * weights);
-    candidate.push_back(sample.candidate * weights);
-  }
-  const at::Tensor a = at::cat(reference), b = at::cat(candidate);
-  const auto off = [&](const at::Tensor& map) { return (a - at::matmul(b, map.t())).norm().item<double>(); };
-  const at::Tensor turned = procrustes(a, b, guess);
-  // Where numbers are exact, squares lose digits that the equations themselves still have.
-  const at::Tensor closer = nearest_orthogonal(fit_map(samples, turned));
-  return off(closer) < off(turned) ? closer : turned;
 }
 
 }  // namespace pare

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "pare/proof/fit.h"
 #include "pare/proof/side.h"
 
 namespace pare {
@@ -11,8 +10,5 @@ namespace pare {
 // Sets of streams that may be turned together, and by nothing but a rotation. Those that something else touches, or
 // whose norms have gains that are neither folded nor the same for all entries, are in none.
 std::vector<std::vector<size_t>> turning_together(const ProofSide& reference, const ProofSide& candidate);
-
-// The orthogonal Ψ of least squares: for such a one, readers and writers both say reference = candidate Ψᵀ.
-at::Tensor fit_rotation(const std::vector<MapSamples>& samples, const at::Tensor& guess);
 
 }  // namespace pare

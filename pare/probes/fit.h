@@ -30,6 +30,8 @@ enum class MapGroup {
 // The Ψ of least squares, each equation in units of its own rounding. Where the samples say nothing, `guess` stays.
 at::Tensor fit_map(const std::vector<MapSamples>& samples, const at::Tensor& guess);
 at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& rope, const at::Tensor& guess);
+// The orthogonal Ψ of least squares: for such a one, readers and writers both say reference = candidate Ψᵀ.
+at::Tensor fit_rotation(const std::vector<MapSamples>& samples, const at::Tensor& guess);
 at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
                         const at::Tensor& guess);
 

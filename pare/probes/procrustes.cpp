@@ -17,7 +17,7 @@ at::Tensor procrustes(const at::Tensor& reference, const at::Tensor& candidate, 
   const at::Tensor inner = at::matmul(reference.t(), candidate);
   const double size = inner.norm().item<double>();
   // Directions without rows stay as they are at the start: too little to move any that has some.
-  return nearest_orthogonal(size > 0 ? inner + start * (size * 1e-12) : start);
+  return nearest_orthogonal(size > 0 ? inner + start * (size * 1e-15) : start);
 }
 
 }  // namespace pare

@@ -41,6 +41,7 @@ GOOD = [  # schema, arguments
     ("rewrite", ["rewrite", "model", "-o", "compat", *DRY, "--dtype", "float64", "--form", "compat"]),
     ("rewrite", ["rewrite", "model", "-o", "unverified", *DRY, "--no-verify"]),
     ("verify", ["verify", "model", "model"]),
+    ("verify", ["verify", "model", "model", "--modulo-gauge"]),
     ("verify", ["verify", "model", "strict"]),
     ("verify", ["verify", "model", "model", "--tokens", "ids.json", "--dtype", "bf16"]),
     ("passes", ["passes"]),

@@ -17,6 +17,7 @@
 #include "pare/cli/question.h"
 #include "pare/cli/subject.h"
 #include "pare/model/device.h"
+#include "pare/probes/alignment.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
@@ -28,7 +29,7 @@ namespace {
 
 struct VerifyFlags {
   std::string reference, candidate, dtype = "float64";
-  bool strict = false;
+  bool strict = false, modulo_gauge = false;
   QuestionFlags question;
 };
 
@@ -110,6 +111,52 @@ std::string proof_text(const Proof& proof) {
   return text.empty() ? "" : text + "\n";
 }
 
+// How much of the difference is one of coordinates, and which.
+std::string alignment_text(const std::optional<Alignment>& alignment) {
+  if (!alignment) {
+    return "";
+  }
+  if (alignment->groups.empty()) {
+    return fmt::format("modulo gauge: {}\n\n", alignment->note);
+  }
+  Table table({Align::left, Align::right, Align::right});
+  table.row({"difference of the weights", "as stored", "aligned"});
+  table.rule();
+  for (const AlignedGroup& group : alignment->groups) {
+    table.row({group.group, small(group.before), small(group.after)});
+  }
+  table.row({"all", small(alignment->before), small(alignment->after)});
+  std::string text = table.text(), steps;
+  for (const AlignmentStep& step : alignment->steps) {
+    if (std::abs(step.explained) >= 0.0005) {
+      steps += fmt::format("{}{} {:.1f} %", steps.empty() ? "" : ", ", step.symmetry, 100 * step.explained);
+    }
+  }
+  text += fmt::format("explained: {}\n", steps.empty() ? "nothing" : steps);
+  constexpr double far = 1.2;
+  if (alignment->after > far) {
+    text += "as far apart as models that were trained apart (1.41)\n";
+  }
+  return text + (alignment->note.empty() ? "" : alignment->note + "\n") + "\n";
+}
+
+nlohmann::ordered_json alignment_json(const Alignment& alignment) {
+  using Json = nlohmann::ordered_json;
+  Json steps = Json::array(), groups = Json::array();
+  for (const AlignmentStep& step : alignment.steps) {
+    steps.push_back({{"symmetry", step.symmetry}, {"explained", step.explained}});
+  }
+  for (const AlignedGroup& group : alignment.groups) {
+    groups.push_back({{"group", group.group}, {"before", group.before}, {"after", group.after}});
+  }
+  const auto known = [&](double value) { return alignment.groups.empty() ? Json() : Json(value); };
+  return {{"before", known(alignment.before)},
+          {"after", known(alignment.after)},
+          {"steps", steps},
+          {"groups", groups},
+          {"note", alignment.note}};
+}
+
 // The first few of many, each on a line.
 std::string some_of(const std::vector<std::string>& lines) {
   constexpr size_t shown_lines = 5;
@@ -178,14 +225,14 @@ std::string coverage_text(const Verification& v) {
 }
 
 void print_result(const ModelFolder& reference, const ModelFolder& candidate, const std::string& input_kind,
-                  const Verification& v, const std::optional<Claim>& claim) {
+                  const Verification& v, const std::optional<Claim>& claim, const std::optional<Alignment>& alignment) {
   std::string text = model_table(reference, candidate) + claim_text(claim);
   if (v.tokens > 0) {
     text += fmt::format("{} sequences, {} tokens ({}, seed {})\n\n{}\n", with_commas(v.sequences),
                         with_commas(v.tokens), input_kind, v.seed, metrics_table(v)) +
             self_test_text(v.self_tests) + proof_text(v.proof) + coverage_text(v);
   }
-  print_text(fitted(text + divergence_text(v) + verdict_text(v)));
+  print_text(fitted(text + alignment_text(alignment) + divergence_text(v) + verdict_text(v)));
 }
 
 // What is wrong, for the exit code; nothing where all is well.
@@ -248,17 +295,24 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
     int64_t& sequence = verification.first_divergence->sequence;
     sequence = file->numbers[static_cast<size_t>(sequence)];
   }
+  std::optional<Alignment> alignment;
+  if (flags.modulo_gauge) {
+    alignment = align(reference.model, candidate.model, find_device(settings.device));
+  }
   const std::optional<VerificationFailed> failure = failure_of(flags, verification);
   // Also where text is printed: a file that was written to meanwhile is found here.
   nlohmann::ordered_json document = certificate_json(describe_files(reference), describe_files(candidate),
                                                      nlohmann::ordered_json::array(), input_kind, verification, claim);
+  if (alignment) {
+    document["alignment"] = alignment_json(*alignment);
+  }
   if (settings.json) {  // one document also where it failed: the certificate, with the error
     if (failure) {
       document.update(error_document(describe(*failure)));
     }
     print_json(document);
   } else {
-    print_result(reference, candidate, input_kind, verification, claim);
+    print_result(reference, candidate, input_kind, verification, claim, alignment);
   }
   if (failure) {
     throw *failure;
@@ -278,6 +332,8 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--strict", flags->strict, "fail unless every tensor is explained or exercised");
+  command->add_flag("--modulo-gauge", flags->modulo_gauge,
+                    "also how far apart the weights are up to bases, and orders and scales of heads and neurons");
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files; what else it says is only a claim.
 Example: pare verify model smaller --random 16)");

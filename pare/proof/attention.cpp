@@ -33,6 +33,7 @@ AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& cand
       b_(candidate),
       block_(block),
       input_(reference.streams().blocks[static_cast<size_t>(block)].attention_input),
+      output_(reference.streams().blocks[static_cast<size_t>(block)].attention_output),
       tabled_(is_tabled(reference.architecture(), block)) {
   const Attention &t = spec(a_), &u = spec(b_);
   const auto plain = [&](Slot slot) { return is_plain(projection_in(t, slot)) && is_plain(projection_in(u, slot)); };
@@ -42,6 +43,22 @@ AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& cand
   const bool factored = t.scores == Form::factored, own_values = t.values == Form::factored;
   if (factored && plain(Slot::query) && plain(Slot::key) && !t.qk_norm && !is<FromKey>(t.value)) {
     scores_ = t.rope ? MapGroup::turning : MapGroup::general;
+  }
+  // A norm of heads, or a query that is the key, sees how long they are: what does not change that is left.
+  const auto uniform = [](const ProofSide& side, const ModuleId& norm, int64_t size) {
+    const at::Tensor gain = side.gain(norm, size).value;
+    return (gain == gain[0]).all().item<bool>() && side.is_zero(bias_of(norm));
+  };
+  const auto keeps_lengths = [&](const ProofSide& side) {
+    const Attention& own = spec(side);
+    return !own.qk_norm || (own.qk_norm->kind == NormKind::rms &&
+                            uniform(side, in_attention(block, Slot::query_norm), own.head_width) &&
+                            uniform(side, in_attention(block, Slot::key_norm), own.head_width));
+  };
+  const bool one = is<SameAsKey>(t.query) && is<SameAsKey>(u.query);
+  if (factored && scores_ == MapGroup::identity && (one || plain(Slot::query)) && plain(Slot::key) &&
+      !is<FromKey>(t.value) && keeps_lengths(a_) && keeps_lengths(b_)) {
+    scores_ = t.rope ? MapGroup::turning_rotation : MapGroup::rotation;
   }
   if (own_values && plain(Slot::value) && plain(Slot::output) && !is<FromValue>(t.key)) {
     values_ = MapGroup::general;
@@ -151,12 +168,16 @@ Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tens
   }
   const bool scaled = slot == Slot::query && query_scale(a_) != query_scale(b_);
   const bool folds = slot != Slot::output && (a_.folded().gains.contains(input_) || a_.folded().shifts(input_));
-  return scaled || folds ? Rigour::folded : Rigour::stored;
+  const bool centred = slot == Slot::output && (a_.centres(output_) || b_.centres(output_));
+  const TensorId id = weight_of(in_attention(block_, slot)), bias = bias_of(id.module);
+  const bool made = a_.is_made(id) || b_.is_made(id) || a_.is_made(bias) || b_.is_made(bias);
+  return scaled || folds || centred || made ? Rigour::folded : Rigour::stored;
 }
 
 Effective AttentionProof::output(const ProofSide& side) const {
   const TensorId id = weight_of(in_attention(block_, Slot::output));
-  return side.stores(id) ? side.load(id) : side.made(at::eye(side.architecture().width, at::kDouble));
+  const Effective matrix = side.stores(id) ? side.load(id) : side.made(at::eye(side.architecture().width, at::kDouble));
+  return transposed(side.written(transposed(matrix), output_));
 }
 
 // ---- the relations

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "pare/proof/fit.h"
+#include "pare/probes/fit.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/proof.h"
 
@@ -74,7 +74,7 @@ class AttentionProof {
 
   const ProofSide &a_, &b_;
   int64_t block_;
-  size_t input_;
+  size_t input_, output_;
   bool tabled_;
   MapGroup scores_ = MapGroup::identity, values_ = MapGroup::identity;
 };

@@ -6,14 +6,15 @@
 
 #include "pare/arch/norms.h"
 #include "pare/proof/proof.h"
+#include "pare/proof/rotations.h"
 #include "pare/proof/settings.h"
 
 namespace pare {
 
 namespace {
 
-// What of a stream's basis could differ between two models that compute the same. Norms, activations and answers allow
-// some groups too (rotations, signed permutations); so far they count as the identity alone.
+// What of a stream's basis could differ between two models that compute the same. Streams that RMSNorms touch may turn
+// (rotations.h); other norms, activations and answers allow some groups too, and so far count as the identity alone.
 MapGroup group_of_stream(const Stream& reference, const Stream& candidate) {
   const auto pins = [](const Touch& touch) {
     return touch.kind != TouchKind::identity && touch.kind != TouchKind::sinusoidal;
@@ -62,6 +63,11 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
   for (size_t n = 0; n < heads_.size(); ++n) {
     attentions_.emplace_back(reference, candidate, static_cast<int64_t>(n));
   }
+  for (std::vector<size_t>& streams : turning_together(reference, candidate)) {
+    for (size_t s : streams) {
+      together_[s] = streams;
+    }
+  }
 }
 
 bool ProofBases::are_same(const std::vector<TensorId>& parts) const {
@@ -70,13 +76,29 @@ bool ProofBases::are_same(const std::vector<TensorId>& parts) const {
          });
 }
 
+// What writes a stream whose mean nobody sees is seen without it.
+Effective ProofBases::loaded(const ProofPort& port, const ProofSide& side, int64_t begin, int64_t count) {
+  const Effective rows = port.load(side, begin, count);
+  return port.stream && port.role == Role::writer ? side.written(rows, *port.stream) : rows;
+}
+
+bool ProofBases::is_centred(const std::optional<size_t>& stream) const {
+  return stream && (a_.centres(*stream) || b_.centres(*stream));
+}
+
+bool ProofBases::is_made(const ProofPort& port) const {
+  const bool made = std::any_of(port.parts.begin(), port.parts.end(),
+                                [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
+  return made || (port.role == Role::writer && is_centred(port.stream));
+}
+
 // The reference's rows as the candidate should have them, or the candidate's as the reference has them.
 Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t count) const {
-  Effective a = port.load(a_, begin, count);
-  const Effective b = port.load(b_, begin, count);
+  Effective a = loaded(port, a_, begin, count);
+  const Effective b = loaded(port, b_, begin, count);
   const StreamMap none;
   const StreamMap& map = port.stream ? maps_[*port.stream] : none;
-  const Rigour rigour = is_fitted(port) ? Rigour::fitted : port.rigour;
+  const Rigour rigour = is_fitted(port) ? Rigour::fitted : is_made(port) ? Rigour::folded : port.rigour;
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
@@ -148,6 +170,15 @@ void ProofBases::find_identities() {
     }
   }
   for (size_t s = 0; s < maps_.size(); ++s) {
+    if (const auto turning = together_.find(s); turning != together_.end()) {
+      int64_t stayed = 0, moved = 0;
+      for (size_t other : turning->second) {
+        stayed += obey[other];
+        moved += differ[other];
+      }
+      known_[s] = stayed >= moved;
+      continue;
+    }
     if (group_of_stream(a_.streams().all[s], b_.streams().all[s]) == MapGroup::identity) {
       continue;
     }
@@ -183,7 +214,7 @@ bool ProofBases::is_absorbed(size_t stream) const {
 }
 
 bool ProofBases::is_untouched(const ProofPort& port) const {
-  return !is_fitted(port) && are_same(port.parts);
+  return !is_fitted(port) && !is_made(port) && are_same(port.parts);
 }
 
 How ProofBases::how(const ProofPort& port) const {
@@ -193,6 +224,9 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_fitted(port) || (port.how != How::basis && port.how != How::same_up_to_rounding)) {
     return port.how;
   }
+  if (is_made(port)) {
+    return How::written_out;
+  }
   return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
 }
 
@@ -200,7 +234,7 @@ bool ProofBases::is_untouched(size_t n) const {
   const BlockStreams& at = streams_of(n);
   const Attention &t = a_.architecture().blocks[n].attention, &u = b_.architecture().blocks[n].attention;
   return maps_[at.attention_input].is_identity() && maps_[at.attention_output].is_identity() &&
-         scale_of(t) == scale_of(u) && are_same(attentions_[n].parts());
+         !is_centred(at.attention_output) && scale_of(t) == scale_of(u) && are_same(attentions_[n].parts());
 }
 
 void ProofBases::fit_heads(size_t n) {
@@ -255,7 +289,7 @@ bool ProofBases::everything_agrees() {
 
 double ProofBases::roundoff_of(const ProofPort& port) const {
   const TensorId& id = port.parts[0];
-  return unit_roundoff(b_.stores(id) ? b_.weight(id).dtype() : Dtype::f64);
+  return unit_roundoff(b_.stores(id) ? b_.dtype_of(id) : Dtype::f64);
 }
 
 int64_t ProofBases::samples_on(size_t s) const {
@@ -272,9 +306,33 @@ int64_t ProofBases::samples_on(size_t s) const {
 }
 
 void ProofBases::fit_stream(size_t s) {
-  const int64_t step = (samples_on(s) + most_samples(s) - 1) / most_samples(s);
+  const auto turning = together_.find(s);
+  const std::vector<size_t> streams = turning == together_.end() ? std::vector{s} : turning->second;
+  if (streams.front() != s) {
+    return;  // it was turned with the first of them
+  }
+  int64_t count = 0;
+  for (size_t each : streams) {
+    count += samples_on(each);
+  }
+  const int64_t step = (count + most_samples(s) - 1) / most_samples(s);
   std::vector<MapSamples> samples;
   std::vector<TableSamples> tables;
+  for (size_t each : streams) {
+    add_samples(each, step, samples, tables);
+  }
+  at::Tensor map = fit_once(s, samples);
+  constexpr int most_trials = 12;
+  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
+    map = fit_once(s, samples);
+  }
+  for (size_t each : streams) {
+    set_map(each, map, samples);
+  }
+}
+
+void ProofBases::add_samples(size_t s, int64_t step, std::vector<MapSamples>& samples,
+                             std::vector<TableSamples>& tables) const {
   for (const ProofPort& port : ports_) {
     if (port.stream == s && (!port.samples_on || known_[*port.samples_on])) {
       if (port.rows != RowsOf::tensor) {
@@ -289,12 +347,6 @@ void ProofBases::fit_stream(size_t s) {
       add_samples_behind(n, samples);
     }
   }
-  at::Tensor map = fit_once(s, samples);
-  constexpr int most_trials = 12;
-  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
-    map = fit_once(s, samples);
-  }
-  set_map(s, map, samples);
 }
 
 void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapSamples>& samples) {
@@ -367,7 +419,8 @@ at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples
     }
   }
   const int64_t width = a_.streams().all[s].width;
-  return fit_map(samples, maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map);
+  const at::Tensor guess = maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map;
+  return together_.contains(s) ? fit_rotation(samples, guess) : fit_map(samples, guess);
 }
 
 int64_t ProofBases::enough_samples(const ProofPort& port) const {
@@ -378,15 +431,15 @@ int64_t ProofBases::enough_samples(const ProofPort& port) const {
 MapSamples ProofBases::samples_of(const ProofPort& port) const {
   const int64_t enough = enough_samples(port);
   if (!port.sliced || port.samples <= enough) {
-    const Effective a = port.load(a_, 0, port.samples), b = port.load(b_, 0, port.samples);
+    const Effective a = loaded(port, a_, 0, port.samples), b = loaded(port, b_, 0, port.samples);
     return {port.role, through_samples(port, a).value, b.value};
   }
   constexpr int64_t places = 32;
   const int64_t count = (enough + places - 1) / places, stride = (port.samples - count) / (places - 1);
   std::vector<at::Tensor> a, b;
   for (int64_t i = 0; i < places; ++i) {
-    a.push_back(port.load(a_, i * stride, count).value);
-    b.push_back(port.load(b_, i * stride, count).value);
+    a.push_back(loaded(port, a_, i * stride, count).value);
+    b.push_back(loaded(port, b_, i * stride, count).value);
   }
   return {port.role, at::cat(a), at::cat(b)};
 }

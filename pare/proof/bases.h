@@ -2,6 +2,7 @@
 // The maps of all streams and the gauges of all heads: found from the tensors themselves, and then checked on each of
 // them. Where nothing was changed they are the identity, and nothing is computed.
 
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -47,6 +48,9 @@ class ProofBases {
   bool is_pinned(size_t stream) const;
   bool is_absorbed(size_t stream) const;
 
+  static Effective loaded(const ProofPort& port, const ProofSide& side, int64_t begin, int64_t count);
+  bool is_centred(const std::optional<size_t>& stream) const;
+  bool is_made(const ProofPort& port) const;  // of one side's form, or of what writes it without its mean
   Finding check(const ProofPort& port) const;
   Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;
   Effective through_samples(const ProofPort& port, const Effective& rows) const;
@@ -56,6 +60,8 @@ class ProofBases {
   bool everything_agrees();
   void fit_heads(size_t block);
   void fit_stream(size_t stream);
+  void add_samples(size_t stream, int64_t step, std::vector<MapSamples>& samples,
+                   std::vector<TableSamples>& tables) const;
   void set_map(size_t stream, const at::Tensor& map, const std::vector<MapSamples>& samples);
   at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
   int64_t samples_on(size_t stream) const;  // at most, and about
@@ -80,7 +86,8 @@ class ProofBases {
   std::vector<HeadMaps> heads_;                                                   // by block
   std::vector<std::optional<std::vector<AttentionProof::Named>>> head_findings_;  // by block, of the maps as they are
   std::vector<StreamMap> maps_;                                                   // by stream
-  std::vector<bool> known_;  // by stream: the map is more than a guess
+  std::map<size_t, std::vector<size_t>> together_;  // by stream: those that turn with it, where norms join some
+  std::vector<bool> known_;                         // by stream: the map is more than a guess
 };
 
 }  // namespace pare

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "pare/proof/heads.h"
@@ -64,6 +65,36 @@ at::Tensor fit_groups(MapGroup group, const std::optional<Rope>& rope, const std
   return at::stack(found);
 }
 
+// The same by one of the two alone, solved and not squared: where heads are badly scaled, what one of them says is lost
+// beside the other.
+at::Tensor solved_alone(const MapSamples& sample) {
+  const bool writes = sample.role == Role::writer;
+  const at::Tensor& from = writes ? sample.candidate : sample.reference;
+  const at::Tensor& to = writes ? sample.reference : sample.candidate;
+  const at::Tensor sizes = from.norm(2, {0}), units = at::where(sizes > 0, sizes, at::ones_like(sizes));
+  const at::Tensor found =
+      std::get<0>(at::linalg_lstsq((from / units).cpu(), to.cpu())).to(from.device()) / units.unsqueeze(1);
+  return writes ? found.t() : found;
+}
+
+// The one that leaves least, which is the first where that is little enough.
+template <class Off>
+at::Tensor best_of(const at::Tensor& first, const std::vector<at::Tensor> (&others)[2], const Off& off) {
+  at::Tensor best = first;
+  double least = off(first);
+  for (const std::vector<at::Tensor>& other : others) {
+    if (other.empty() || least <= most_roundings) {
+      continue;
+    }
+    const at::Tensor gauge = at::stack(other);
+    if (const double left = gauge.isfinite().all().item<bool>() ? off(gauge) : least; left < least) {
+      best = gauge;
+      least = left;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 // ---- the gauges
@@ -81,7 +112,7 @@ HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
     const auto exact = [&](Slot slot, const at::Tensor& both) {  // a missing matrix is not rounded, its bias is
       return determines(slot) ? both.narrow(1, 0, both.size(1) - 1) : both;
     };
-    std::vector<at::Tensor> gauges;
+    std::vector<at::Tensor> gauges, alone[2];
     for (int64_t g = 0; g < groups; ++g) {
       const auto of = [&](const at::Tensor& rows) { return samples_of_group(rows, groups, k, g); };
       std::vector<MapSamples> samples;
@@ -92,15 +123,21 @@ HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
         samples.push_back({Role::reader, of(exact(Slot::key, ka)), of(exact(Slot::key, kb))});
       }
       gauges.push_back(fit_in_group(scores_, t.rope, samples, eye_like(k, qa)));
+      for (size_t i = 0; i < samples.size() && scores_ == MapGroup::general; ++i) {
+        alone[i].push_back(solved_alone(samples[i]));
+      }
     }
-    heads.scores = gauge_or_none(at::stack(gauges), in.is_identity());
+    const auto off = [&](const at::Tensor& gauge) {
+      return std::max(check_query(in, gauge).residual, check_key(in, gauge).residual);
+    };
+    heads.scores = gauge_or_none(best_of(at::stack(gauges), alone, off), in.is_identity());
   }
   if (values_ != MapGroup::identity && (!check_value(in, {}).holds() || (out && !check_output(in, *out, {}).holds()))) {
     const at::Tensor va = projected(projection(a_, Slot::value), in).value, vb = projection(b_, Slot::value).value;
     const int64_t columns = va.size(1) - (determines(Slot::value) ? 1 : 0);
     const at::Tensor oa = output(a_).value.t();
     const at::Tensor ob = out ? written_through(transposed(output(b_)), *out).value : at::Tensor();
-    std::vector<at::Tensor> gauges;
+    std::vector<at::Tensor> gauges, alone[2];
     for (int64_t g = 0; g < groups; ++g) {
       const auto of = [&](const at::Tensor& rows) { return samples_of_group(rows, groups, k, g); };
       std::vector<MapSamples> samples;
@@ -111,8 +148,15 @@ HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
         samples.push_back({Role::reader, of(oa), of(ob)});
       }
       gauges.push_back(fit_in_group(values_, std::nullopt, samples, eye_like(k, va)));
+      for (size_t i = 0; i < samples.size() && out; ++i) {
+        alone[i].push_back(solved_alone(samples[i]));
+      }
     }
-    heads.values = gauge_or_none(at::stack(gauges), in.is_identity() && (!out || out->is_identity()));
+    const auto off = [&](const at::Tensor& gauge) {
+      return std::max(check_value(in, gauge).residual, check_output(in, *out, gauge).residual);
+    };
+    const at::Tensor best = out ? best_of(at::stack(gauges), alone, off) : at::stack(gauges);
+    heads.values = gauge_or_none(best, in.is_identity() && (!out || out->is_identity()));
   }
   return heads;
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "pare/proof/proof.h"
+
 namespace pare {
 
 Effective beside(const Effective& matrix, const Effective& column) {
@@ -67,7 +69,7 @@ at::Tensor gauge_error(const at::Tensor& gauge, const at::Tensor& rows, const St
     return at::zeros_like(rows);
   }
   const double condition = in.inverse.defined() ? in.condition : 1;
-  return on_heads(gauge.abs(), on_heads(inverse.abs(), rows.abs())) * (lost_in_solving * condition);
+  return on_heads(gauge.abs(), on_heads(inverse.abs(), rows.abs())) * (most_roundings * lost_in_solving * condition);
 }
 
 }  // namespace pare

@@ -20,7 +20,8 @@ at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t h
 at::Tensor on_heads(const at::Tensor& matrices, const at::Tensor& rows);
 // The rows of one group's heads, as samples of its k entries: [heads of the group * n, k].
 at::Tensor samples_of_group(const at::Tensor& rows, int64_t groups, int64_t k, int64_t g);
-// What float64 loses where somebody solved with a gauge, which is known as well as the stream before it.
+// What float64 loses where somebody solved with a gauge, perhaps with several one after another; it is known as well as
+// the stream before it.
 at::Tensor gauge_error(const at::Tensor& gauge, const at::Tensor& rows, const StreamMap& in);
 
 }  // namespace pare

@@ -10,10 +10,10 @@ namespace pare {
 
 namespace {
 
-// Along this axis of a tensor every unit (a neuron, a head) has so many entries, one unit after another.
+// Along this axis of a tensor every neuron has its entry.
 struct Member {
   TensorId tensor;
-  int64_t axis = 0, entries = 1;
+  int64_t axis = 0;
 };
 
 struct Units {
@@ -28,7 +28,8 @@ bool both_store(const ProofSide& a, const ProofSide& b, const TensorId& id) {
 }
 
 bool all_dense(const Attention& t) {
-  return is<Dense>(t.query) && is<Dense>(t.key) && is<Dense>(t.value) && is<Dense>(t.output);
+  return (is<Dense>(t.query) || is<SameAsKey>(t.query)) && is<Dense>(t.key) && is<Dense>(t.value) &&
+         is<Dense>(t.output);
 }
 
 std::optional<Units> neurons(const ProofSide& a, int64_t n) {
@@ -47,25 +48,12 @@ std::optional<Units> neurons(const ProofSide& a, int64_t n) {
   return units;
 }
 
-// All the queries that share a key and a value go with them. Not where something else tells heads apart.
-std::optional<Units> heads(const ProofSide& a, const ProofSide& b, int64_t n) {
+// Not where something else tells heads apart.
+bool heads_may_move(const ProofSide& a, const ProofSide& b, int64_t n) {
   const Attention& t = a.architecture().blocks[static_cast<size_t>(n)].attention;
   const Attention& u = b.architecture().blocks[static_cast<size_t>(n)].attention;
   const bool plain = all_dense(t) && all_dense(u) && t.scores == Form::factored && t.values == Form::factored;
-  if (!plain || t.alibi || t.gate || t.qk_norm || t.kv_heads == 1 || is_tabled(a.architecture(), n)) {
-    return std::nullopt;
-  }
-  Units units{t.kv_heads, a.streams().blocks[static_cast<size_t>(n)].attention_input};
-  const int64_t share = t.heads / t.kv_heads * t.head_width;
-  for (const Slot slot : {Slot::query, Slot::key, Slot::value, Slot::output}) {
-    const ModuleId module = in_attention(n, slot);
-    const bool wide = slot == Slot::query || slot == Slot::output;
-    units.members.push_back({weight_of(module), slot == Slot::output ? 1 : 0, wide ? share : t.head_width});
-    if (slot != Slot::output) {
-      units.members.push_back({bias_of(module), 0, wide ? share : t.head_width});
-    }
-  }
-  return units;
+  return plain && !t.alibi && t.heads > 1 && !is_tabled(a.architecture(), n);
 }
 
 // [count, n] for each side.
@@ -167,23 +155,131 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
   return at::equal(order, at::arange(count, at::kLong)) ? std::nullopt : std::optional(order);
 }
 
+// ---- heads
+
+// What a head does, whatever its gauge: W_Q' W_K and W_V' W_O', seen from a few random directions, or by their singular
+// values, which no rotation of the streams changes either. [heads, n]
+enum class SeenBy { directions, singular_values };
+
+struct HeadRows {
+  at::Tensor query, key, value, output;  // [heads, k, width], a group's keys and values for each of its queries
+};
+
+HeadRows head_rows(const ProofSide& side, int64_t n) {
+  const Attention& t = side.architecture().blocks[static_cast<size_t>(n)].attention;
+  const BlockStreams& at = side.streams().blocks[static_cast<size_t>(n)];
+  const auto read = [&](Slot slot, int64_t heads) {
+    const Effective rows = side.with_gain(side.load(weight_of(in_attention(n, slot))), at.attention_input);
+    return rows.value.reshape({heads, t.head_width, -1}).repeat_interleave(t.heads / heads, 0);
+  };
+  const Effective output = transposed(side.load(weight_of(in_attention(n, Slot::output))));
+  const bool shared = is<SameAsKey>(t.query);
+  return {read(shared ? Slot::key : Slot::query, t.heads), read(Slot::key, t.kv_heads), read(Slot::value, t.kv_heads),
+          side.written(output, at.attention_output).value.reshape({t.heads, t.head_width, -1})};
+}
+
+at::Tensor head_signatures(const HeadRows& rows, SeenBy by) {
+  const auto product = [by](const at::Tensor& x, const at::Tensor& y, uint64_t seed) {
+    if (by == SeenBy::singular_values) {
+      const at::Tensor upper_x = std::get<1>(at::linalg_qr(x.transpose(1, 2), "r"));
+      const at::Tensor upper_y = std::get<1>(at::linalg_qr(y.transpose(1, 2), "r"));
+      return at::linalg_svdvals(at::matmul(upper_x, upper_y.transpose(1, 2)));
+    }
+    constexpr int64_t few = 8;
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    const at::Tensor onto = at::randn({2, x.size(2), few}, generator, x.options().device(at::kCPU)).to(x.device());
+    return at::matmul(at::matmul(x, onto[0]).transpose(1, 2), at::matmul(y, onto[1])).flatten(1);
+  };
+  const at::Tensor scores = product(rows.query, rows.key, 1), values = product(rows.value, rows.output, 2);
+  return at::cat({scores, values}, 1).to(at::kCPU);
+}
+
+// Groups first, by what all their heads do together, then the heads of each.
+struct HeadOrder {
+  at::Tensor groups, heads;
+};
+
+std::optional<HeadOrder> order_of_heads(const at::Tensor& a, const at::Tensor& b, int64_t groups) {
+  const int64_t heads = a.size(0), share = heads / groups;
+  const at::Tensor size = a.square().mean(0, true).sqrt().clamp_min(1e-30);
+  const at::Tensor x = (a / size).reshape({groups, share, -1}), y = (b / size).reshape({groups, share, -1});
+  const at::Tensor identity = at::arange(groups, at::kLong);
+  if (are_near(x.flatten(0, 1), y.flatten(0, 1)).all().item<bool>()) {
+    return std::nullopt;
+  }
+  // Sums of squares tell groups of the same singular values apart no worse than sums do, and never cancel.
+  const Signatures together{at::cat({x.sum(1), x.square().sum(1)}, 1), at::cat({y.sum(1), y.square().sum(1)}, 1)};
+  const at::Tensor order = order_of(together).value_or(identity);
+  std::vector<at::Tensor> places;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t other = order[g].item<int64_t>();
+    const at::Tensor inside = order_of({x[g], y[other]}).value_or(at::arange(share, at::kLong));
+    places.push_back(inside + other * share);
+  }
+  const HeadOrder found{order, at::cat(places)};
+  const at::Tensor moved = y.flatten(0, 1).index_select(0, found.heads);
+  const at::Tensor explained = are_near(x.flatten(0, 1), moved).sum(),
+                   stayed = are_near(x.flatten(0, 1), y.flatten(0, 1)).sum();
+  return explained.item<int64_t>() > stayed.item<int64_t>() ? std::optional(found) : std::nullopt;
+}
+
+void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std::map<TensorId, Order>& orders) {
+  const Attention& t = a.architecture().blocks[static_cast<size_t>(n)].attention;
+  const auto shared = [&](Slot slot) { return b.shares(weight_of(in_attention(n, slot))); };
+  if ((shared(Slot::query) || is<SameAsKey>(t.query)) && shared(Slot::key) && shared(Slot::value) &&
+      shared(Slot::output)) {
+    return;
+  }
+  const HeadRows rows_a = head_rows(a, n), rows_b = head_rows(b, n);
+  std::optional<HeadOrder> found;
+  for (const SeenBy by : {SeenBy::directions, SeenBy::singular_values}) {
+    const at::Tensor x = head_signatures(rows_a, by), y = head_signatures(rows_b, by);
+    if (!x.isfinite().all().item<bool>() || !y.isfinite().all().item<bool>()) {
+      return;
+    }
+    found = order_of_heads(x, y, t.kv_heads);
+    if (found || are_near(x, y).all().item<bool>()) {
+      break;
+    }
+  }
+  if (!found) {
+    return;
+  }
+  const auto entries = [&](const at::Tensor& units) {
+    return (units.unsqueeze(1) * t.head_width + at::arange(t.head_width, at::kLong)).flatten();
+  };
+  for (const Slot slot : {Slot::query, Slot::key, Slot::value, Slot::output}) {
+    const ModuleId module = in_attention(n, slot);
+    const bool wide = slot == Slot::query || slot == Slot::output;
+    const at::Tensor index = entries(wide ? found->heads : found->groups);
+    orders[weight_of(module)] = {index, slot == Slot::output ? 1 : 0};
+    if (slot != Slot::output) {
+      orders[bias_of(module)] = {index, 0};
+    }
+  }
+  for (const TensorKind kind : {TensorKind::weight, TensorKind::bias, TensorKind::position}) {
+    orders[{in_attention(n, Slot::gate), kind}] = {found->heads, 0};
+  }
+}
+
 }  // namespace
 
 std::map<TensorId, Order> find_orders(ProofSide a, ProofSide b) {
   std::map<TensorId, Order> orders;
   for (int64_t n = 0; n < std::ssize(a.architecture().blocks); ++n) {
-    for (const std::optional<Units>& units : {neurons(a, n), heads(a, b, n)}) {
-      if (!units || !may_be_reordered(a, b, *units)) {
-        continue;
-      }
-      const std::optional<at::Tensor> order = order_of(signatures(a, b, *units));
-      if (!order) {
-        continue;
-      }
-      for (const Member& member : units->members) {
-        const at::Tensor entries = order->unsqueeze(1) * member.entries + at::arange(member.entries, at::kLong);
-        orders[member.tensor] = {entries.flatten(), member.axis};
-      }
+    if (heads_may_move(a, b, n)) {
+      find_order_of_heads(a, b, n, orders);
+    }
+    const std::optional<Units> units = neurons(a, n);
+    if (!units || !may_be_reordered(a, b, *units)) {
+      continue;
+    }
+    const std::optional<at::Tensor> order = order_of(signatures(a, b, *units));
+    if (!order) {
+      continue;
+    }
+    for (const Member& member : units->members) {
+      orders[member.tensor] = {*order, member.axis};
     }
   }
   return orders;

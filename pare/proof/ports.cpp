@@ -14,16 +14,12 @@ namespace {
 
 using Load = std::function<Effective(const ProofSide& side)>;
 
-Effective narrowed(const Effective& rows, int64_t begin, int64_t count) {
-  return {rows.value.narrow(0, begin, count), rows.rounding.narrow(0, begin, count)};
-}
-
 Effective as_row(const Effective& vector) {
   return {vector.value.reshape({1, -1}), vector.rounding.reshape({1, -1})};
 }
 
 Effective columns(const Effective& matrix, int64_t begin, int64_t count) {
-  return {matrix.value.narrow(1, begin, count), matrix.rounding.narrow(1, begin, count)};
+  return narrowed(matrix, 1, begin, count);
 }
 
 constexpr Rigour folded_if(bool folded) {
@@ -79,7 +75,7 @@ class PortList {
 
   void add(ProofPort port, Load whole) {
     port.load = [whole = std::move(whole)](const ProofSide& side, int64_t begin, int64_t count) {
-      return narrowed(whole(side), begin, count);
+      return narrowed(whole(side), 0, begin, count);
     };
     ports_.push_back(std::move(port));
   }
@@ -399,7 +395,8 @@ class PortList {
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                        return side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                        const Effective rows = side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                        return side.folded().blind.contains(stream) ? without_mean(rows) : rows;
                       }});
     const bool shifted = a_.folded().shifts(stream);
     if (!either(bias) && !shifted) {

@@ -39,15 +39,16 @@ bool holds_same_numbers(const Weight& a, const Weight& b) {
 
 class Prover {
  public:
-  Prover(const Model& reference, const Model& candidate, at::Device device)
-      : a_(reference, ProofSide::Numbers::exact, device),
-        b_(candidate, ProofSide::Numbers::rounded, device),
+  Prover(const Model& reference, const Model& candidate, const PlainForms& forms, at::Device device)
+      : a_(reference, ProofSide::Numbers::exact, device, forms.reference),
+        b_(candidate, ProofSide::Numbers::rounded, device, forms.candidate),
+        premises_(forms.premises),
         reference_(reference),
         candidate_(candidate),
         options_(at::TensorOptions(at::kDouble).device(device)) {}
 
   Proof run() {
-    for (const std::string& difference : differing_settings(reference_.architecture, candidate_.architecture)) {
+    for (const std::string& difference : differing_settings(a_.architecture(), b_.architecture())) {
       proof_.gaps.push_back(difference);
     }
     compare_stored();
@@ -55,12 +56,11 @@ class Prover {
       proof_.complete = true;
       return std::move(proof_);
     }
-    if (!same_structure(reference_.architecture, candidate_.architecture)) {
+    if (!same_structure(a_.architecture(), b_.architecture())) {
       leave_unexplained("the two models are built differently");
       return std::move(proof_);
     }
-    a_.share(same_);
-    b_.share(same_);
+    share();
     const Folds folds = possible_folds(a_, b_);
     a_.fold(folds);
     b_.fold(folds);
@@ -68,6 +68,7 @@ class Prover {
     ProofBases bases(a_, b_, same_, options_);
     bases.find();
     report(bases);
+    check_premises();
     leave_unexplained("nothing was found to compare it with");
     proof_.complete = proof_.gaps.empty();
     return std::move(proof_);
@@ -77,20 +78,22 @@ class Prover {
   // ---- what is the same as it is
 
   void compare_stored() {
-    Progress progress("comparing tensors", a_.table().size());
-    for (const TensorSpec& spec : a_.table()) {
+    Progress progress("comparing tensors", a_.stored().size());
+    for (const TensorSpec& spec : a_.stored()) {
       progress.advance();
-      const TensorSpec* other = b_.table().find(spec.id);
+      const TensorSpec* other = b_.stored().find(spec.id);
       if (other && other->shape == spec.shape && holds_same_numbers(a_.weight(spec.id), b_.weight(spec.id))) {
-        same_.insert(spec.id);
+        same_sources_.insert(spec.id);
         proof_.same.insert(spec.name);
       }
     }
+    same_ = same_sources_;
+    std::erase_if(same_, [this](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
     Architecture named = candidate_.architecture;
     named.name = reference_.architecture.name;
-    proof_.identical = named == reference_.architecture && same_.size() == a_.table().size();
+    proof_.identical = named == reference_.architecture && same_sources_.size() == a_.stored().size();
     if (proof_.identical) {
-      for (const TensorSpec& spec : a_.table()) {
+      for (const TensorSpec& spec : a_.stored()) {
         proof_.relations.push_back({spec.name, How::same_numbers, 0});
       }
     }
@@ -100,9 +103,13 @@ class Prover {
   void put_in_order() {
     std::map<TensorId, Order> orders = find_orders(a_, b_);
     std::erase_if(same_, [&orders](const TensorId& id) { return orders.contains(id); });
-    a_.share(same_);
-    b_.share(same_);
+    share();
     b_.reorder(std::move(orders));
+  }
+
+  void share() {
+    a_.share(same_sources_, same_);
+    b_.share(same_sources_, same_);
   }
 
   // ---- the report
@@ -140,6 +147,19 @@ class Prover {
                                       : port.rows == RowsOf::positions ? proof_.strange_positions
                                                                        : proof_.strange_types;
       strange.insert(strange.end(), finding.wrong_rows.begin(), finding.wrong_rows.end());
+    }
+  }
+
+  // What a form rests on has to hold, as well as what was solved for it and then rounded can.
+  void check_premises() {
+    for (const Premise& premise : premises_) {
+      const at::Tensor residual = premise.found.value - premise.expected.value;
+      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted);
+      const Finding finding = judged(residual, allowed, residual, premise.expected.value);
+      proof_.moved = std::max(proof_.moved, finding.moved);
+      if (!finding.holds()) {
+        fail(premise.sources, name_of(premise.tensor), finding);
+      }
     }
   }
 
@@ -182,6 +202,11 @@ class Prover {
       if (const std::string part = name_of(id); part != name && (a_.stores(id) || b_.stores(id))) {
         tell(part, how == How::same_up_to_rounding && b_.is_reordered(id) ? How::reordered : how);
       }
+      for (const ProofSide* side : {&a_, &b_}) {
+        for (const TensorId& source : side->is_made(id) ? side->sources(id) : std::vector<TensorId>()) {
+          tell(name_of(source), how == How::same_up_to_rounding ? How::written_out : how);
+        }
+      }
     }
   }
 
@@ -189,8 +214,10 @@ class Prover {
     proof_.gaps.push_back(fmt::format("{}: {} of {} entries are off, by up to {:.3g} roundings", name, finding.wrong,
                                       finding.entries, finding.residual));
     for (const TensorId& id : parts) {
-      if (a_.stores(id)) {
-        proof_.unexplained.insert(name_of(id));
+      for (const TensorId& source : a_.sources(id)) {
+        if (a_.stored().contains(source)) {
+          proof_.unexplained.insert(name_of(source));
+        }
       }
     }
   }
@@ -202,7 +229,7 @@ class Prover {
       }
     }
     for (const ProofSide* side : {&a_, &b_}) {
-      for (const TensorSpec& spec : side->table()) {
+      for (const TensorSpec& spec : side->stored()) {
         if (!side->used().contains(spec.id)) {
           proof_.gaps.push_back(fmt::format("{}: {}", spec.name, reason));
           if (side == &a_) {
@@ -214,10 +241,11 @@ class Prover {
   }
 
   ProofSide a_, b_;
+  std::vector<Premise> premises_;
   const Model &reference_, &candidate_;
   at::TensorOptions options_;
   Proof proof_;
-  std::set<TensorId> same_;
+  std::set<TensorId> same_sources_, same_;  // as they are stored, and in the form that is compared
   std::map<std::string, Relation> told_;
 };
 
@@ -243,13 +271,15 @@ const char* word(How how) {
       return "gauge of each head";
     case How::reordered:
       return "in another order";
+    case How::written_out:
+      return "in another form";
   }
   PARE_UNREACHABLE("a relation");
 }
 
 Proof prove(const Model& reference, const Model& candidate, at::Device device) {
   const at::NoGradGuard no_grad;
-  return Prover(reference, candidate, device).run();
+  return Prover(reference, candidate, written_out(reference, candidate, device), device).run();
 }
 
 }  // namespace pare

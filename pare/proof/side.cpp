@@ -12,13 +12,6 @@ namespace pare {
 
 namespace {
 
-// Half the distance to the next number, where numbers have the significand of a type.
-at::Tensor half_spacing(const at::Tensor& value, Dtype dtype) {
-  constexpr int64_t exponent_bits = 0x7ff0000000000000;
-  const at::Tensor power = value.view(at::kLong).bitwise_and(exponent_bits).view(at::kDouble);
-  return (power * unit_roundoff(dtype)).clamp_min(smallest_rounding(dtype));
-}
-
 // Keys that are computed from values take the values' bias off first (or values the keys'): a constant in it is lost.
 // Collapsed scores multiply it with the other token, and what that adds is not looked at.
 bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
@@ -65,37 +58,15 @@ bool value_bias_folds(const Architecture& architecture, int64_t block) {
 
 }  // namespace
 
-at::Tensor size_of(const Effective& exact) {
-  return exact.rounding / unit_roundoff(Dtype::f64);
-}
-
-Effective scaled_columns(const Effective& m, const Effective& f) {
-  return {m.value * f.value, m.rounding * f.value.abs() + m.value.abs() * f.rounding};
-}
-
-Effective times_vector(const Effective& m, const Effective& v) {
-  return {at::mv(m.value, v.value), at::mv(m.rounding, v.value.abs()) + at::mv(m.value.abs(), v.rounding)};
-}
-
-Effective sum(const Effective& a, const Effective& b) {
-  return {a.value + b.value, a.rounding + b.rounding};
-}
-
-Effective times(const Effective& a, double factor) {
-  return {a.value * factor, a.rounding * std::abs(factor)};
-}
-
-Effective transposed(const Effective& m) {
-  return {m.value.transpose(-1, -2), m.rounding.transpose(-1, -2)};
-}
-
-ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device)
+ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device, PlainForm form)
     : model_(&model),
+      form_(std::move(form)),
       numbers_(numbers),
       device_(device),
-      streams_(find_streams(model.architecture)),
-      table_(tensor_table(model.architecture)) {
-  Architecture copy = model.architecture;
+      streams_(find_streams(form_.architecture)),
+      table_(tensor_table(form_.architecture)),
+      stored_(tensor_table(model.architecture)) {
+  Architecture copy = form_.architecture;
   for (const PlacedNorm& placed : norms_of(copy)) {
     norms_[placed.module] = *placed.norm;
   }
@@ -107,11 +78,12 @@ ProofSide::ProofSide(const Model& model, Numbers numbers, at::Device device)
 }
 
 const Weight& ProofSide::weight(const TensorId& id) const {
-  return model_->weights.at(table_.at(id).name);
+  return model_->weights.at(stored_.at(id).name);
 }
 
 void ProofSide::use(const TensorId& id) const {
-  used_.insert(id);
+  const std::vector<TensorId> all = sources(id);
+  used_.insert(all.begin(), all.end());
 }
 
 Effective ProofSide::with_rounding(const at::Tensor& stored, Dtype dtype) const {
@@ -127,13 +99,34 @@ Effective ProofSide::exact(const at::Tensor& stored) const {
   return {value, value.abs() * unit_roundoff(Dtype::f64)};
 }
 
-Effective ProofSide::load(const TensorId& id) const {
+Effective ProofSide::unordered(const TensorId& id) const {
   use(id);
-  const Weight& found = weight(id);
-  if (const auto order = orders_.find(id); order != orders_.end()) {
-    return with_rounding(found.load().index_select(order->second.axis, order->second.index), found.dtype());
+  if (const auto made = form_.made.find(id); made != form_.made.end()) {
+    return made->second.load(*this);
   }
+  const Weight& found = weight(id);
   return with_rounding(found.load(), found.dtype());
+}
+
+Effective ProofSide::load(const TensorId& id) const {
+  const Effective found = unordered(id);
+  const auto order = orders_.find(id);
+  if (order == orders_.end()) {
+    return found;
+  }
+  const auto& [index, axis] = order->second;
+  return {found.value.index_select(axis, index.to(device_)), found.rounding.index_select(axis, index.to(device_))};
+}
+
+Effective ProofSide::load_source(const TensorId& id) const {
+  const Weight& found = weight(id);
+  return same_sources_.contains(id) ? exact(found.load()) : with_rounding(found.load(), found.dtype());
+}
+
+Effective ProofSide::load_source_rows(const TensorId& id, int64_t begin, int64_t count) const {
+  const Weight& found = weight(id);
+  const at::Tensor rows = found.can_load_rows() ? found.load_rows(begin, count) : found.load().narrow(0, begin, count);
+  return same_sources_.contains(id) ? exact(rows) : with_rounding(rows, found.dtype());
 }
 
 Effective ProofSide::load_factor(const TensorId& id) const {
@@ -142,13 +135,16 @@ Effective ProofSide::load_factor(const TensorId& id) const {
 }
 
 bool ProofSide::is_zero(const TensorId& id) const {
-  return !stores(id) || !weight(id).load().any().item<bool>();
+  return !stores(id) || !(is_made(id) ? unordered(id).value : weight(id).load()).any().item<bool>();
 }
 
 Effective ProofSide::load_rows(const TensorId& id, int64_t begin, int64_t count) const {
-  if (is_reordered(id)) {
-    const Effective all = load(id);
-    return {all.value.narrow(0, begin, count), all.rounding.narrow(0, begin, count)};
+  if (const auto made = form_.made.find(id); made != form_.made.end() && made->second.rows && !is_reordered(id)) {
+    use(id);
+    return made->second.rows(*this, begin, count);
+  }
+  if (is_reordered(id) || is_made(id)) {
+    return narrowed(load(id), 0, begin, count);
   }
   use(id);
   const Weight& found = weight(id);
@@ -206,6 +202,29 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
   return {at::cat(values), at::cat(roundings)};
 }
 
+// A tied head reads rows without their mean, behind a norm of what has none: its own means are not seen there.
+static void find_blind(const ProofSide& a, const ProofSide& b, Folds& folds) {
+  const size_t head = a.streams().head;
+  if (!a.architecture().head.tied && !b.architecture().head.tied) {
+    return;
+  }
+  const auto reads = [](const Stream& stream, const ModuleId& norm) {
+    return std::any_of(stream.touches.begin(), stream.touches.end(),
+                       [&](const Touch& touch) { return touch.kind == TouchKind::norm_reads && touch.module == norm; });
+  };
+  for (const Touch& touch : a.streams().all[head].touches) {
+    for (size_t s = 0; s < a.streams().all.size(); ++s) {
+      const bool centred = (a.centres(s) || b.centres(s)) && reads(a.streams().all[s], touch.module);
+      if (touch.kind == TouchKind::norm_writes && centred && gain_folds(a.streams().all[head], touch.module) &&
+          gain_folds(b.streams().all[head], touch.module) && a.is_zero(bias_of(touch.module)) &&
+          b.is_zero(bias_of(touch.module))) {
+        folds.blind.insert(head);
+        folds.gains[head] = touch.module;
+      }
+    }
+  }
+}
+
 Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   const auto one_is_zero = [&](const TensorId& id) { return a.is_zero(id) != b.is_zero(id); };
   const auto gain_stayed = [&](const ModuleId& norm, int64_t size) {
@@ -230,6 +249,7 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
       }
     }
   }
+  find_blind(a, b, folds);
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
     const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
     const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;

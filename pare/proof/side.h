@@ -1,7 +1,7 @@
 #pragma once
 // One of the two models as the prover sees it: every tensor with all that folds into it, in float64, beside how far one
 // rounding of the stored numbers moves each entry. What passes fold vanishes into this: a gain is in its readers, an
-// absent bias is zero, no matrix is the identity.
+// absent bias is zero, no matrix is the identity, and forms are written out.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,21 +11,10 @@
 
 #include "pare/arch/streams.h"
 #include "pare/checkpoint/model.h"
+#include "pare/proof/effective.h"
+#include "pare/proof/written.h"
 
 namespace pare {
-
-// Numbers made of stored ones, and what one rounding of each of those does to them.
-struct Effective {
-  at::Tensor value, rounding;
-};
-
-// The size of what a reference's numbers are made of, before anything cancels.
-at::Tensor size_of(const Effective& exact);
-Effective scaled_columns(const Effective& matrix, const Effective& factors);
-Effective times_vector(const Effective& matrix, const Effective& vector);
-Effective sum(const Effective& a, const Effective& b);
-Effective times(const Effective& a, double factor);
-Effective transposed(const Effective& matrix);  // or a stack of them
 
 // How closely numbers of the two sides must agree.
 enum class Rigour {
@@ -46,6 +35,7 @@ struct Folds {
   std::map<size_t, ModuleId> gains, biases;  // of the norm that writes a stream, into what reads it
   std::map<size_t, int64_t> constants;       // of a block's attention, into what reads the stream that it alone writes
   std::set<int64_t> values;                  // of a block's values, into its output's
+  std::set<size_t> blind;  // streams without a mean: what a head that is tied makes of one is not seen
 
   bool shifts(size_t stream) const { return biases.contains(stream) || constants.contains(stream); }
 };
@@ -54,15 +44,26 @@ class ProofSide {
  public:
   enum class Numbers { exact, rounded };  // a reference is what it is; a candidate was rounded when it was stored
 
-  ProofSide(const Model& model, Numbers numbers, at::Device device);
+  ProofSide(const Model& model, Numbers numbers, at::Device device, PlainForm form);
 
-  const Architecture& architecture() const { return model_->architecture; }
+  const Architecture& architecture() const { return form_.architecture; }
   const Streams& streams() const { return streams_; }
   const TensorTable& table() const { return table_; }
-  const Weight& weight(const TensorId& id) const;
   bool stores(const TensorId& id) const { return table_.contains(id); }
+  // What the files hold, whatever form it is seen in.
+  const TensorTable& stored() const { return stored_; }
+  const Weight& weight(const TensorId& id) const;
+  bool is_made(const TensorId& id) const { return form_.made.contains(id); }
+  std::vector<TensorId> sources(const TensorId& id) const { return sources_of(form_, id); }
+  Dtype dtype_of(const TensorId& id) const { return weight(sources(id).front()).dtype(); }
+  double roundoff(const TensorId& id) const {
+    return unit_roundoff(numbers_ == Numbers::exact ? Dtype::f64 : dtype_of(id));
+  }
 
   Effective load(const TensorId& id) const;
+  // What is stored, for what is made of it; of both sides' same numbers nothing was rounded.
+  Effective load_source(const TensorId& id) const;
+  Effective load_source_rows(const TensorId& id, int64_t begin, int64_t count) const;
   // A factor of what another tensor took in. Where both sides hold the same numbers nobody rounded it.
   Effective load_factor(const TensorId& id) const;
   Effective load_rows(const TensorId& id, int64_t begin, int64_t count) const;
@@ -72,8 +73,11 @@ class ProofSide {
   Effective gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
   double offset(const ModuleId& norm) const { return norms_.at(norm).offset; }
 
-  // The tensors that the other side holds the same numbers of.
-  void share(std::set<TensorId> same) { same_ = std::move(same); }
+  // The tensors that the other side holds the same numbers of, as they are stored and in the form that is compared.
+  void share(std::set<TensorId> stored, std::set<TensorId> same) {
+    same_sources_ = std::move(stored);
+    same_ = std::move(same);
+  }
   bool shares(const TensorId& id) const { return same_.contains(id); }
   // From now on, tensors are loaded in the other side's order.
   void reorder(std::map<TensorId, Order> orders) { orders_ = std::move(orders); }
@@ -86,6 +90,9 @@ class ProofSide {
   const Folds& folded() const { return folded_; }
   // Rows [..., width] that read a stream, times the gain of the norm before it.
   Effective with_gain(const Effective& matrix, size_t stream) const;
+  // Rows that write a stream whose mean nobody sees.
+  bool centres(size_t stream) const { return form_.centred.contains(stream); }
+  Effective written(const Effective& rows, size_t stream) const { return centres(stream) ? without_mean(rows) : rows; }
   // W c, with W as it is stored: what a constant on the stream adds behind a reader. Undefined where there is none.
   Effective shift(const TensorId& reader, size_t stream) const;
 
@@ -97,13 +104,16 @@ class ProofSide {
   Effective with_rounding(const at::Tensor& stored, Dtype dtype) const;
   Effective exact(const at::Tensor& stored) const;
 
+  Effective unordered(const TensorId& id) const;
+
   const Model* model_;
+  PlainForm form_;
   Numbers numbers_;
   at::Device device_;
   Streams streams_;
-  TensorTable table_;
+  TensorTable table_, stored_;
   std::map<ModuleId, Norm> norms_;
-  std::set<TensorId> same_;
+  std::set<TensorId> same_, same_sources_;
   std::map<TensorId, Order> orders_;
   Folds folded_;
   mutable std::set<TensorId> used_;

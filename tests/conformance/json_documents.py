@@ -43,6 +43,7 @@ GOOD = [  # schema, arguments
     ("rewrite", ["rewrite", "model", "-o", "unverified", *DRY, "--no-verify"]),
     ("rewrite", ["rewrite", "model", "-o", "approximate", *NEARLY, "--max-error", "1"]),
     ("verify", ["verify", "model", "model"]),
+    ("verify", ["verify", "model", "model", "--modulo-gauge"]),
     ("verify", ["verify", "model", "strict"]),
     ("verify", ["verify", "model", "model", "--tokens", "ids.json", "--dtype", "bf16"]),
     ("passes", ["passes"]),

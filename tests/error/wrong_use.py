@@ -67,6 +67,7 @@ USAGE = [  # arguments, words
     (["verify", "model", "model", "--tokens", "nothing.json"], ["nothing.json"]),
     (["verify", "model", "model", "--random", "0"], ["--random"]),
     (["verify", "model", "model", "--dtype", "int8"], ["--dtype", "int8"]),
+    (["verify", "model", "model", "--modulo-gauges"], ["--modulo-gauge"]),
     (["verify", "model", "model", "--text", "a"], ["'--text'"]),
 ]
 

@@ -1,8 +1,11 @@
-#include "pare/proof/fit.h"
+#include "pare/probes/fit.h"
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <limits>
+
+#include "pare/probes/procrustes.h"
 
 namespace pare {
 
@@ -141,6 +144,39 @@ at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& r
   return map;
 }
 
+at::Tensor fit_rotation(const std::vector<MapSamples>& samples, const at::Tensor& guess) {
+  std::vector<at::Tensor> reference = {at::empty({0, guess.size(0)}, guess.options())}, candidate = reference;
+  for (const MapSamples& sample : samples) {
+    const at::Tensor sizes = sample.candidate.norm(2, {1}, true);
+    const at::Tensor units = at::where(sizes > 1e-6 * sizes.max(), sizes, sizes.max().clamp_min(1e-300) * 1e3);
+    const at::Tensor weights = sample.weights.defined() ? sample.weights / units : 1 / units;
+    reference.push_back(sample.reference * weights);
+    candidate.push_back(sample.candidate * weights);
+  }
+  const at::Tensor a = at::cat(reference), b = at::cat(candidate);
+  const auto off = [&](const at::Tensor& map) { return (a - at::matmul(b, map.t())).norm().item<double>(); };
+  const at::Tensor turned = procrustes(a, b, guess);
+  // Where numbers are exact, squares lose digits that the equations themselves still have.
+  const at::Tensor closer = nearest_orthogonal(fit_map(samples, turned));
+  return off(closer) < off(turned) ? closer : turned;
+}
+
+// Planes without their scale, and the orthogonal matrix nearest to the rest.
+static at::Tensor nearest_turning_rotation(at::Tensor map, const Rope& rope) {
+  const int64_t free = map.size(0) - rope.width;
+  for (const auto& [x, y] : turning_planes(rope)) {
+    const double length = std::hypot(map[x][x].item<double>(), map[y][x].item<double>());
+    for (const auto& [row, column] : {std::pair(x, x), {x, y}, {y, x}, {y, y}}) {
+      map[row][column].div_(length > 0 ? length : 1);
+    }
+  }
+  if (free > 0) {
+    at::Tensor rest = map.narrow(0, rope.width, free).narrow(1, rope.width, free);
+    rest.copy_(nearest_orthogonal(rest.clone()));
+  }
+  return map;
+}
+
 at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
                         const at::Tensor& guess) {
   switch (group) {
@@ -150,6 +186,10 @@ at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const s
       return fit_turning_map(samples, *rope, guess);
     case MapGroup::general:
       return fit_map(samples, guess);
+    case MapGroup::rotation:
+      return fit_rotation(samples, guess);
+    case MapGroup::turning_rotation:
+      return nearest_turning_rotation(fit_turning_map(samples, *rope, guess), *rope);
   }
   return guess;
 }

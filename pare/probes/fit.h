@@ -23,11 +23,15 @@ enum class MapGroup {
   identity,
   turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
   general,
+  rotation,          // of a head whose length somebody sees: a norm, or a query that is the key
+  turning_rotation,  // both
 };
 
 // The Ψ of least squares, each equation in units of its own rounding. Where the samples say nothing, `guess` stays.
 at::Tensor fit_map(const std::vector<MapSamples>& samples, const at::Tensor& guess);
 at::Tensor fit_turning_map(const std::vector<MapSamples>& samples, const Rope& rope, const at::Tensor& guess);
+// The orthogonal Ψ of least squares: for such a one, readers and writers both say reference = candidate Ψᵀ.
+at::Tensor fit_rotation(const std::vector<MapSamples>& samples, const at::Tensor& guess);
 at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const std::vector<MapSamples>& samples,
                         const at::Tensor& guess);
 

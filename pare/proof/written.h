@@ -1,0 +1,59 @@
+#pragma once
+// Forms written out. One function may be stored in several ways: a matrix without its identity block, a value computed
+// from the key, two factors or their product, an MLP as heads, a skip inside the MLP, a first layer as a table. Where
+// the two models differ in that, both are seen in the same form, with tensors made of what is stored; where they do
+// not, tensor is held against tensor, which is the closer comparison.
+
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "pare/checkpoint/model.h"
+#include "pare/proof/effective.h"
+
+namespace pare {
+
+class ProofSide;
+
+// A tensor of the written form.
+struct MadeTensor {
+  std::vector<TensorId> sources;  // what is stored of it
+  std::function<Effective(const ProofSide& side)> load;
+  std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)> rows = {};  // where few can be had
+};
+
+struct PlainForm {
+  Architecture architecture;
+  std::map<TensorId, MadeTensor> made;
+  // Streams whose norms take the mean off, in this model alone: here it is taken off by what writes them.
+  std::set<size_t> centred;
+};
+
+// Numbers of the reference that a form rests on, and what they have to be: what one rounding of them does is in
+// `expected`.
+struct Premise {
+  TensorId tensor;
+  std::vector<TensorId> sources;
+  Effective found, expected;
+};
+
+struct PlainForms {
+  PlainForm reference, candidate;
+  std::vector<Premise> premises;
+};
+
+PlainForms written_out(const Model& reference, const Model& candidate, at::Device device);
+
+// Its steps, each with a kind of form. written_mlp.cpp, written_table.cpp
+void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device);
+void write_out_table(PlainForms& forms);
+
+// What a maker may ask for, whether it is stored or was made before.
+using LoadEffective = std::function<Effective(const ProofSide& side)>;
+LoadEffective current(const PlainForm& form, const TensorId& id);
+std::vector<TensorId> sources_of(const PlainForm& form, const TensorId& id);
+// `id` becomes what `load` makes of the tensors `of`, as they are before.
+void make(PlainForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load);
+
+}  // namespace pare

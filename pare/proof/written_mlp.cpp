@@ -1,0 +1,269 @@
+// MLPs in other forms: neurons as heads, and a skip that the neurons took in.
+
+#include "pare/proof/written.h"
+
+#include <ATen/ATen.h>
+
+#include <optional>
+
+#include "pare/proof/maps.h"
+#include "pare/proof/side.h"
+
+namespace pare {
+
+namespace {
+
+struct MlpTensors {
+  TensorId up, up_bias, gate, gate_bias, down, down_bias, query, value, output, output_bias;
+};
+
+MlpTensors mlp_tensors(int64_t n) {
+  const auto module = [n](Slot slot) { return in_mlp(n, slot); };
+  return {weight_of(module(Slot::up)),    bias_of(module(Slot::up)),      weight_of(module(Slot::gate)),
+          bias_of(module(Slot::gate)),    weight_of(module(Slot::down)),  bias_of(module(Slot::down)),
+          weight_of(module(Slot::query)), weight_of(module(Slot::value)), weight_of(module(Slot::output)),
+          bias_of(module(Slot::output))};
+}
+
+Mlp& mlp_of(PlainForm& form, int64_t block) {
+  return *form.architecture.blocks[static_cast<size_t>(block)].mlp;
+}
+
+// ---- neurons as heads: σ(x̂ q)(x̂ u) w, which is a GLU whose gate has a sigmoid
+
+void write_out_heads(PlainForm& form, int64_t n) {
+  const MlpTensors ids = mlp_tensors(n);
+  const NeuronHeads heads = std::get<NeuronHeads>(mlp_of(form, n).kind);
+  const int64_t width = form.architecture.width;
+  const auto split = [&](const TensorId& from, const TensorId& weight, const TensorId& bias) {
+    const LoadEffective whole = current(form, from);
+    make(form, weight, {from}, [=](const ProofSide& side) { return narrowed(whole(side), 1, 0, width); });
+    make(form, bias, {from}, [=](const ProofSide& side) { return reshaped(narrowed(whole(side), 1, width, 1), {-1}); });
+  };
+  split(ids.query, ids.gate, ids.gate_bias);
+  split(heads.shared_value ? ids.query : ids.value, ids.up, ids.up_bias);
+  make(form, ids.down, {ids.output}, current(form, ids.output));
+  if (heads.output_bias) {
+    make(form, ids.down_bias, {ids.output_bias}, current(form, ids.output_bias));
+  }
+  mlp_of(form, n).kind = DenseMlp{.width = heads.width,
+                                  .activation = Activation::sigmoid,
+                                  .gated = true,
+                                  .bias = {.up = true, .gate = true, .down = heads.output_bias}};
+}
+
+// The c of an activation x σ(c x).
+std::optional<double> sigmoid_slope(const DenseMlp& mlp) {
+  if (mlp.gated || (mlp.activation != Activation::silu && mlp.activation != Activation::quick_gelu)) {
+    return std::nullopt;
+  }
+  return mlp.activation == Activation::silu ? 1 : 1.702;
+}
+
+// w x σ(c w x) as the same GLU; where the heads share query and value, σ(c w x) (c w x) with the output divided by c.
+void write_out_neurons(PlainForm& form, int64_t n, double slope, bool shared) {
+  const MlpTensors ids = mlp_tensors(n);
+  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
+  const auto scaled = [&](const TensorId& id, const TensorId& from, const LoadEffective& load, double factor) {
+    make(form, id, {from}, [=](const ProofSide& side) { return factor == 1 ? load(side) : times(load(side), factor); });
+  };
+  const double own = shared ? slope : 1;
+  const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down);
+  scaled(ids.gate, ids.up, up, slope);
+  scaled(ids.up, ids.up, up, own);
+  if (mlp.bias.up) {
+    scaled(ids.gate_bias, ids.up_bias, bias, slope);
+    scaled(ids.up_bias, ids.up_bias, bias, own);
+  }
+  scaled(ids.down, ids.down, down, 1 / own);
+  mlp.activation = Activation::sigmoid;
+  mlp.gated = true;
+  mlp.bias.gate = mlp.bias.up;
+}
+
+void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
+  const DenseMlp& mlp = std::get<DenseMlp>(mlp_of(dense, n).kind);
+  const bool glu = mlp.gated && mlp.activation == Activation::sigmoid;
+  const std::optional<double> slope = sigmoid_slope(mlp);
+  if (!glu && !slope) {
+    return;
+  }
+  const bool shared = std::get<NeuronHeads>(mlp_of(heads, n).kind).shared_value;
+  write_out_heads(heads, n);
+  if (slope) {
+    write_out_neurons(dense, n, *slope, shared);
+  }
+}
+
+// ---- a skip that the neurons took in
+
+// α(x) - α(-x) = x.
+bool has_linear_odd_part(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+    case Activation::quick_gelu:
+    case Activation::silu:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Both norm-free, one after the other, plain neurons of one kind, and only one of them adds its input.
+bool skip_may_be_inside(const Block& with, const Block& without) {
+  if (!with.mlp || !without.mlp || with.wiring != Wiring::serial || without.wiring != Wiring::serial) {
+    return false;
+  }
+  const Mlp &m = *with.mlp, &o = *without.mlp;
+  const DenseMlp *mine = std::get_if<DenseMlp>(&m.kind), *other = std::get_if<DenseMlp>(&o.kind);
+  return mine && other && m.skip && !o.skip && !m.norm && !o.norm && !m.output_norm && !o.output_norm && !mine->gated &&
+         !other->gated && mine->activation == other->activation && has_linear_odd_part(mine->activation);
+}
+
+struct Neurons {
+  at::Tensor up, down;  // [f, d], [d, f]
+};
+
+Neurons neurons_of(const Model& model, int64_t n, at::Device device) {
+  const auto load = [&](Slot slot) {
+    return model.weights.at(name_of(weight_of(in_mlp(n, slot)))).load().to(device, at::kDouble);
+  };
+  return {load(Slot::up), load(Slot::down)};
+}
+
+// -1 for each neuron that the other side has with the opposite sign, 1 for the others; undefined where they are no
+// such.
+at::Tensor signs_by_rows(const at::Tensor& up, const at::Tensor& other) {
+  const at::Tensor inner = (up * other).sum(1), sizes = up.norm(2, {1}) * other.norm(2, {1});
+  const at::Tensor alike = inner.abs() >= 0.99 * sizes;
+  return alike.all().item<bool>() ? at::where(inner < 0, -1.0, 1.0) : at::Tensor();
+}
+
+// W₂ diag(s) W₁ = -I has at most one s where no two neurons read and write alike: least squares tell it.
+at::Tensor signs_by_equation(const Neurons& of) {
+  const at::Tensor gram = at::matmul(of.down.t(), of.down) * at::matmul(of.up, of.up.t());
+  const at::Tensor right = -(of.down.t() * of.up).sum(1);
+  const auto [solved, info] = at::linalg_solve_ex(gram, right.unsqueeze(1));
+  const at::Tensor s = solved.squeeze(1);
+  constexpr double near = 1e-2;
+  const at::Tensor whole = at::round(s);
+  const bool is_set = info.item<int64_t>() == 0 && ((s - whole).abs() < near).all().item<bool>() &&
+                      ((whole == 0) | (whole == 1)).all().item<bool>();
+  return is_set ? 1 - 2 * whole : at::Tensor();
+}
+
+Effective rounded_as_stored(const Model& model, const TensorId& id, const at::Tensor& value) {
+  return {value, half_spacing(value.contiguous(), model.weights.at(name_of(id)).dtype())};
+}
+
+// Neurons J with the opposite sign, -W₂ Π W₁ in place of the skip and W₂ Π b₁ in the bias behind.
+void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_t n, const Neurons& own,
+                  const at::Tensor& signs) {
+  const MlpTensors ids = mlp_tensors(n);
+  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
+  const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down),
+                      down_bias = current(form, ids.down_bias);
+  const int64_t width = form.architecture.width;
+  const MlpBias had = mlp.bias;
+  make(form, ids.up, {ids.up}, [=](const ProofSide& side) {
+    const Effective rows = up(side);
+    return Effective{rows.value * signs.unsqueeze(1), rows.rounding};
+  });
+  if (had.up) {
+    make(form, ids.up_bias, {ids.up_bias}, [=](const ProofSide& side) {
+      const Effective b = bias(side);
+      return Effective{b.value * signs, b.rounding};
+    });
+    const std::vector<TensorId> parts =
+        had.down ? std::vector{ids.down_bias, ids.down, ids.up_bias} : std::vector{ids.down, ids.up_bias};
+    make(form, ids.down_bias, parts, [=](const ProofSide& side) {
+      const Effective flipped = bias(side);
+      const at::Tensor chosen = (1 - signs) / 2;
+      const Effective moved = times_vector(down(side), {flipped.value * chosen, flipped.rounding * chosen});
+      return had.down ? sum(down_bias(side), moved) : moved;
+    });
+    mlp.bias.down = true;
+  }
+  mlp_of(form, n).skip = false;
+  // The premise, to one rounding of what is stored.
+  const at::Tensor chosen = ((1 - signs) / 2).unsqueeze(0);
+  const Effective w1 = rounded_as_stored(model, ids.up, own.up);
+  const Effective w2{own.down * chosen,
+                     half_spacing(own.down.contiguous(), model.weights.at(name_of(ids.down)).dtype()) * chosen};
+  const Effective both = product(w2, w1);
+  const at::Tensor size = at::matmul(w2.value.abs(), w1.value.abs()) * lost_in_solving;
+  forms.premises.push_back(
+      {ids.down, {ids.up, ids.down}, {both.value, size}, {-at::eye(width, both.value.options()), both.rounding}});
+}
+
+// The skip as neurons: x = α(x) - α(-x).
+void widen(PlainForm& form, int64_t n) {
+  const MlpTensors ids = mlp_tensors(n);
+  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
+  const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down);
+  const int64_t width = form.architecture.width;
+  const auto both_signs = [width](const Effective& like, int64_t axis) {
+    const at::Tensor eye = at::eye(width, like.value.options()), two = at::cat({eye, -eye}, axis);
+    const at::Tensor none = at::zeros_like(two);
+    return Effective{at::cat({like.value, two}, axis), at::cat({like.rounding, none}, axis)};
+  };
+  make(form, ids.up, {ids.up}, [=](const ProofSide& side) { return both_signs(up(side), 0); });
+  make(form, ids.down, {ids.down}, [=](const ProofSide& side) { return both_signs(down(side), 1); });
+  if (mlp.bias.up) {
+    make(form, ids.up_bias, {ids.up_bias}, [=](const ProofSide& side) {
+      const Effective b = bias(side);
+      const at::Tensor none = at::zeros({2 * width}, b.value.options());
+      return Effective{at::cat({b.value, none}), at::cat({b.rounding, none})};
+    });
+  }
+  mlp.width += 2 * width;
+  mlp_of(form, n).skip = false;
+}
+
+void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model& without, int64_t n,
+            at::Device device) {
+  PlainForm& form = of_reference ? forms.reference : forms.candidate;
+  PlainForm& other = of_reference ? forms.candidate : forms.reference;
+  const int64_t mine = std::get<DenseMlp>(mlp_of(form, n).kind).width;
+  const int64_t theirs = std::get<DenseMlp>(mlp_of(other, n).kind).width;
+  if (theirs == mine + 2 * form.architecture.width) {
+    widen(form, n);
+    return;
+  }
+  if (theirs != mine) {
+    return;
+  }
+  const Neurons own = neurons_of(with, n, device);
+  at::Tensor signs = signs_by_rows(own.up, neurons_of(without, n, device).up);
+  signs = signs.defined() ? signs : signs_by_equation(own);
+  if (signs.defined()) {
+    flip_neurons(forms, form, with, n, own, signs);
+  }
+}
+
+}  // namespace
+
+void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device) {
+  PlainForm &a = forms.reference, &b = forms.candidate;
+  for (int64_t n = 0; n < std::ssize(a.architecture.blocks); ++n) {
+    const Block &first = a.architecture.blocks[static_cast<size_t>(n)],
+                &second = b.architecture.blocks[static_cast<size_t>(n)];
+    if (!first.mlp || !second.mlp) {
+      continue;
+    }
+    if (skip_may_be_inside(first, second)) {
+      absorb(forms, true, reference, candidate, n, device);
+    } else if (skip_may_be_inside(second, first)) {
+      absorb(forms, false, candidate, reference, n, device);
+    }
+    const bool heads_a = std::holds_alternative<NeuronHeads>(first.mlp->kind);
+    const bool heads_b = std::holds_alternative<NeuronHeads>(second.mlp->kind);
+    if (heads_a != heads_b) {
+      write_out_kind(heads_a ? a : b, heads_a ? b : a, n);
+    }
+  }
+}
+
+}  // namespace pare

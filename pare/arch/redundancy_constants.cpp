@@ -166,6 +166,12 @@ void count_table_shifts(Tally& tally, const Architecture& a, const Places& place
     return;
   }
   const Place& embedded = places.all[places.embedded];
+  const PlaceNorm* last_norm = a.head.tied ? places.layer_norm_of(places.head_input) : nullptr;
+  const bool of_table = !e.factor || e.factor_scope == FactorScope::sum;
+  if (last_norm && !last_norm->norm.gain && last_norm->norm.bias && !a.head.bias && embedded.mean_unseen && of_table) {
+    // A constant before the head moves every row's mean by as much as the row sees of it: nobody else sees means.
+    tally.add(Symmetry::stream_shift, embedded.width);
+  }
   const int64_t full = embedded.mean_unseen ? embedded.width - 1 : embedded.width;
   const bool learned = e.position == Position::learned;
   int64_t whole = (learned ? 1 : 0) + (e.types > 0 ? 1 : 0);  // of full width
@@ -195,7 +201,7 @@ void count_table_shifts(Tally& tally, const Architecture& a, const Places& place
   }
   tally.add(Symmetry::table_shift, std::max<int64_t>(whole - 1, 0) * full, std::max<int64_t>(whole - 1, 0));
   // A tied table's constant shows in every logit, but for the one direction that the LayerNorm before the head hides.
-  const PlaceNorm* last = a.head.tied ? places.layer_norm_of(places.head_input) : nullptr;
+  const PlaceNorm* last = last_norm;
   const bool counted_as_mean = last && !last->norm.gain && embedded.mean_unseen;
   const bool one_hidden = last && (!last->norm.bias || a.head.bias) && !counted_as_mean;
   tally.add(Symmetry::table_shift, one_hidden && whole > 0 ? 1 : 0);
@@ -296,7 +302,13 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
       // What absorbs a constant without settling it sends it on.
       const bool settles = reader.settles || !norm->norm.bias ||
                            (reader.absorbs && reader.module.block && settles_downstream(places, *reader.module.block));
-      const int64_t hidden = settles ? reader.unseen : reader.unless;
+      int64_t hidden = settles ? reader.unseen : reader.unless;
+      if (!settles && reader.absorbs && reader.module.slot == Slot::value) {
+        // What it sends on must come out as nothing, or as a mean that nobody sees.
+        const size_t output = places.blocks[static_cast<size_t>(*reader.module.block)].attention_output;
+        const int64_t seen = places.all[output].width - (places.all[output].mean_unseen ? 1 : 0);
+        hidden = std::max<int64_t>(reader.rows - seen, 0);
+      }
       tally.add(Symmetry::layer_norm_ones, hidden, 1);
       const bool collapsed = reader.module.slot == Slot::value_output;
       ModuleId written = reader.module;

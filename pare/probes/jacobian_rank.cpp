@@ -6,7 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 #include <vector>
 
 #include "pare/arch/count.h"
@@ -100,6 +100,21 @@ void equilibrate(at::Tensor& jacobian) {
   }
 }
 
+// Many singular values that are exactly zero are too much for LAPACK now and then; turned by a rotation they are not.
+std::pair<at::Tensor, at::Tensor> decomposed(at::Tensor matrix) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      const auto [left, values, right] = at::linalg_svd(matrix, false);
+      return {values, right};
+    } catch (const c10::Error&) {
+      at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(attempt));
+      const at::Tensor square = at::randn({matrix.size(0), matrix.size(0)}, generator, at::kDouble);
+      matrix = at::matmul(std::get<0>(at::linalg_qr(square)), matrix);
+    }
+  }
+  return {};
+}
+
 void split_at_largest_gap(JacobianRank& found, const at::Tensor& values) {
   const double largest = values[0].item<double>();
   const auto value = [&](int64_t i) { return std::max(values[i].item<double>(), largest * rounding); };
@@ -132,7 +147,10 @@ static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {
   JacobianRank found{.parameters = count(architecture).total};
   at::Tensor jacobian = sampled_jacobian(model, found.parameters, seed);
   equilibrate(jacobian);
-  const auto [left, values, right] = at::linalg_svd(std::get<1>(at::linalg_qr(jacobian, "r")), false);
+  const auto [values, right] = decomposed(std::get<1>(at::linalg_qr(jacobian, "r")));
+  if (!values.defined()) {
+    return found;  // undetermined
+  }
   split_at_largest_gap(found, values);
   const at::Tensor shares = right.narrow(0, found.rank, found.redundant()).square().sum(0);
   int64_t begin = 0;

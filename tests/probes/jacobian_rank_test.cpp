@@ -2,23 +2,36 @@
 
 #include "pare/probes/jacobian_rank.h"
 
+#include "pare/arch/norms.h"
 #include "tests/arch/counted_architectures.h"
 #include "tests/model/helpers.h"
 
 namespace pare::test {
 
+namespace {
+
+void set_epsilons(Architecture& a, double epsilon) {
+  for (const PlacedNorm& placed : norms_of(a)) {
+    placed.norm->epsilon = epsilon;
+  }
+  for (Block& block : a.blocks) {
+    if (block.attention.qk_norm) {
+      block.attention.qk_norm->epsilon = epsilon;
+    }
+  }
+}
+
+}  // namespace
+
 // Ours draws other weights and other inputs than theirs: the rank is the same.
 TEST_CASE("the measured redundancy of known architectures") {
-  for (const CountedArchitecture& known : counted_architectures()) {
+  std::vector<CountedArchitecture> all = counted_architectures();
+  const std::vector<CountedArchitecture> further = further_architectures();
+  all.insert(all.end(), further.begin(), further.end());
+  for (const CountedArchitecture& known : all) {
     CAPTURE(known.name);
     Architecture a = parse(known.json);
-    for (Block& block : a.blocks) {
-      for (std::optional<Norm>* norm : {&block.attention.norm, &block.mlp->norm, &a.final_norm}) {
-        if (*norm) {
-          (*norm)->epsilon = 0.1;
-        }
-      }
-    }
+    set_epsilons(a, 0.1);
     const JacobianRank found = jacobian_rank(a);
     CHECK(found.parameters == known.parameters);
     CHECK(found.redundant() == known.redundant);

@@ -36,7 +36,7 @@ void add_audit(CLI::App& app, const Settings& settings) {
       ->required()
       ->check(suggested(preset_names()));
   command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
-  command->add_flag("--prove", *prove, "whether the redundancy is all there is: a small twin, by its Jacobian's rank");
+  command->add_flag("--prove", *prove, "is the count complete? rank of a twin's Jacobian");
   command->footer("Example: pare audit mistral-7b");
   command->callback([what, conditions, prove, &settings] {
     audit_command(*what, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no, settings);

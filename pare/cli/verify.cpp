@@ -332,8 +332,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--strict", flags->strict, "fail unless every tensor is explained or exercised");
-  command->add_flag("--modulo-gauge", flags->modulo_gauge,
-                    "also how far apart the weights are up to bases, and orders and scales of heads and neurons");
+  command->add_flag("--modulo-gauge", flags->modulo_gauge, "how far apart weights are, up to bases and orders");
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files; what else it says is only a claim.
 Example: pare verify model smaller --random 16)");

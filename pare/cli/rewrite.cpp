@@ -94,7 +94,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   }
   if (!result.pipeline.saving_nothing.empty()) {
     text +=
-        fmt::format("auto left out {}, which save no parameters\n", fmt::join(result.pipeline.saving_nothing, ", "));
+        fmt::format("auto left out what saves no parameters: {}\n", fmt::join(result.pipeline.saving_nothing, ", "));
   }
   const std::string change =
       before == after

@@ -42,7 +42,9 @@ def rewrite(work, model, passes, *flags, out="out"):
 
 
 def check_noise_decides(report, work):
-    for model, saved in (("llama", 65 * 32), ("gpt", 24 * (4 * 32 + 2 * 32))):
+    for model, saved in (
+        ("llama", 65 * 32 + 32 * 2 * 8 * 8), ("gpt", 24 * (4 * 32 + 2 * 32 + 2 * 4 * 8 * 8)),  # folded, and blocks of heads
+    ):
         result = rewrite(work, model, "auto", "--json")
         document = json.loads(result.stdout) if result.returncode == 0 else {"passes": []}
         report.check(f"{model} in bfloat16: auto takes all that audit promises", ended(result) or (
@@ -63,7 +65,7 @@ def check_auto_leaves(report, work):
     result = rewrite(work, "single", "auto")  # five digits of every row are left
     report.check("auto in float32 takes all", ended(result, 0, ["parameters (", ": proved"], ["stays"]))
     result = rewrite(work, "skip", "auto", "--max-error", "1e-15")
-    report.check("auto below --max-error", ended(result, 2, ["eliminate_projection: blocks.", "in float64, allowed 1e-15"]))
+    report.check("auto below --max-error", ended(result, 2, ["eliminate_projection: blocks.", "in float64, allowed"]))
 
 
 def check_advice(report, work):

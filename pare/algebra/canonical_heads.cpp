@@ -21,11 +21,13 @@ HeadSides balanced(const HeadSides& sides) {
   if (sides.left.size(-2) < k || sides.right.size(-2) < k) {
     return sides;  // no such product has rank k
   }
+  // The product first: large columns of one side may meet small ones of the other, and factored by itself the large
+  // one's rounding would be larger than all of the small one.
   const auto [left_q, left_r] = at::linalg_qr(sides.left);
-  const auto [right_q, right_r] = at::linalg_qr(sides.right);
-  const auto [u, s, vt] = at::linalg_svd(at::matmul(left_r, right_r.mT()), /*full_matrices=*/false);
+  const auto [right_q, product] = at::linalg_qr(at::matmul(sides.right, left_r.mT()));
+  const auto [v, s, ut] = at::linalg_svd(product, /*full_matrices=*/false);
   const at::Tensor root = s.sqrt().unsqueeze(-2);
-  HeadSides result{at::matmul(left_q, u * root), at::matmul(right_q, vt.mT() * root)};
+  HeadSides result{at::matmul(left_q, ut.mT() * root), at::matmul(right_q, v * root)};
   const at::Tensor signs = signs_of(result.left);
   const at::Tensor whole = (s.select(-1, k - 1) > least_rank * s.select(-1, 0)).view({-1, 1, 1});
   return {at::where(whole, result.left * signs, sides.left), at::where(whole, result.right * signs, sides.right)};

@@ -54,6 +54,7 @@ struct Pair {
   ModelFolder source, candidate;
   double predicted = 0, predicted_in_float64 = 0;
   bool rewritten = false;
+  std::string passes;  // that applied
 };
 
 Pair drawn_pair(ArchitectureDraw& draw, uint64_t seed, Dtype dtype, bool rewrite) {
@@ -81,6 +82,9 @@ Pair drawn_pair(ArchitectureDraw& draw, uint64_t seed, Dtype dtype, bool rewrite
   const Pipeline pipeline = run_passes(pair.source.model, calls);
   pair.rewritten = std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
                                [](const PassStep& step) { return step.proposal.applies; });
+  for (const PassStep& step : pipeline.steps) {
+    pair.passes += step.proposal.applies ? fmt::format(" {}[{:.2g}]", text_of(step.call), step.proposal.roundings) : "";
+  }
   pair.predicted = predicted_error(pipeline.roundings, dtype);
   pair.predicted_in_float64 = predicted_error(pipeline.roundings, Dtype::f64);
   pair.candidate = folder_of(pipeline.after, dtype);
@@ -251,9 +255,10 @@ TEST_CASE("campaign: right rewrites are accepted") {
     const bool too_far = v.metrics.max_relative_logit_error > 2 * v.noise_floor.max_relative_logit_error;
     if (v.verdict == Verdict::different && (dtype == Dtype::f64 || !too_far)) {
       std::cout << fmt::format(
-          "seed {} in {}: different, error {:.2g}, noise {:.2g}, allowed {:.2g}, excess {:.2g}, predicted {:.2g}\n",
+          "seed {} in {}: different, error {:.2g}, noise {:.2g}, allowed {:.2g}, excess {:.2g}, predicted {:.2g} "
+          "of{}\n",
           seed, word(dtype), v.metrics.max_relative_logit_error, v.noise_floor.max_relative_logit_error, v.allowed,
-          v.excess, pair.predicted);
+          v.excess, pair.predicted, pair.passes);
       CHECK(dtype != Dtype::f64);
     }
     if (!v.proof.complete) {

@@ -59,8 +59,10 @@ double speedup(int64_t parameters, int64_t saved) {
 }
 
 std::vector<std::string> saving_cells(const PassAudit& audit, std::string name, int64_t saved) {
+  // What grows may be a table, of which a token reads one row: no bound on decoding follows from its size.
+  const std::string decoding = saved < 0 ? "-" : fmt::format("{:.2f}x", speedup(audit.parameters, saved));
   return {std::move(name), with_commas(saved), signed_bytes(bytes_of(saved, audit.dtype)),
-          share(saved, audit.parameters), fmt::format("{:.2f}x", speedup(audit.parameters, saved))};
+          share(saved, audit.parameters), decoding};
 }
 
 // Whether there is anything that a refused pass could have removed; what is not there needs no remedy.

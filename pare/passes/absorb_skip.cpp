@@ -303,7 +303,6 @@ const Pass& pass_absorb_skip() {
                         "an activation with α(z) - α(-z) = z: relu, gelu, silu",
                         "neurons J with W₂[:,J]W₁[J,:] = -I (widen=true: 2 width neurons more instead)"},
       .options = {{"widen", "false|true", "false"}},
-      .inverts = true,
       .propose = propose,
   };
   return pass;

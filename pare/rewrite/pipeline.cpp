@@ -127,9 +127,9 @@ Pipeline taken_from(const Model& model, const std::vector<PassCall>& calls, cons
   Pipeline pipeline{.after = model};
   for (const PassCall& call : calls) {
     const Budget left = budget.after(pipeline.roundings);
-    // Numbers can only refuse more: none are measured for what saves nothing.
+    // Numbers can only refuse more: no matrix is measured for what saves nothing.
     PassStep step = propose({pipeline.after.architecture, {}}, call, std::nullopt);
-    if (step.saved_parameters > 0) {
+    if (step.saved_parameters > 0 || (step.proposal.applies && !call.pass->inverts)) {
       step = propose(pipeline.after, call, left);
     }
     if (step.proposal.applies && step.saved_parameters <= 0) {

@@ -69,9 +69,7 @@ at::Tensor gauge_error(const at::Tensor& gauge, const at::Tensor& rows, const St
     return at::zeros_like(rows);
   }
   const double condition = in.inverse.defined() ? in.condition : 1;
-  // A factorisation is right to the length of a row, not to each of its entries.
-  const at::Tensor lengths = rows.norm(2, {1}, true).expand_as(rows);
-  return on_heads(gauge.abs(), on_heads(inverse.abs(), lengths)) * (most_roundings * lost_in_solving * condition);
+  return on_heads(gauge.abs(), on_heads(inverse.abs(), rows.abs())) * (most_roundings * lost_in_solving * condition);
 }
 
 }  // namespace pare

@@ -91,9 +91,9 @@ void find_lost(const at::Tensor& change, const at::Tensor& whole, Finding& findi
   if (change.dim() != 2 || change.sizes() != whole.sizes() || change.size(0) < 2 || change.size(1) < 2) {
     return;
   }
-  const at::Tensor size = change.abs(), of = whole.abs();
-  const at::Tensor least = at::minimum(of.amax(0, true), of.amax(1, true)) / 4;
-  note_wrong((size > least) & (size > 1e-12 * of.max()), finding);
+  const at::Tensor size = change.abs(), of = whole.abs(), rows = of.amax(1, true);
+  const at::Tensor least = at::minimum(of.amax(0, true), rows) / 4;
+  note_wrong((size > least) & (size > 1e-12 * rows.median()), finding);  // which no huge row lifts
 }
 
 }  // namespace
@@ -107,7 +107,8 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const at::Tensor size = residual.abs();
   constexpr double infinite = std::numeric_limits<double>::infinity();
   // 0 of 0 is fine; what is not a number never is.
-  const at::Tensor roundings = size / allowed.rounding.clamp_min(1e-300);
+  const at::Tensor tolerance = allowed.rounding.clamp_min(1e-300);
+  const at::Tensor roundings = at::where(tolerance.isfinite(), size / tolerance, infinite);  // none where it overflows
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
   if (!(largest <= allowed.most)) {

@@ -54,8 +54,6 @@ struct Proof {
 // In a basis or a gauge that was fitted, a relation holds where nothing is off by more than so many roundings; where
 // there is none, by more than one.
 constexpr double most_roundings = 8;
-// A basis may be so badly conditioned that one rounding in it is another function: then there is no proof.
-constexpr double most_moved = 0.25;
 
 // Reads every tensor of both once, and those that differ again; a few at a time, tables in slices of rows.
 Proof prove(const Model& reference, const Model& candidate, at::Device device);

@@ -117,4 +117,17 @@ void add_mlp_slots(Slots& slots, const Architecture& a, int64_t block) {
   slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), a.width);
 }
 
+bool has_linear_odd_part(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+    case Activation::quick_gelu:
+    case Activation::silu:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace pare

@@ -9,6 +9,9 @@
 
 namespace pare {
 
+// α(z) - α(-z) = z: of every α(z) = z g(z) with g(z) + g(-z) = 1.
+bool has_linear_odd_part(Activation activation);
+
 struct MlpBias {
   bool up = false, gate = false, down = false;
   bool operator==(const MlpBias&) const = default;

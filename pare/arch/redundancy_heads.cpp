@@ -60,7 +60,7 @@ void count_computed(Tally& tally, const Architecture& a, const Places& places, i
 
 // ---- query and key
 
-void count_under_norm(Tally& tally, const Architecture& a, const Places& places, int64_t n) {
+void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
   const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
   const int64_t turned = t.rope ? t.rope->width : 0, rest = t.head_width - turned;
   const bool layer = t.qk_norm->kind == NormKind::layer;
@@ -76,9 +76,6 @@ void count_under_norm(Tally& tally, const Architecture& a, const Places& places,
     tally.add(Symmetry::query_key, t.kv_heads * turns, t.kv_heads);
   }
   if (layer) {
-    const SeenInputs seen = inputs_of(a, places, n);
-    const int64_t hidden = a.width - seen.width;
-    (void)hidden;
     const int64_t queries = t.heads * (a.width + (t.bias.query ? 1 : 0));
     const bool computed = is<FromValue>(t.key);
     const int64_t keys = t.kv_heads * ((computed ? t.kv_heads * t.head_width : a.width) + (t.bias.key ? 1 : 0));
@@ -95,7 +92,7 @@ void count_query_key(Tally& tally, const Architecture& a, const Places& places, 
     return;
   }
   if (t.qk_norm) {
-    count_under_norm(tally, a, places, n);
+    count_under_norm(tally, a, n);
     return;
   }
   const int64_t turned = t.rope ? t.rope->width : 0, rest = t.head_width - turned;

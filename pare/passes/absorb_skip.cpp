@@ -29,20 +29,6 @@ namespace pare {
 
 namespace {
 
-// α(z) = z g(z) with g(z) + g(-z) = 1.
-bool has_odd_part_of_one_half(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-    case Activation::gelu:
-    case Activation::gelu_tanh:
-    case Activation::quick_gelu:
-    case Activation::silu:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Why the structure does not allow it; empty where it does.
 std::optional<Precondition> obstacle(const Block& block, int64_t n) {
   const auto fails = [n](const char* what, const char* expected, std::string found, const char* remedy) {
@@ -78,7 +64,7 @@ std::optional<Precondition> obstacle(const Block& block, int64_t n) {
     return fails("", "an MLP without a gate", fmt::format("{}-gated", word(dense->activation)),
                  "none: a neuron turned round changes by the product of both arms, not by x");
   }
-  if (!has_odd_part_of_one_half(dense->activation)) {
+  if (!has_linear_odd_part(dense->activation)) {
     return fails("", "an activation with α(z) - α(-z) = z", word(dense->activation), "none: it has no such part");
   }
   return std::nullopt;

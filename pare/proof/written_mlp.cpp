@@ -97,20 +97,6 @@ void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
 
 // ---- a skip that the neurons took in
 
-// α(x) - α(-x) = x.
-bool has_linear_odd_part(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-    case Activation::gelu:
-    case Activation::gelu_tanh:
-    case Activation::quick_gelu:
-    case Activation::silu:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Both norm-free, one after the other, plain neurons of one kind, and only one of them adds its input.
 bool skip_may_be_inside(const Block& with, const Block& without) {
   if (!with.mlp || !without.mlp || with.wiring != Wiring::serial || without.wiring != Wiring::serial) {

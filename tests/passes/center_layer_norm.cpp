@@ -54,21 +54,6 @@ at::Tensor less_mean(const at::Tensor& stored, bool columns) {
   return columns ? result.t() : result;
 }
 
-std::vector<std::string> reasons(const PassStep& step) {
-  std::vector<std::string> found;
-  for (const Precondition& p : step.proposal.preconditions) {
-    if (!p.holds) {
-      found.push_back(p.where + ": " + p.found);
-    }
-  }
-  return found;
-}
-
-bool says(const PassStep& step, const std::string& reason) {
-  const std::vector<std::string> found = reasons(step);
-  return std::find(found.begin(), found.end(), reason) != found.end();
-}
-
 }  // namespace
 
 TEST_CASE("center_layer_norm: writers lose their means, norms keep all but their kind") {
@@ -184,10 +169,10 @@ TEST_CASE("center_layer_norm: whoever sees the mean keeps it, and says so") {
     const PassStep step = centred(before);
     CHECK_FALSE(step.proposal.applies);
     CHECK(step.proposal.after.architecture == c.architecture);
-    CHECK_MESSAGE(says(step, c.reason), reasons(step).at(0));
+    CHECK_MESSAGE(has_reason(step, c.reason), reasons_of(step).at(0));
   }
   const PassStep none = centred(generic(layered(R"({"final_norm": {"kind": "rms"}})", rms, rms)));
-  CHECK(says(none, "blocks.0.attention.norm: it is an RMSNorm"));
+  CHECK(has_reason(none, "blocks.0.attention.norm: it is an RMSNorm"));
   CHECK(none.proposal.preconditions.at(0).remedy.empty());
 }
 
@@ -211,7 +196,7 @@ TEST_CASE("center_layer_norm: an embedding's own norm is centred by itself, wher
   REQUIRE(step.proposal.applies);
   CHECK(step.proposal.after.architecture.embedding.norm->kind == NormKind::rms);
   CHECK(step.proposal.after.architecture.final_norm->kind == NormKind::layer);
-  CHECK(says(step, "embed.norm: a norm writes it"));
+  CHECK(has_reason(step, "embed.norm: a norm writes it"));
   CHECK(difference(before, step.proposal.after) < 1e-13);
 }
 

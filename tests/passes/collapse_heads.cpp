@@ -18,10 +18,7 @@ Architecture headed(const std::string& attention = "{}", const std::string& mode
   nlohmann::json block = nlohmann::json::parse(R"({"repeat": 2, "attention": {"heads": 4, "head_width": 3},
       "mlp": {"width": 11, "activation": "gelu"}})");
   block["attention"].merge_patch(nlohmann::json::parse(attention));
-  nlohmann::json text = {{"width", d}, {"vocab", 19}, {"context", 12}, {"embedding", {{"position", "learned"}}}};
-  text["blocks"] = nlohmann::json::array({block});
-  text.merge_patch(nlohmann::json::parse(model));
-  return architecture_from_json(text, "test");
+  return small_architecture(d, block, model);
 }
 
 PassStep collapse_step(const Model& model, const std::string& pairs = "all") {

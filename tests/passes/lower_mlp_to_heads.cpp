@@ -24,10 +24,7 @@ Architecture with_mlp(const std::string& mlp = "{}", const std::string& block_pa
       "mlp": {"width": 11, "activation": "silu", "bias": {"up": true, "down": true}}})");
   block["mlp"].merge_patch(nlohmann::json::parse(mlp));
   block.merge_patch(nlohmann::json::parse(block_patch));
-  nlohmann::json text = {{"width", d}, {"vocab", 19}, {"context", 12}, {"embedding", {{"position", "learned"}}}};
-  text["blocks"] = nlohmann::json::array({block});
-  text.merge_patch(nlohmann::json::parse(model));
-  return architecture_from_json(text, "test");
+  return small_architecture(d, block, model);
 }
 
 PassStep step_of(const Model& model, Options options = {}) {

@@ -60,21 +60,6 @@ bool is_lower(const at::Tensor& matrix) {
   return at::equal(matrix, at::tril(matrix)) && (matrix.diagonal() > 0).all().item<bool>();
 }
 
-std::vector<std::string> reasons_of(const PassStep& step) {
-  std::vector<std::string> found;
-  for (const Precondition& p : step.proposal.preconditions) {
-    if (!p.holds) {
-      found.push_back(p.where + ": " + p.found);
-    }
-  }
-  return found;
-}
-
-bool has_reason(const PassStep& step, const std::string& reason) {
-  const std::vector<std::string> found = reasons_of(step);
-  return std::find(found.begin(), found.end(), reason) != found.end();
-}
-
 }  // namespace
 
 TEST_CASE("rotate_residual: writers times Θ, readers times Θ', and the chosen one triangular") {

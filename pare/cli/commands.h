@@ -55,6 +55,7 @@ void add_run(CLI::App& app, const Settings& settings);
 void add_verify(CLI::App& app, const Settings& settings);
 void add_passes(CLI::App& app, const Settings& settings);
 void add_rewrite(CLI::App& app, const Settings& settings);
+void add_reproduce(CLI::App& app, const Settings& settings);
 void add_demo(CLI::App& app, const Settings& settings);
 void add_help(CLI::App& app, const Settings& settings);
 void add_completion(CLI::App& app, const Settings& settings);

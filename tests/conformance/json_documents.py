@@ -48,6 +48,9 @@ GOOD = [  # schema, arguments
     ("verify", ["verify", "model", "model", "--tokens", "ids.json", "--dtype", "bf16"]),
     ("passes", ["passes"]),
     ("passes", ["passes", "merge_skipless"]),
+    ("reproduce", ["reproduce", "--list"]),
+    ("reproduce", ["reproduce", "linear-recovery"]),
+    ("reproduce", ["reproduce", "pgop-overhead", "-o", "claim"]),
     ("demo", ["demo"]),
     ("help", ["help"]),
     ("help", ["help", "audit"]),
@@ -193,7 +196,7 @@ def main():
         missing = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "} - commands
         report.check("every command is here", f"not {missing}" if missing else "")
         for name, arguments in GOOD:
-            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "demo") else ([*arguments, "--json"], ["--json", *arguments]):
+            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "reproduce", "demo") else ([*arguments, "--json"], ["--json", *arguments]):
                 result = pare(*flags, cwd=work, env={**os.environ, "TMPDIR": str(work)})
                 report.check(" ".join(flags), judge(schemas, result, name, "", 0))
         for kind, code, reasons, arguments in BAD:

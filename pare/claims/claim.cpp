@@ -1,0 +1,65 @@
+#include "pare/claims/claim.h"
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+const std::vector<PaperClaim>& claims() {
+  static const std::vector<PaperClaim> all = [] {
+    std::vector<PaperClaim> found;
+    for (std::vector<PaperClaim> (*of_paper)() :
+         {claims_of_query_elimination, claims_of_skipless, claims_of_attention_only, claims_of_minimum_transformer,
+          claims_of_rank_and_symmetry}) {
+      for (PaperClaim& claim : of_paper()) {
+        found.push_back(std::move(claim));
+      }
+    }
+    return found;
+  }();
+  return all;
+}
+
+const PaperClaim* find_claim(const std::string& id) {
+  for (const PaperClaim& claim : claims()) {
+    if (claim.id == id) {
+      return &claim;
+    }
+  }
+  return nullptr;
+}
+
+std::string to_words(Paper paper) {
+  switch (paper) {
+    case Paper::query_elimination:
+      return "0: one of query, key, value is redundant";
+    case Paper::skipless:
+      return "1: skipless blocks need only K and V";
+    case Paper::attention_only:
+      return "2: an MLP neuron is an attention head";
+    case Paper::minimum_transformer:
+      return "3: the transformer reduced to its minimum";
+    case Paper::rank_and_symmetry:
+      return "4: four collapses and their symmetries";
+  }
+  PARE_UNREACHABLE("a paper");
+}
+
+std::string to_words(ClaimVerdict verdict) {
+  switch (verdict) {
+    case ClaimVerdict::holds:
+      return "holds";
+    case ClaimVerdict::holds_corrected:
+      return "holds with a correction";
+    case ClaimVerdict::does_not_hold:
+      return "does not hold";
+    case ClaimVerdict::undecided:
+      return "undecided";
+  }
+  PARE_UNREACHABLE("a verdict");
+}
+
+std::string to_words(ClaimScale scale) {
+  return scale == ClaimScale::smoke ? "smoke" : "small";
+}
+
+}  // namespace pare

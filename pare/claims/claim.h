@@ -1,0 +1,65 @@
+#pragma once
+// What the papers claim, and what comes out when it is measured. A claim is a function that runs the experiment and
+// decides by its own numbers; nothing is decided beforehand. The verdict that is recorded beside it is what
+// `pare reproduce --list` shows, and a test runs every claim and compares.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pare {
+
+enum class Paper { query_elimination, skipless, attention_only, minimum_transformer, rank_and_symmetry };
+enum class ClaimVerdict { holds, holds_corrected, does_not_hold, undecided };
+enum class ClaimScale { smoke, small };  // seconds; minutes: the paper's own sizes, or as near as a CPU comes
+
+struct Compared {
+  std::string what, claimed, measured;
+};
+
+struct ClaimTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<std::vector<double>> rows;
+};
+
+struct Outcome {
+  ClaimVerdict verdict = ClaimVerdict::undecided;
+  std::string because;  // the number that decides it; where it holds corrected, the correction
+  std::vector<Compared> compared;
+  std::vector<ClaimTable> tables;
+};
+
+struct Trial {
+  ClaimScale scale = ClaimScale::smoke;
+  uint64_t seed = 0;
+};
+
+struct PaperClaim {
+  std::string id;
+  Paper paper = Paper::query_elimination;
+  std::string place;  // in the paper
+  std::string says;   // one sentence
+  ClaimVerdict recorded = ClaimVerdict::undecided;
+  std::function<Outcome(const Trial&)> measure;
+};
+
+// All of them, paper by paper.
+const std::vector<PaperClaim>& claims();
+const PaperClaim* find_claim(const std::string& id);
+
+std::string to_words(Paper paper);           // its title, in short
+std::string to_words(ClaimVerdict verdict);  // "holds", "holds with a correction", ...
+std::string to_words(ClaimScale scale);
+
+// One list for each paper, in a file of its own.
+std::vector<PaperClaim> claims_of_query_elimination();
+std::vector<PaperClaim> claims_of_skipless();
+std::vector<PaperClaim> claims_of_attention_only();
+std::vector<PaperClaim> claims_of_minimum_transformer();
+std::vector<PaperClaim> claims_of_rank_and_symmetry();
+std::vector<PaperClaim> claims_of_collapse();  // the part of them that runs layers
+
+}  // namespace pare

@@ -1,0 +1,30 @@
+#pragma once
+// A measured claim as people and programs read it: a table for the terminal, a page for experiments/, a document.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "pare/claims/claim.h"
+
+namespace pare {
+
+struct Measured {
+  const PaperClaim* claim = nullptr;
+  Trial trial;
+  Outcome outcome;
+  double seconds = 0;
+};
+
+Measured measure(const PaperClaim& claim, const Trial& trial);
+
+std::string text_of(const Measured& measured);
+// experiments/ID/README.md: claim, command, cost, claimed and measured, verdict.
+std::string page_of(const Measured& measured);
+nlohmann::ordered_json to_json(const Measured& measured);
+
+// Every claim with its recorded verdict: for the terminal, as a page, and as a document.
+std::string list_of_claims();
+std::string page_of_claims();
+nlohmann::ordered_json claims_to_json();
+
+}  // namespace pare

@@ -1,0 +1,112 @@
+// pare reproduce: a claim of a paper, run; claimed and measured side by side.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/claims/report.h"
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+struct AskedClaim {
+  std::string claim, scale = "smoke", output;
+  bool list = false, markdown = false, force = false;
+};
+
+constexpr const char* page_name = "README.md";
+constexpr const char* results_name = "results.json";
+
+// With --force: what a run before this one wrote, and nothing else.
+void check_replaceable_results(const std::filesystem::path& folder) {
+  for (const std::filesystem::directory_entry& entry : entries_of(folder)) {
+    const std::string name = entry.path().filename();
+    if (name != page_name && name != results_name) {
+      throw InputError(fmt::format("{} holds {}, which reproduce did not write: --force replaces only {} and {}",
+                                   quote(shown(folder)), quote(name), page_name, results_name));
+    }
+  }
+}
+
+ReplaceCheck replace_check(const AskedClaim& asked) {
+  return asked.force ? ReplaceCheck(check_replaceable_results) : ReplaceCheck();
+}
+
+void write_folder(const AskedClaim& asked, const Measured& measured) {
+  AtomicFolder folder(asked.output, replace_check(asked));
+  write_text_file(folder.temporary() / page_name, page_of(measured));
+  write_text_file(folder.temporary() / results_name, to_json(measured).dump(1) + "\n");
+  print_warnings(folder.commit());
+}
+
+std::vector<std::string> claim_names() {
+  std::vector<std::string> names;
+  for (const PaperClaim& claim : claims()) {
+    names.push_back(claim.id);
+  }
+  return names;
+}
+
+void print_list(const AskedClaim& asked, const Settings& settings) {
+  if (settings.json) {
+    print_json(claims_to_json());
+  } else {
+    print_text(asked.markdown ? page_of_claims() : list_of_claims());
+  }
+}
+
+void reproduce_command(const AskedClaim& asked, const Settings& settings) {
+  if (asked.list) {
+    print_list(asked, settings);
+    return;
+  }
+  if (asked.claim.empty()) {
+    throw InputError("no claim was named: pare reproduce CLAIM, or --list to see them all");
+  }
+  const PaperClaim* claim = find_claim(asked.claim);
+  if (claim == nullptr) {
+    throw InputError(fmt::format("unknown claim {}{}: 'pare reproduce --list' shows all", quote(asked.claim),
+                                 did_you_mean(asked.claim, claim_names(), " (did you mean {}?)")));
+  }
+  if (!asked.output.empty()) {
+    check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
+  }
+  const ClaimScale scale = asked.scale == "small" ? ClaimScale::small : ClaimScale::smoke;
+  const Measured measured = measure(*claim, {scale, settings.seed});
+  if (!asked.output.empty()) {
+    write_folder(asked, measured);
+  }
+  if (settings.json) {
+    print_json(to_json(measured));
+  } else {
+    print_text(text_of(measured));
+  }
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("reproduce", "A paper's claim, run: claimed and measured side by side");
+  auto asked = std::make_shared<AskedClaim>();
+  command->add_option("CLAIM", asked->claim, "one of --list")->check(suggested(claim_names()));
+  command->add_flag("--list", asked->list, "every claim with its verdict");
+  command->add_flag("--markdown", asked->markdown, "the list as the page experiments/README.md");
+  command->add_option("--scale", asked->scale, "smoke: seconds; small: minutes, the paper's sizes")
+      ->check(one_of({"smoke", "small"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("-o,--output", asked->output, "a folder for README.md and results.json")->type_name("FOLDER");
+  command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
+  command->footer("Example: pare reproduce linear-recovery");
+  command->callback([asked, &settings] { reproduce_command(*asked, settings); });
+}
+
+}  // namespace pare

@@ -94,7 +94,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
 }  // namespace
 
 void add_reproduce(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("reproduce", "A paper's claim, run: claimed and measured side by side");
+  CLI::App* command = app.add_subcommand("reproduce", "A paper's claim, run: claimed beside measured");
   auto asked = std::make_shared<AskedClaim>();
   command->add_option("CLAIM", asked->claim, "one of --list")->check(suggested(claim_names()));
   command->add_flag("--list", asked->list, "every claim with its verdict");

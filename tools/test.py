@@ -15,7 +15,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SCRIPTS = ["cli", "error", "golden", "conformance", "attacks"]
+SCRIPTS = ["cli", "error", "golden", "report", "conformance", "attacks"]
 WITH_PEERS = ["conformance", "attacks"]  # need transformers, which lives in an environment of its own
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped")
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)

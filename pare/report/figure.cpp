@@ -31,7 +31,7 @@ Json numbers_json(const std::vector<double>& values) {
   return list;
 }
 
-Json axis_json(const Axis& axis) {
+Json axis_json(const FigureAxis& axis) {
   Json json = {{"words", axis.words}, {"unit", axis.unit}, {"log", axis.log}};
   if (!axis.names.empty()) {
     json["names"] = axis.names;
@@ -53,7 +53,7 @@ Json series_json(const Series& series) {
   return json;
 }
 
-std::string axis_title(const Axis& axis) {
+std::string axis_title(const FigureAxis& axis) {
   return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
 }
 
@@ -61,7 +61,7 @@ std::string cell(const char* tag, const std::string& text) {
   return fmt::format("<{0}>{1}</{0}>", tag, html_text(text));
 }
 
-std::string place_name(const Axis& axis, double place) {
+std::string place_name(const FigureAxis& axis, double place) {
   return axis.names.empty() ? number_text(place) : axis.names[static_cast<size_t>(place)];
 }
 

@@ -21,7 +21,7 @@ struct ReportVerdict {
   Tone tone = Tone::neutral;
 };
 
-struct Axis {
+struct FigureAxis {
   std::string words;  // what is measured: "attention entropy"
   std::string unit;   // "nats"; empty where there is none
   bool log = false;
@@ -58,8 +58,8 @@ struct Figure {
   FigureKind kind = FigureKind::lines;
   std::string title;  // what is measured, in words
   std::string words;  // how to read it
-  Axis x, y;
-  Axis value;                  // what the colours of a heat map mean; its names are not used
+  FigureAxis x, y;
+  FigureAxis value;            // what the colours of a heat map mean; its names are not used
   std::vector<Series> series;  // of lines, bars and points
   std::string order_words;     // what the order of the series counts: "layer"
   std::vector<Panel> panels;   // of heat maps and matrices

@@ -9,17 +9,26 @@
     panel: 0,
   }));
 
-  // Plotly takes some tags in labels as markup. Names come from files: they are text.
-  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  // Plotly takes some tags in labels as markup, and %{...} as a place for a value. Names come from files: they are text,
+  // and must not turn the direction of what stands around them.
+  const SAFE = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;" };
+  const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd").replace(/[&<>%]/g, (c) => SAFE[c]);
+  const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const short = (text) => plain(cut(String(text), isNarrow() ? 28 : 48));  // where it has to fit; the table has all of it
   const axisTitle = (axis) => plain(axis.unit ? `${axis.words} (${axis.unit})` : axis.words);
   const withUnit = (axis) => (axis.unit ? ` ${plain(axis.unit)}` : "");
   const wrapped = (text, width) => {
     const lines = [""];
-    for (const word of String(text).split(/(?<=[ ._/])/)) {
+    for (const word of cut(String(text), 4 * width).split(/(?<=[ ._/])/)) {
       if (lines.at(-1).length + word.length > width && lines.at(-1)) lines.push("");
-      lines[lines.length - 1] += word;
+      lines[lines.length - 1] += cut(word, width);
     }
     return lines.map(plain).join("<br>");
+  };
+  // Categories of one name are one category to Plotly, so names that are alike once cut get their number.
+  const unique = (names) => {
+    const labels = names.map((name) => plain(cut(String(name), 22)));
+    return labels.map((label, i) => (labels.indexOf(label) === i && labels.lastIndexOf(label) === i ? label : `${label} [${i}]`));
   };
   const isNarrow = () => window.matchMedia("(max-width: 640px)").matches;
 
@@ -92,7 +101,8 @@
 
   function drawnLines(data, look) {
     const colours = seriesColours(data, look), traces = [];
-    const xs = (series) => (data.x.names ? series.x.map((place) => plain(data.x.names[place])) : series.x);
+    const names = data.x.names && unique(data.x.names);
+    const xs = (series) => (names ? series.x.map((place) => names[place]) : series.x);
     const many = Math.max(...data.series.map((s) => s.x.length)) > 40;
     data.series.forEach((series, i) => {
       if (series.spread && data.kind === "lines") {
@@ -102,11 +112,11 @@
         }));
       }
       traces.push({
-        x: xs(series), y: series.y, name: plain(series.name), legendgroup: `g${i}`,
+        x: xs(series), y: series.y, name: short(series.name), legendgroup: `g${i}`,
         mode: data.kind === "scatter" ? "markers" : many ? "lines" : "lines+markers",
         line: { color: colours[i], width: 2 }, marker: { color: colours[i], size: data.kind === "scatter" ? 8 : 5, opacity: data.kind === "scatter" ? 0.8 : 1 },
         customdata: series.y.map((_, k) => [series.spread && series.spread[k] !== null ? ` ± ${series.spread[k].toPrecision(3)}` : "", series.labels ? plain(series.labels[k]) + "<br>" : ""]),
-        hovertemplate: `%{customdata[1]}${plain(data.x.words)} %{x}<br><b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${plain(series.name)}</extra>`,
+        hovertemplate: `%{customdata[1]}${plain(data.x.words)} %{x}<br><b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
       });
     });
     if (hasScale(data)) traces.push(scaleTrace(data, look));
@@ -115,16 +125,26 @@
 
   // Lying, so that names of tensors and passes can be read; the first one on top.
   function drawnBars(data, look) {
-    const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
     return data.series.map((series, i) => ({
-      type: "bar", orientation: "h", name: plain(series.name), x: series.y, y: series.x.map((place) => place), marker: { color: look.series[i % look.series.length] },
+      type: "bar", orientation: "h", name: short(series.name), x: series.y, y: series.x, marker: { color: look.series[i % look.series.length] },
       error_x: series.spread ? { type: "data", array: series.spread, color: look.soft, thickness: 1.2, width: 3 } : undefined,
-      customdata: series.x.map((place, k) => [plain(data.x.names[place]), series.labels ? `<br>${plain(series.labels[k])}` : ""]), names,
-      text: series.y.map((y) => (y === null ? "" : bare(y))), textposition: "auto", insidetextanchor: "end", cliponaxis: false,
-      hovertemplate: `%{customdata[0]}<br><b>%{x:,.4~g}</b>${withUnit(data.y)}%{customdata[1]}<extra>${plain(series.name)}</extra>`,
+      customdata: series.x.map((place, k) => [plain(data.x.names[place]), series.labels ? `<br>${plain(series.labels[k])}` : ""]),
+      text: series.y.map((y) => (y === null ? "" : bare(y))), textposition: "auto", constraintext: "none", textfont: { size: 11.5 }, insidetextfont: { color: look.card }, insidetextanchor: "end", cliponaxis: false,
+      hovertemplate: `%{customdata[0]}<br><b>%{x:,.4~g}</b>${withUnit(data.y)}%{customdata[1]}<extra>${short(series.name)}</extra>`,
     }));
   }
   const bare = (value) => (Math.abs(value) >= 1e15 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(Number.isInteger(value) ? 15 : 3)).toLocaleString("en-US"));
+
+  // Colours of logarithms, with ticks at 1, 2 and 5 times powers of ten, or at powers alone where there are many.
+  function logTicks(least, most) {
+    const ticks = [];
+    for (let power = Math.floor(least); power <= Math.ceil(most); power++) {
+      for (const digit of most - least > 2.2 ? [1] : [1, 2, 5]) ticks.push([power + Math.log10(digit), digit, power]);
+    }
+    const shown = ticks.filter(([at]) => at >= least - 1e-9 && at <= most + 1e-9);
+    const text = (digit, power) => (power >= -3 && power <= 4 ? bare(digit * 10 ** power) : `${digit === 1 ? "" : digit + "·"}10<sup>${power}</sup>`);
+    return { tickmode: "array", tickvals: shown.map(([at]) => at), ticktext: shown.map(([, digit, power]) => text(digit, power)) };
+  }
 
   function drawnMap(figure, look) {
     const { data } = figure, panel = data.panels[figure.panel];
@@ -133,11 +153,12 @@
     const shown = (v) => (v === null || (data.value.log && v <= 0) ? null : data.value.log ? Math.log10(v) : v);
     const scaled = all.map(shown).filter((v) => v !== null);
     const least = scaled.reduce((a, b) => Math.min(a, b), Infinity), most = scaled.reduce((a, b) => Math.max(a, b), -Infinity);
-    const bar = { title: { text: axisTitle(data.value), side: "right" }, thickness: 12, outlinewidth: 0 };
-    if (isNarrow()) Object.assign(bar, { orientation: "h", y: -0.2, yanchor: "top", yref: "paper", x: 0.5, len: 1, title: { text: axisTitle(data.value), side: "bottom" } });
-    if (data.value.log) Object.assign(bar, { tickprefix: "10<sup>", ticksuffix: "</sup>", nticks: 6 });
+    const title = { text: axisTitle(data.value), side: "right", font: { size: 12 } };
+    const bar = { title, tickfont: { size: 11.5, color: look.soft }, thickness: 12, outlinewidth: 0 };
+    if (isNarrow()) Object.assign(bar, { orientation: "h", y: -0.2, yanchor: "top", yref: "paper", x: 0.5, len: 1, title: { ...title, side: "bottom" } });
+    if (data.value.log && scaled.length) Object.assign(bar, logTicks(least, most));
     return [{
-      type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: data.x.names.map(plain), y: data.y.names.map(plain), customdata: panel.values,
+      type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: unique(data.x.names), y: unique(data.y.names), customdata: panel.values,
       zmin: scaled.length ? least : 0, zmax: scaled.length && most > least ? most : least + 1, colorscale: look.dark ? "Viridis" : VIRIDIS.map((c, i) => [i / 8, c]), colorbar: bar,
       xgap: data.x.names.length > 40 ? 0 : 1, ygap: data.y.names.length > 40 ? 0 : 1, hoverongaps: false,
       hovertemplate: `${plain(data.y.words)} %{y}, ${plain(data.x.words)} %{x}<br><b>%{customdata:.4~g}</b>${withUnit(data.value)}<extra></extra>`,
@@ -162,7 +183,7 @@
     const { data, plot } = figure, width = plot.clientWidth;
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 52, r: 14, t: 12, b: 44 }, height: 340, showlegend: false,
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: look.ink }, hovermode: "closest",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: look.ink }, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: look.soft, activecolor: look.ink },
       hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink } }, dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
     };
     if (data.kind === "heat_map" || data.kind === "matrix") {
@@ -180,10 +201,10 @@
     }
     if (data.kind === "bars") {
       const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
-      const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * Math.max(1, data.series.length * 0.75)), 0);
+      const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * data.series.length), 0);
       layout.xaxis = axisLayout(data.y, look, {});
       layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, title: { text: "" } });
-      layout.height = Math.max(150, 74 + 20 * lines);
+      layout.height = Math.max(150, 74 + 17 * lines);
       layout.bargap = 0.28;
     } else {
       layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : wholeTicks(data));
@@ -198,7 +219,7 @@
     if (data.kind !== "bars") {
       layout.shapes = data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0)).map((mark) => ({
         type: "line", xref: "paper", x0: 0, x1: 1, y0: mark.value, y1: mark.value, line: { color: look.soft, width: 1.3, dash: "dash" },
-        label: { text: plain(mark.name), textposition: "end", yanchor: "bottom", font: { size: 11.5, color: look.soft } },
+        label: { text: short(mark.name), textposition: "end", yanchor: "bottom", font: { size: 11.5, color: look.soft } },
       }));
     }
     return layout;
@@ -208,7 +229,7 @@
     const look = theme(), { data } = figure;
     const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
     return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
-      responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d", "autoScale2d"],
+      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d", "autoScale2d"],
       toImageButtonOptions: { filename: figure.node.id, scale: 2 },
     });
   }

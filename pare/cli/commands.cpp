@@ -243,6 +243,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_init(app, settings);
   add_run(app, settings);
   add_verify(app, settings);
+  add_probe(app, settings);
   add_passes(app, settings);
   add_demo(app, settings);
   add_help(app, settings);

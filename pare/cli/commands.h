@@ -54,6 +54,7 @@ void add_audit(CLI::App& app, const Settings& settings);
 void add_init(CLI::App& app, const Settings& settings);
 void add_run(CLI::App& app, const Settings& settings);
 void add_verify(CLI::App& app, const Settings& settings);
+void add_probe(CLI::App& app, const Settings& settings);
 void add_passes(CLI::App& app, const Settings& settings);
 void add_rewrite(CLI::App& app, const Settings& settings);
 void add_demo(CLI::App& app, const Settings& settings);

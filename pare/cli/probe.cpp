@@ -1,0 +1,200 @@
+// pare probe: ranks, norms and heads of a model on given sequences, and which of the four collapses they show.
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/cli/run_inputs.h"
+#include "pare/cli/subject.h"
+#include "pare/model/device.h"
+#include "pare/probes/probe.h"
+#include "pare/probes/probe_json.h"
+#include "pare/probes/probe_text.h"
+#include "pare/support/error.h"
+#include "pare/support/progress.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+constexpr int64_t usual_sequences = 16, usual_length = 48;
+
+struct ProbeFlags {
+  std::string model, tokens, inputs, dtype = "float64", without;
+  int64_t random = 0, length = 0;  // 0: not given
+  double threshold = 1e-3, zero_gains = 0, gauge = -1;
+  bool permute_heads = false, heads = false;
+};
+
+struct ProbeInputs {
+  std::string kind;  // tokens, tensors, random
+  std::vector<Inputs> batches;
+};
+
+Inputs random_sequences(const Architecture& a, int64_t count, int64_t length, uint64_t seed) {
+  const at::Generator random = at::detail::createCPUGenerator(seed);
+  Inputs inputs;
+  if (a.embedding.patch) {
+    const Patch& patch = *a.embedding.patch;
+    inputs.pixels = at::randn({count, patch.channels, patch.image, patch.image}, random, at::kDouble);
+  } else {
+    inputs.ids = at::randint(a.vocab, {count, length}, random, at::kLong);
+  }
+  return inputs;
+}
+
+int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
+  if (flags.length == 0) {
+    return std::min(a.context, usual_length);
+  }
+  if (a.embedding.patch) {
+    throw InputError("--length: this model reads images, which all have the same number of patches");
+  }
+  if (a.embedding.position == Position::learned && flags.length > a.context) {
+    throw InputError(fmt::format("--length: {} tokens, but the learned positions end at the context of {}",
+                                 flags.length, a.context));
+  }
+  return flags.length;
+}
+
+ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint64_t seed) {
+  const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
+  if (given > 1) {
+    throw InputError("one of --tokens, --inputs and --random, not several: what should the model read?");
+  }
+  if (flags.length > 0 && given > 0 && flags.random == 0) {
+    throw InputError("--length is that of --random sequences: those of a file have their own");
+  }
+  ProbeInputs read;
+  if (given == 0 || flags.random > 0) {
+    const int64_t count = flags.random > 0 ? flags.random : usual_sequences;
+    return {"random", {random_sequences(a, count, random_length(flags, a), seed)}};
+  }
+  read.kind = flags.tokens.empty() ? "tensors" : "tokens";
+  for (Batch& batch : flags.tokens.empty() ? read_input_tensors(flags.inputs, a) : read_token_lists(flags.tokens, a)) {
+    read.batches.push_back(std::move(batch.inputs));
+  }
+  return read;
+}
+
+ProbeOptions probe_options(const ProbeFlags& flags, const Settings& settings) {
+  ProbeOptions options;
+  options.threshold = flags.threshold;
+  options.arithmetic = {scalar_type(*float_dtype_from_word(flags.dtype)), find_device(settings.device)};
+  Interventions& changed = options.interventions;
+  changed.without_attention_residual = flags.without == "attention-residual" || flags.without == "residuals";
+  changed.without_mlp_residual = flags.without == "mlp-residual" || flags.without == "residuals";
+  changed.zero_gains = flags.zero_gains;
+  changed.permute_heads = flags.permute_heads;
+  changed.seed = settings.seed;
+  if (flags.gauge >= 0) {
+    changed.gauge = flags.gauge;
+  }
+  return options;
+}
+
+// Stops where it is asked to, with what was measured until then.
+void measure_all(Probe& probe, const std::vector<Inputs>& batches, int64_t sequences) {
+  Progress progress("probing", static_cast<uint64_t>(sequences));
+  try {
+    for (const Inputs& batch : batches) {
+      probe.measure(batch);
+      progress.advance(static_cast<uint64_t>(batch_size(batch)));
+    }
+  } catch (const Interrupted&) {
+  }
+}
+
+void probe_command(const ProbeFlags& flags, const Settings& settings) {
+  const ModelFolder stored = open_and_warn(flags.model, settings);
+  const Architecture& a = stored.model.architecture;
+  const ProbeOptions options = probe_options(flags, settings);
+  check_interventions(options.interventions, a);
+  const ProbeInputs inputs = read_sequences(flags, a, settings.seed);
+  const std::vector<Inputs> batches = probe_batches(inputs.batches, a);
+  int64_t sequences = 0;
+  for (const Inputs& batch : batches) {
+    sequences += batch_size(batch);
+  }
+  Probe probe(stored.model, options);
+  measure_all(probe, batches, sequences);
+  ProbeResults results = probe.results();
+  results.asked_sequences = sequences;
+  results.partial = results.sequences < sequences;
+  print_warnings(results.warnings);
+  if (settings.json) {
+    nlohmann::ordered_json document = {{"model", flags.model}, {"inputs", inputs.kind}, {"seed", settings.seed}};
+    document.update(to_json(results));
+    print_json(document);
+  } else {
+    print_text(flags.model + "\n" + text_of(results, flags.heads ? HeadRows::heads : HeadRows::layers));
+  }
+  if (results.partial) {
+    throw Interrupted();
+  }
+}
+
+// A number from `least` to `most`, without the first where it is left out.
+CLI::Validator number_between(double least, double most, bool with_least) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        const bool inside = value <= most && (with_least ? value >= least : value > least);
+        return whole && inside ? ""
+                               : fmt::format("expected a number {} {:g} and at most {:g}, found {}",
+                                             with_least ? "of at least" : "above", least, most, quote(text));
+      },
+      "");
+}
+
+}  // namespace
+
+void add_probe(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("probe", "Ranks, norms and heads on data: is it collapsing, and where");
+  auto flags = std::make_shared<ProbeFlags>();
+  command->add_option("MODEL", flags->model, "a model folder")->required();
+  command->add_option("--tokens", flags->tokens, "measured on: a JSON list of lists of token ids")->type_name("FILE");
+  command->add_option("--inputs", flags->inputs, "or: safetensors with input_ids, pixel_values, ...")
+      ->type_name("FILE");
+  command->add_option("--random", flags->random, fmt::format("or: so many random sequences [{}]", usual_sequences))
+      ->check(whole_number(1, 1'000'000))
+      ->type_name("N");
+  command->add_option("--length", flags->length, fmt::format("tokens of a random sequence [{}]", usual_length))
+      ->check(whole_number(1, 1'000'000))
+      ->type_name("N");
+  command->add_option("--threshold", flags->threshold, "singular values above this share of the first are rank")
+      ->check(number_between(0, 1, false))
+      ->type_name("T")
+      ->capture_default_str();
+  command->add_option("--dtype", flags->dtype, "to compute in: float64, float32, bfloat16, float16")
+      ->transform(dtype_or())
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--without", flags->without, "attention-residual, mlp-residual or residuals")
+      ->check(one_of({"attention-residual", "mlp-residual", "residuals"}))
+      ->type_name("NAME");
+  command->add_option("--zero-gains", flags->zero_gains, "zero this share of the gains of every norm")
+      ->check(number_between(0, 1, false))
+      ->type_name("SHARE");
+  command->add_option("--gauge", flags->gauge, "heads in another basis, of condition number exp(S)")
+      ->check(number_between(0, 60, true))
+      ->type_name("S");
+  command->add_flag("--permute-heads", flags->permute_heads, "heads in another order");
+  command->add_flag("--heads", flags->heads, "a row for each head");
+  command->footer(R"(Ctrl-C keeps what was measured: it is shown, marked as partial, with exit code 130.
+docs/probes.md defines every number.
+Example: pare probe model --random 64 --without residuals)");
+  command->callback([flags, &settings] { probe_command(*flags, settings); });
+}
+
+}  // namespace pare

@@ -1,0 +1,394 @@
+#include "pare/probes/probe.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "pare/arch/redundancy.h"
+#include "pare/checkpoint/weights.h"
+#include "pare/model/forward.h"
+#include "pare/probes/collapses.h"
+#include "pare/probes/probe_points.h"
+#include "pare/probes/recording.h"
+#include "pare/probes/score_maps.h"
+#include "pare/support/error.h"
+#include "pare/support/memory.h"
+
+namespace pare {
+
+namespace {
+
+constexpr int64_t shortest_prefix = 4;
+constexpr int64_t numbers_at_once = 25'000'000, most_at_once = 16;
+
+// What of a block is the same for all sequences.
+struct BlockFacts {
+  at::Tensor output;  // W_O, with the heads in the order in which they are shown
+  at::Tensor order;   // that order
+  OutputBases bases;
+  std::vector<std::optional<double>> asymmetries;
+  std::string no_asymmetry;
+};
+
+BlockFacts facts_of(const BlockLayer& block, bool tabled, const std::vector<int64_t>& order) {
+  const Attention& t = block.attention.spec;
+  BlockFacts facts;
+  const at::Tensor stored = output_map(block.attention);
+  facts.order = at::tensor(order, at::kLong).to(stored.device());
+  facts.output = stored.view({stored.size(0), t.heads, -1}).index_select(1, facts.order).flatten(1, 2);
+  facts.bases = output_bases(facts.output, t.heads);
+  const ScoreMaps maps = score_maps(block.attention, tabled);
+  facts.no_asymmetry = maps.missing;
+  facts.asymmetries.resize(order.size());
+  for (size_t h = 0; h < order.size() && maps.missing.empty(); ++h) {
+    const auto& [query, key] = maps.heads[static_cast<size_t>(order[h])];
+    const double found = asymmetry(query, key);
+    if (std::isfinite(found)) {
+      facts.asymmetries[h] = found;
+    } else {
+      facts.no_asymmetry = "the product of the query and the key matrix is zero";
+    }
+  }
+  return facts;
+}
+
+// Then what attention is within a prefix does not depend on what comes after it.
+bool looks_back_only(const Architecture& a) {
+  return std::all_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
+    const Attention& t = block.attention;
+    return t.mask == Mask::causal && !(t.rope && depends_on_length(*t.rope));
+  });
+}
+
+Blocks supply(const std::vector<BlockLayer>& blocks) {
+  return [&blocks](int64_t n) -> const BlockLayer& { return blocks[static_cast<size_t>(n)]; };
+}
+
+std::string attention_tap(int64_t layer, const char* name) {
+  return fmt::format("blocks.{}.attention.{}", layer, name);
+}
+
+int64_t tokens_of(const Inputs& inputs, const Architecture& a) {
+  return inputs.pixels.defined() ? patch_positions(a) : inputs.ids.size(1);
+}
+
+}  // namespace
+
+struct Probe::State {
+  Model model;
+  ProbeOptions options;
+  std::vector<int64_t> order;  // which block each layer runs
+  Tolerance tolerance;
+  Tables tables;
+  EmbeddingLayer embedding;
+  std::vector<BlockLayer> blocks, plain_blocks;  // plain: as they were before an intervention
+  HeadLayer head, plain_head;
+  std::vector<BlockFacts> facts;  // by block
+  std::vector<at::Tensor> grams;  // by layer: of what the heads wrote together, summed over all tokens
+  ProbeResults results;
+  int64_t broken_sequences = 0;  // with activations that are not finite
+  std::string first_broken;
+
+  State(const Model& of, const ProbeOptions& wanted) : model(of), options(wanted), tables(wanted.arithmetic) {}
+
+  const BlockLayer& block(int64_t layer) const {
+    return blocks[static_cast<size_t>(order[static_cast<size_t>(layer)])];
+  }
+  const BlockFacts& fact(int64_t layer) const { return facts[static_cast<size_t>(order[static_cast<size_t>(layer)])]; }
+
+  void load();
+  void describe();
+  LayerMeasures described_layer(int64_t layer) const;
+  const NormLayer& layer_of(const NormMeasures& norm) const;
+  void add_symmetries(Taps& taps) const;
+  at::Tensor plain_answer(const Inputs& inputs) const;
+  void measure_prefix(const Inputs& inputs, int64_t tokens);
+  void measure_layer(int64_t layer, const Taps& taps);
+  void measure_points(const std::map<std::string, at::Tensor>& values, std::map<size_t, StackRanks>& batch);
+  void measure_norms(const std::map<size_t, StackRanks>& batch);
+  void count(int64_t rows, int64_t tokens, const std::map<size_t, StackRanks>& batch);
+};
+
+void Probe::State::load() {
+  const PromptlyFreed promptly;
+  const Architecture& a = model.architecture;
+  order = layer_blocks(a);
+  tolerance = {options.threshold, 2 * unit_roundoff(dtype_of(options.arithmetic.dtype))};
+  Loader loader(a, model.weights, options.arithmetic, false);
+  embedding = load_embedding(loader, a);
+  head = load_head_front(loader, a);
+  for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
+    blocks.push_back(load_block(loader, a, n));
+  }
+  if (options.interventions.any()) {
+    plain_blocks = blocks;
+    plain_head = head;
+    intervene(head, options.interventions, a.width, options.arithmetic);
+  }
+  for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
+    BlockLayer& loaded = blocks[static_cast<size_t>(n)];
+    intervene(loaded, options.interventions, n, options.arithmetic);
+    facts.push_back(facts_of(loaded, is_tabled(a, n), head_order(loaded.attention.spec, options.interventions, n)));
+  }
+}
+
+LayerMeasures Probe::State::described_layer(int64_t layer) const {
+  const Architecture& a = model.architecture;
+  const int64_t n = order[static_cast<size_t>(layer)];
+  const Block& spec = a.blocks[static_cast<size_t>(n)];
+  const Attention& t = spec.attention;
+  LayerMeasures measures{.layer = layer, .block = n};
+  for (const std::optional<double>& asymmetry : fact(layer).asymmetries) {
+    HeadMeasures one;
+    one.asymmetry = asymmetry;
+    one.no_asymmetry = asymmetry ? "" : fact(layer).no_asymmetry;
+    measures.heads.push_back(std::move(one));
+  }
+  for (const auto& [g, h] : fact(layer).bases.pairs) {
+    measures.pairs.push_back({.first = g, .second = h});
+  }
+  measures.ambiguity_of_a_token = (t.heads - 1) * (fact(layer).output.size(1) / t.heads);
+  const bool free = t.values == Form::factored && is<Dense>(t.value) && is<Dense>(t.output) && !is_tabled(a, n);
+  measures.value_output_gauge = free ? t.kv_heads * t.head_width * t.head_width : 0;
+  if (spec.mlp) {
+    measures.mlp_width = std::visit([](const auto& kind) { return kind.width; }, spec.mlp->kind);
+  }
+  return measures;
+}
+
+const NormLayer& Probe::State::layer_of(const NormMeasures& norm) const {
+  if (norm.layer == std::ssize(order)) {
+    return *head.final_norm;
+  }
+  const BlockLayer& of = block(norm.layer);
+  const bool of_output = norm.name.ends_with("output_norm");
+  if (norm.name.find(".attention.") != std::string::npos) {
+    return of_output ? *of.attention_output_norm : *of.attention_norm;
+  }
+  return of_output ? *of.mlp_output_norm : *of.mlp_norm;
+}
+
+// Everything that is known before a sequence is seen.
+void Probe::State::describe() {
+  const Architecture& a = model.architecture;
+  ProbePoints found = find_points(a);
+  results.threshold = options.threshold;
+  results.dtype = std::string(word(dtype_of(options.arithmetic.dtype)));
+  results.width = a.width;
+  results.interventions = in_words(options.interventions);
+  results.points = std::move(found.points);
+  results.norms = std::move(found.norms);
+  const Redundancy redundant = redundancy(a);
+  if (redundant.is_determined()) {
+    results.gauge.dimension = redundant.total;
+  } else {
+    results.gauge.undetermined = fmt::format("{}", fmt::join(redundant.undetermined, "; "));
+  }
+  for (int64_t layer = 0; layer < std::ssize(order); ++layer) {
+    results.layers.push_back(described_layer(layer));
+    grams.push_back(at::zeros({a.width, a.width}, fact(layer).output.options()));
+  }
+  for (NormMeasures& norm : results.norms) {
+    const NormLayer& loaded = layer_of(norm);
+    record_gains(norm, loaded.gain.defined() ? loaded.gain.tensor() : at::Tensor());
+  }
+}
+
+void Probe::State::add_symmetries(Taps& taps) const {
+  for (int64_t layer = 0; layer < std::ssize(order); ++layer) {
+    pare::add_symmetries(taps, block(layer).attention.spec, options.interventions, order[static_cast<size_t>(layer)],
+                         layer, options.arithmetic);
+  }
+}
+
+at::Tensor Probe::State::plain_answer(const Inputs& inputs) const {
+  Forward run(model.architecture, tables, {&inputs, 1});
+  run.embed(embedding);
+  while (run.done() < run.layers()) {
+    run.run_layer(supply(plain_blocks));
+  }
+  return run.finish(plain_head, Logits::none).front().hidden;
+}
+
+void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens) {
+  const Inputs prefix = each_of(inputs, [tokens](const at::Tensor& x) { return x.narrow(1, 0, tokens); });
+  Taps taps;
+  taps.record("blocks.*.attention.probabilities");
+  add_symmetries(taps);
+  Forward run(model.architecture, tables, {&prefix, 1}, nullptr, &taps);
+  run.embed(embedding);
+  while (run.done() < run.layers()) {
+    const int64_t layer = run.done();
+    run.run_layer(supply(blocks));
+    record_prefix(results.layers[static_cast<size_t>(layer)],
+                  taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble), tolerance.epsilon);
+    taps.clear();
+  }
+}
+
+void Probe::State::measure_layer(int64_t layer, const Taps& taps) {
+  LayerMeasures& to = results.layers[static_cast<size_t>(layer)];
+  const at::Tensor probabilities = taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble);
+  record_attention(to, block(layer).attention.spec, probabilities, tolerance.epsilon);
+  if (looks_back_only(model.architecture)) {
+    for (int64_t tokens = shortest_prefix; tokens < probabilities.size(2); tokens *= 2) {
+      record_prefix(to, probabilities.narrow(2, 0, tokens).narrow(3, 0, tokens), tolerance.epsilon);
+    }
+  }
+  const at::Tensor written = taps.recorded().at(attention_tap(layer, "heads")).to(at::kDouble);
+  record_heads(to, written.index_select(2, fact(layer).order), fact(layer).bases, fact(layer).output,
+               grams[static_cast<size_t>(layer)], tolerance);
+}
+
+void Probe::State::measure_points(const std::map<std::string, at::Tensor>& values,
+                                  std::map<size_t, StackRanks>& batch) {
+  for (size_t p = 0; p < results.points.size(); ++p) {
+    const auto found = values.find(results.points[p].name);
+    if (found == values.end()) {
+      continue;
+    }
+    const at::Tensor x = found->second.to(at::kDouble);
+    batch[p] = stack_ranks(x, tolerance);
+    record_ranks(results.points[p].ranks, batch[p]);
+    for (NormMeasures& norm : results.norms) {
+      if (norm.before == p) {
+        record_hypotheses(norm, x, tolerance);
+      }
+    }
+  }
+}
+
+void Probe::State::measure_norms(const std::map<size_t, StackRanks>& batch) {
+  for (NormMeasures& norm : results.norms) {
+    record_change(norm, batch.at(norm.before), batch.at(norm.after));
+  }
+}
+
+void Probe::State::count(int64_t rows, int64_t tokens, const std::map<size_t, StackRanks>& batch) {
+  results.shortest = results.sequences == 0 ? tokens : std::min(results.shortest, tokens);
+  results.longest = std::max(results.longest, tokens);
+  results.sequences += rows;
+  results.tokens += rows * tokens;
+  at::Tensor broken = at::zeros({rows}, at::kBool);
+  for (const auto& [point, ranks] : batch) {
+    const at::Tensor here = ranks.finite.logical_not().to(at::kCPU);
+    if (first_broken.empty() && here.any().item<bool>()) {
+      first_broken = results.points[point].name;
+    }
+    broken = broken | here;
+  }
+  broken_sequences += broken.sum().item<int64_t>();
+}
+
+Probe::Probe(const Model& model, const ProbeOptions& options) {
+  const at::NoGradGuard no_grad;
+  check_interventions(options.interventions, model.architecture);
+  state_ = std::make_unique<State>(model, options);
+  state_->load();
+  state_->describe();
+}
+
+Probe::~Probe() = default;
+
+void Probe::measure(const Inputs& sequences) {
+  PARE_CHECK(!sequences.mask.defined(), "sequences come without padding: see probe_batches");
+  const at::NoGradGuard no_grad;
+  State& s = *state_;
+  const Architecture& a = s.model.architecture;
+  const Inputs inputs = moved(sequences, s.options.arithmetic.device);
+  const int64_t tokens = tokens_of(inputs, a), rows = batch_size(inputs);
+  Taps taps;
+  record_points(taps);
+  s.add_symmetries(taps);
+  Forward run(a, s.tables, {&inputs, 1}, nullptr, &taps);
+  run.embed(s.embedding);
+  std::map<size_t, StackRanks> batch;  // by point: a norm compares two
+  while (run.done() < run.layers()) {
+    const int64_t layer = run.done();
+    run.run_layer(supply(s.blocks));
+    s.measure_layer(layer, taps);
+    s.measure_points(values_at_points(s.block(layer), taps, layer), batch);
+    taps.clear();
+  }
+  const at::Tensor answer = run.finish(s.head, Logits::none).front().hidden.to(at::kDouble);
+  s.measure_points(taps.recorded(), batch);
+  s.measure_norms(batch);
+  if (!looks_back_only(a) && inputs.ids.defined()) {
+    for (int64_t prefix = shortest_prefix; prefix < tokens; prefix *= 2) {
+      s.measure_prefix(inputs, prefix);
+    }
+  }
+  if (s.options.interventions.any()) {
+    const at::Tensor plain = s.plain_answer(inputs).to(at::kDouble);
+    const at::Tensor changes = ((answer - plain).flatten(1).norm(2, 1) / plain.flatten(1).norm(2, 1)).to(at::kCPU);
+    for (int64_t row = 0; row < rows; ++row) {
+      s.results.effect.add(changes[row].item<double>());
+    }
+  }
+  s.count(rows, tokens, batch);
+}
+
+ProbeResults Probe::results() const {
+  const at::NoGradGuard no_grad;
+  const State& s = *state_;
+  ProbeResults results = s.results;
+  for (size_t layer = 0; layer < results.layers.size() && results.sequences > 0; ++layer) {
+    LayerMeasures& measures = results.layers[layer];
+    measures.corpus_rank = rank_of_gram(s.grams[layer], s.options.threshold);
+    if (measures.mlp_width) {
+      measures.width_bound = static_cast<double>(2 * results.width - *measures.corpus_rank);
+    }
+  }
+  results.findings = find_collapses(results, s.model.architecture);
+  if (s.broken_sequences > 0) {
+    results.warnings.push_back(
+        fmt::format("{} of {} sequences have activations that are not finite, the first at {}: their numbers are left "
+                    "out (in a wider --dtype they may be finite)",
+                    s.broken_sequences, results.sequences, s.first_broken));
+  }
+  return results;
+}
+
+std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architecture& a) {
+  using Kind = std::tuple<int64_t, bool, bool>;  // tokens, and whether types and positions are given
+  std::map<Kind, std::vector<Inputs>> by_kind;
+  for (const Inputs& input : inputs) {
+    for (int64_t row = 0; row < batch_size(input); ++row) {
+      Inputs one = rows_of(input, row, 1);
+      if (one.mask.defined()) {
+        const at::Tensor places = at::nonzero(one.mask[0]).flatten();
+        one.mask = at::Tensor();
+        one = each_of(one, [&places](const at::Tensor& x) { return x.index_select(1, places); });
+      }
+      by_kind[{tokens_of(one, a), one.types.defined(), one.positions.defined()}].push_back(std::move(one));
+    }
+  }
+  std::vector<Inputs> batches;
+  for (const auto& [kind, sequences] : by_kind) {
+    const int64_t n = std::get<0>(kind);
+    int64_t most = 1;
+    for (const Block& block : a.blocks) {
+      most = std::max(most, n * (16 * a.width + block.attention.heads * (4 * n + 4 * block.attention.head_width)));
+    }
+    const int64_t step = std::clamp<int64_t>(numbers_at_once / most, 1, most_at_once);
+    for (int64_t first = 0; first < std::ssize(sequences); first += step) {
+      const auto joined = [&](at::Tensor Inputs::*field) {
+        std::vector<at::Tensor> rows;
+        for (int64_t s = first; s < std::min(first + step, std::ssize(sequences)); ++s) {
+          rows.push_back(sequences[static_cast<size_t>(s)].*field);
+        }
+        return rows.front().defined() ? at::cat(rows) : at::Tensor();
+      };
+      batches.push_back({.ids = joined(&Inputs::ids),
+                         .types = joined(&Inputs::types),
+                         .positions = joined(&Inputs::positions),
+                         .pixels = joined(&Inputs::pixels)});
+    }
+  }
+  return batches;
+}
+
+}  // namespace pare

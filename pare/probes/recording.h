@@ -1,0 +1,35 @@
+#pragma once
+// From the activations of a few sequences to the running means of a probe, one kind of number at a time.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "pare/arch/architecture.h"
+#include "pare/probes/probe_results.h"
+#include "pare/probes/stacks.h"
+#include "pare/probes/subspaces.h"
+
+namespace pare {
+
+void record_ranks(RankMeasures& to, const StackRanks& found);
+
+// Entropies and gaps of attention [rows, heads, n, n], in float64.
+void record_attention(LayerMeasures& to, const Attention& attention, const at::Tensor& probabilities, double epsilon);
+// The gaps of a prefix alone.
+void record_prefix(LayerMeasures& to, const at::Tensor& probabilities, double epsilon);
+
+// What the heads of a layer wrote, [rows, n, heads, k], and what W_O [d, heads * k] makes of it, whose Gram matrix is
+// added to `gram` [d, d].
+void record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBases& bases, const at::Tensor& output,
+                  at::Tensor& gram, const Tolerance& tolerance);
+// How many directions all that was added to a Gram matrix has.
+int64_t rank_of_gram(const at::Tensor& gram, double threshold);
+
+// H3 of a norm with these gains (undefined: none), and which of the others say nothing about its kind.
+void record_gains(NormMeasures& to, const at::Tensor& gains);
+// H1, H2 and H4 of what a norm reads.
+void record_hypotheses(NormMeasures& to, const at::Tensor& x, const Tolerance& tolerance);
+void record_change(NormMeasures& to, const StackRanks& before, const StackRanks& after);
+
+}  // namespace pare

@@ -14,7 +14,7 @@ struct ReportFlags {
   bool wanted() const { return !file.empty(); }
 };
 
-void add_report_flags(CLI::App& command, ReportFlags& flags);
+void add_report_flags(CLI::App& command, ReportFlags& flags, const std::string& names = "--report");
 // Before the work: InputError where the page could not be written, or an input would be lost by it.
 void check_report_file(const ReportFlags& flags);
 void write_report(const ReportFlags& flags, const Report& report);

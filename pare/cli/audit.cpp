@@ -8,16 +8,26 @@
 #include "pare/audit/audit.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
+#include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
+#include "pare/report/audit_report.h"
+#include "pare/verify/certificate.h"
 
 namespace pare {
 
 namespace {
 
-void audit_command(const std::string& what, Measure measure, Prove prove, const Settings& settings) {
+void audit_command(const std::string& what, Measure measure, Prove prove, const ReportFlags& report,
+                   const Settings& settings) {
+  check_report_file(report);
   const Subject subject = find_subject(what, settings);
   const Audit audit = subject.stored ? audit_model(*subject.stored, measure, prove)
                                      : audit_architecture(subject.architecture, measure, prove);
+  if (report.wanted()) {
+    const nlohmann::ordered_json described =
+        subject.stored ? describe_files(*subject.stored) : nlohmann::ordered_json();
+    write_report(report, audit_report(what, audit, described, report_origin(settings)));
+  }
   if (settings.json) {
     print_json(to_json(audit));
   } else {
@@ -32,14 +42,17 @@ void add_audit(CLI::App& app, const Settings& settings) {
   auto what = std::make_shared<std::string>();
   auto conditions = std::make_shared<bool>(false);
   auto prove = std::make_shared<bool>(false);
+  auto report = std::make_shared<ReportFlags>();
   command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")
       ->required()
       ->check(suggested(preset_names()));
   command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
   command->add_flag("--prove", *prove, "is the count complete? rank of a twin's Jacobian");
+  add_report_flags(*command, *report);
   command->footer("Example: pare audit mistral-7b");
-  command->callback([what, conditions, prove, &settings] {
-    audit_command(*what, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no, settings);
+  command->callback([what, conditions, prove, report, &settings] {
+    audit_command(*what, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no, *report,
+                  settings);
   });
 }
 

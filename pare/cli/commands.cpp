@@ -229,6 +229,7 @@ void add_help(CLI::App& app, const Settings& settings) {
 
 void run_command_line(const std::vector<std::string>& arguments) {
   Settings settings;
+  settings.command = fmt::format("pare {}", fmt::join(arguments, " "));
   CLI::App app("pare tells you what a transformer can provably do without.", "pare");
   app.get_formatter()->column_width(26);
   app.set_version_flag("-V,--version", "pare " PARE_VERSION, "the version of pare");

@@ -19,6 +19,7 @@ struct Settings {
   uint64_t seed = 0;
   bool json = false;
   bool quiet = false;
+  std::string command;               // as it was given, for reports
   bool ignore_unknown_keys = false;  // of a model's config.json
 };
 

@@ -11,15 +11,18 @@
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
+#include "pare/cli/report_file.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
 #include "pare/model/device.h"
 #include "pare/probes/probe.h"
 #include "pare/probes/probe_json.h"
 #include "pare/probes/probe_text.h"
+#include "pare/report/probe_report.h"
 #include "pare/support/error.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
+#include "pare/verify/certificate.h"
 
 namespace pare {
 
@@ -32,6 +35,7 @@ struct ProbeFlags {
   int64_t random = 0, length = 0;  // 0: not given
   double threshold = 1e-3, zero_gains = 0, gauge = -1;
   bool permute_heads = false, heads = false;
+  ReportFlags report;
 };
 
 struct ProbeInputs {
@@ -114,6 +118,7 @@ void measure_all(Probe& probe, const std::vector<Inputs>& batches, int64_t seque
 }
 
 void probe_command(const ProbeFlags& flags, const Settings& settings) {
+  check_report_file(flags.report);
   const ModelFolder stored = open_and_warn(flags.model, settings);
   const Architecture& a = stored.model.architecture;
   const ProbeOptions options = probe_options(flags, settings);
@@ -124,12 +129,23 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   for (const Inputs& batch : batches) {
     sequences += batch_size(batch);
   }
+  // Before anything is measured, since an interrupt ends hashing too, and what was measured is to be kept.
+  nlohmann::ordered_json described;
+  if (flags.report.wanted()) {
+    described = describe_files(stored);
+  }
   Probe probe(stored.model, options);
   measure_all(probe, batches, sequences);
   ProbeResults results = probe.results();
   results.asked_sequences = sequences;
   results.partial = results.sequences < sequences;
   print_warnings(results.warnings);
+  if (flags.report.wanted()) {
+    if (!results.partial) {
+      describe_files(stored);  // an InputError where somebody wrote to a file meanwhile
+    }
+    write_report(flags.report, probe_report(flags.model, results, described, inputs.kind, report_origin(settings)));
+  }
   if (settings.json) {
     nlohmann::ordered_json document = {{"model", flags.model}, {"inputs", inputs.kind}, {"seed", settings.seed}};
     document.update(to_json(results));
@@ -191,6 +207,7 @@ void add_probe(CLI::App& app, const Settings& settings) {
       ->type_name("S");
   command->add_flag("--permute-heads", flags->permute_heads, "heads in another order");
   command->add_flag("--heads", flags->heads, "a row for each head");
+  add_report_flags(*command, flags->report, "-o,--report");
   command->footer(R"(Ctrl-C keeps what was measured: it is shown, marked as partial, with exit code 130.
 docs/probes.md defines every number.
 Example: pare probe model --random 64 --without residuals)");

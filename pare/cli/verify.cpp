@@ -15,9 +15,11 @@
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
+#include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
 #include "pare/model/device.h"
 #include "pare/probes/alignment.h"
+#include "pare/report/verify_report.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
@@ -31,8 +33,10 @@ struct VerifyFlags {
   std::string reference, candidate, dtype = "float64";
   bool strict = false, modulo_gauge = false;
   QuestionFlags question;
+  ReportFlags report;
 };
 
+constexpr int64_t layered_sequences = 8;  // that a page shows layer by layer
 const int64_t usual_sequences = VerifyOptions{}.sequences;
 
 std::string small(double value) {
@@ -274,6 +278,7 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
 }
 
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
+  check_report_file(flags.report);
   const ModelFolder reference = open_and_warn(flags.reference, settings);
   const ModelFolder candidate = open_and_warn(flags.candidate, settings);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
@@ -290,6 +295,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                       .seed = settings.seed,
                                       .sequences = flags.question.random > 0 ? flags.question.random : usual_sequences,
                                       .budget = flags.question.budget,
+                                      .layers_of = flags.report.wanted() ? layered_sequences : 0,
                                       .device = find_device(settings.device)});
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
@@ -305,6 +311,10 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                                      nlohmann::ordered_json::array(), input_kind, verification, claim);
   if (alignment) {
     document["alignment"] = alignment_json(*alignment);
+  }
+  if (flags.report.wanted()) {
+    write_report(flags.report, verify_report(document["reference"], document["candidate"], input_kind, verification,
+                                             report_origin(settings)));
   }
   if (settings.json) {  // one document also where it failed: the certificate, with the error
     if (failure) {
@@ -333,6 +343,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->capture_default_str();
   command->add_flag("--strict", flags->strict, "fail unless every tensor is explained or exercised");
   command->add_flag("--modulo-gauge", flags->modulo_gauge, "how far apart weights are, up to bases and orders");
+  add_report_flags(*command, flags->report);
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files; what else it says is only a claim.
 Example: pare verify model smaller --random 16)");

@@ -57,6 +57,17 @@ void ask_for_the_rest(Exam& exam, const Architecture& reference, const Architect
   }
 }
 
+// The worst sequence first, then the others in their order.
+std::vector<Inputs> sequences_to_show(const Exam& exam, int64_t worst, int64_t sequences, int64_t wanted) {
+  std::vector<Inputs> shown;
+  for (int64_t s = -1; s < sequences && std::ssize(shown) < wanted; ++s) {
+    if (s != worst) {
+      shown.push_back(exam.sequence(s < 0 ? worst : s));
+    }
+  }
+  return shown;
+}
+
 }  // namespace
 
 const char* word(Verdict verdict) {
@@ -154,6 +165,13 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const WorstRow worst = exam.worst();
   result.excess = worst.excess;
   result.allowed = worst.allowed;
+  result.rows = exam.compared().rows;
+  result.noise_rows = exam.noise().rows;
+  if (options.layers_of > 0) {
+    const std::vector<Inputs> shown = sequences_to_show(exam, worst.sequence, result.sequences, options.layers_of);
+    result.layers = layer_gaps(exact, tried, shown);
+    result.noise_by_layer = layer_gaps(exact, noisy, shown);
+  }
   if (!is_same()) {
     result.first_divergence = first_divergence(exact, tried, exam.sequence(worst.sequence),
                                                answer_name(a, worst.pooled), worst.error, worst.allowed);

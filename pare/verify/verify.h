@@ -13,6 +13,7 @@
 #include "pare/model/executor.h"
 #include "pare/proof/proof.h"
 #include "pare/verify/coverage.h"
+#include "pare/verify/layers.h"
 #include "pare/verify/metrics.h"
 #include "pare/verify/self_test.h"
 #include "pare/verify/settings.h"
@@ -41,6 +42,7 @@ struct VerifyOptions {
   uint64_t seed = 0;         // mixed with the hashes of both models, so that nobody can prepare for what it draws
   int64_t sequences = 8;     // random ones, where no inputs are given
   int64_t budget = 16384;    // tokens that may be asked besides, for what no proof covers
+  int64_t layers_of = 0;     // sequences, to be compared layer by layer too, for who wants to look at it
   double predicted = 0;      // the error in float64, from who made the candidate in this process; never from a file
   at::Device device = at::kCPU;
 };
@@ -57,6 +59,8 @@ struct Verification {
   // Of the row that comes closest to what it may differ by, or is furthest beyond: its difference over what is allowed
   // there (above 1 is too much), and that allowed relative error.
   double excess = 0, allowed = 0;
+  Rows rows, noise_rows;             // what these numbers are of, row by row
+  LayerGaps layers, noise_by_layer;  // of the worst sequence and others, where it was asked for
   Verdict verdict = Verdict::different;
   std::vector<SelfTest> self_tests;            // none when identical or different
   std::optional<Divergence> first_divergence;  // only when different, and something was asked

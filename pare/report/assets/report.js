@@ -1,0 +1,322 @@
+"use strict";
+// Draws the figures of a report from the JSON beside each of them. Everything is in the page; nothing is fetched.
+(() => {
+  const root = document.documentElement;
+  const figures = [...document.querySelectorAll("figure")].map((node) => ({
+    node,
+    plot: node.querySelector(".plot"),
+    data: JSON.parse(node.querySelector('script[type="application/json"]').textContent),
+    panel: 0,
+  }));
+
+  // Plotly takes some tags in labels as markup, and %{...} as a place for a value. Names come from files: they are text,
+  // and must not turn the direction of what stands around them.
+  const SAFE = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;" };
+  const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd").replace(/[&<>%]/g, (c) => SAFE[c]);
+  const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const short = (text) => plain(cut(String(text), isNarrow() ? 28 : 48));  // where it has to fit; the table has all of it
+  const axisTitle = (axis) => plain(axis.unit ? `${axis.words} (${axis.unit})` : axis.words);
+  const withUnit = (axis) => (axis.unit ? ` ${plain(axis.unit)}` : "");
+  const wrapped = (text, width) => {
+    const lines = [""];
+    for (const word of cut(String(text), 4 * width).split(/(?<=[ ._/])/)) {
+      if (lines.at(-1).length + word.length > width && lines.at(-1)) lines.push("");
+      lines[lines.length - 1] += cut(word, width);
+    }
+    return lines.map(plain).join("<br>");
+  };
+  // Categories of one name are one category to Plotly, so names that are alike once cut get their number.
+  const unique = (names) => {
+    const labels = names.map((name) => plain(cut(String(name), 22)));
+    return labels.map((label, i) => (labels.indexOf(label) === i && labels.lastIndexOf(label) === i ? label : `${label} [${i}]`));
+  };
+  const isNarrow = () => window.matchMedia("(max-width: 640px)").matches;
+
+  // ---- colours
+
+  function theme() {
+    const style = getComputedStyle(root);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    return {
+      ink: colour("--ink"), soft: colour("--soft"), grid: colour("--grid"), line: colour("--line"), card: colour("--card"),
+      series: colour("--series").split(",").map((c) => c.trim()), dark: style.colorScheme === "dark",
+    };
+  }
+
+  const faded = (hex, share) => {
+    const part = (at) => parseInt(hex.slice(at, at + 2), 16);
+    return `rgba(${part(1)},${part(3)},${part(5)},${share})`;
+  };
+
+  // Dark to light on a light page would lose its light end: each page gets the part of viridis that it can show.
+  const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+  function orderedScale(dark) {
+    const colours = dark ? VIRIDIS.slice(2) : VIRIDIS.slice(0, 8);
+    return colours.map((colour, i) => [i / (colours.length - 1), colour]);
+  }
+  function orderedColour(share, dark) {
+    const scale = orderedScale(dark);
+    const place = share * (scale.length - 1), low = Math.floor(place), high = Math.min(low + 1, scale.length - 1);
+    const mix = (at) => Math.round(parseInt(scale[low][1].slice(at, at + 2), 16) * (1 - place + low) + parseInt(scale[high][1].slice(at, at + 2), 16) * (place - low));
+    return "#" + [1, 3, 5].map((at) => mix(at).toString(16).padStart(2, "0")).join("");
+  }
+
+  // ---- figures
+
+  // One closed shape for each run of points that have a spread.
+  function bands(series, xs, log) {
+    const runs = [[]];
+    series.y.forEach((y, i) => {
+      const spread = series.spread[i];
+      if (y === null || spread === null || (log && y <= 0)) runs.push([]);
+      else runs.at(-1).push([xs[i], log ? Math.max(y - spread, y / 10) : y - spread, y + spread]);
+    });
+    return runs.filter((run) => run.length > 1).map((run) => ({
+      x: [...run.map((p) => p[0]), ...run.map((p) => p[0]).reverse()],
+      y: [...run.map((p) => p[2]), ...run.map((p) => p[1]).reverse()],
+    }));
+  }
+
+  function seriesColours(data, look) {
+    const orders = data.series.map((s) => s.order).filter((order) => order !== undefined);
+    if (orders.length < data.series.length || orders.length < 4) {
+      return data.series.map((_, i) => look.series[i % look.series.length]);
+    }
+    const least = Math.min(...orders), most = Math.max(...orders);
+    return orders.map((order) => orderedColour((order - least) / (most - least || 1), look.dark));
+  }
+
+  // What the colours of many ordered lines mean is said by a scale, not by a legend of many rows.
+  const hasScale = (data) => data.series.length > 6 && data.series.every((s) => s.order !== undefined);
+  function scaleTrace(data, look) {
+    const orders = data.series.map((s) => s.order);
+    return {
+      x: [null], y: [null], mode: "markers", hoverinfo: "skip", showlegend: false,
+      marker: {
+        color: [Math.min(...orders)], cmin: Math.min(...orders), cmax: Math.max(...orders), colorscale: orderedScale(look.dark), showscale: true,
+        colorbar: { title: { text: plain(data.order_words), side: "right" }, thickness: 10, outlinewidth: 0, nticks: 6 },
+      },
+    };
+  }
+
+  function drawnLines(data, look) {
+    const colours = seriesColours(data, look), traces = [];
+    const names = data.x.names && unique(data.x.names);
+    const xs = (series) => (names ? series.x.map((place) => names[place]) : series.x);
+    const many = Math.max(...data.series.map((s) => s.x.length)) > 40;
+    data.series.forEach((series, i) => {
+      if (series.spread && data.kind === "lines") {
+        bands(series, xs(series), data.y.log).forEach((band) => traces.push({
+          ...band, fill: "toself", fillcolor: faded(colours[i], 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
+          showlegend: false, legendgroup: `g${i}`,
+        }));
+      }
+      traces.push({
+        x: xs(series), y: series.y, name: short(series.name), legendgroup: `g${i}`,
+        mode: data.kind === "scatter" ? "markers" : many ? "lines" : "lines+markers",
+        line: { color: colours[i], width: 2 }, marker: { color: colours[i], size: data.kind === "scatter" ? 8 : 5, opacity: data.kind === "scatter" ? 0.8 : 1 },
+        customdata: series.y.map((_, k) => [series.spread && series.spread[k] !== null ? ` ± ${series.spread[k].toPrecision(3)}` : "", series.labels ? plain(series.labels[k]) + "<br>" : ""]),
+        hovertemplate: `%{customdata[1]}${plain(data.x.words)} %{x}<br><b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
+      });
+    });
+    if (hasScale(data)) traces.push(scaleTrace(data, look));
+    return traces;
+  }
+
+  // Lying, so that names of tensors and passes can be read; the first one on top.
+  function drawnBars(data, look) {
+    return data.series.map((series, i) => ({
+      type: "bar", orientation: "h", name: short(series.name), x: series.y, y: series.x, marker: { color: look.series[i % look.series.length] },
+      error_x: series.spread ? { type: "data", array: series.spread, color: look.soft, thickness: 1.2, width: 3 } : undefined,
+      customdata: series.x.map((place, k) => [plain(data.x.names[place]), series.labels ? `<br>${plain(series.labels[k])}` : ""]),
+      text: series.y.map((y) => (y === null ? "" : bare(y))), textposition: "auto", constraintext: "none", textfont: { size: 11.5 }, insidetextfont: { color: look.card }, insidetextanchor: "end", cliponaxis: false,
+      hovertemplate: `%{customdata[0]}<br><b>%{x:,.4~g}</b>${withUnit(data.y)}%{customdata[1]}<extra>${short(series.name)}</extra>`,
+    }));
+  }
+  const bare = (value) => (Math.abs(value) >= 1e15 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(Number.isInteger(value) ? 15 : 3)).toLocaleString("en-US"));
+
+  // Colours of logarithms, with ticks at 1, 2 and 5 times powers of ten, or at powers alone where there are many.
+  function logTicks(least, most) {
+    const ticks = [];
+    for (let power = Math.floor(least); power <= Math.ceil(most); power++) {
+      for (const digit of most - least > 2.2 ? [1] : [1, 2, 5]) ticks.push([power + Math.log10(digit), digit, power]);
+    }
+    const shown = ticks.filter(([at]) => at >= least - 1e-9 && at <= most + 1e-9);
+    const text = (digit, power) => (power >= -3 && power <= 4 ? bare(digit * 10 ** power) : `${digit === 1 ? "" : digit + "·"}10<sup>${power}</sup>`);
+    return { tickmode: "array", tickvals: shown.map(([at]) => at), ticktext: shown.map(([, digit, power]) => text(digit, power)) };
+  }
+
+  function drawnMap(figure, look) {
+    const { data } = figure, panel = data.panels[figure.panel];
+    // One scale for all panels: colours mean the same when the reader goes from one to the next.
+    const all = data.panels.flatMap((p) => p.values.flat()).filter((v) => v !== null);
+    const shown = (v) => (v === null || (data.value.log && v <= 0) ? null : data.value.log ? Math.log10(v) : v);
+    const scaled = all.map(shown).filter((v) => v !== null);
+    const least = scaled.reduce((a, b) => Math.min(a, b), Infinity), most = scaled.reduce((a, b) => Math.max(a, b), -Infinity);
+    const title = { text: axisTitle(data.value), side: "right", font: { size: 12 } };
+    const bar = { title, tickfont: { size: 11.5, color: look.soft }, thickness: 12, outlinewidth: 0 };
+    if (isNarrow()) Object.assign(bar, { orientation: "h", y: -0.2, yanchor: "top", yref: "paper", x: 0.5, len: 1, title: { ...title, side: "bottom" } });
+    if (data.value.log && scaled.length) Object.assign(bar, logTicks(least, most));
+    return [{
+      type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: unique(data.x.names), y: unique(data.y.names), customdata: panel.values,
+      zmin: scaled.length ? least : 0, zmax: scaled.length && most > least ? most : least + 1, colorscale: look.dark ? "Viridis" : VIRIDIS.map((c, i) => [i / 8, c]), colorbar: bar,
+      xgap: data.x.names.length > 40 ? 0 : 1, ygap: data.y.names.length > 40 ? 0 : 1, hoverongaps: false,
+      hovertemplate: `${plain(data.y.words)} %{y}, ${plain(data.x.words)} %{x}<br><b>%{customdata:.4~g}</b>${withUnit(data.value)}<extra></extra>`,
+    }];
+  }
+
+  function axisLayout(axis, look, extra) {
+    const base = { title: { text: axisTitle(axis), standoff: 10, font: { size: 12.5 } }, gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.line, tickfont: { size: 11.5, color: look.soft }, automargin: true };
+    if (axis.log) Object.assign(base, { type: "log", exponentformat: "power", dtick: undefined, nticks: 7 });
+    return Object.assign(base, extra);
+  }
+
+  // Counts of layers have no halves.
+  function wholeTicks(data) {
+    const xs = data.series.flatMap((s) => s.x);
+    const whole = xs.length > 0 && xs.every((x) => Number.isInteger(x));
+    const range = Math.max(...xs) - Math.min(...xs);
+    return whole && range <= 16 && !data.x.log ? { dtick: 1 } : {};
+  }
+
+  function layoutOf(figure, look) {
+    const { data, plot } = figure, width = plot.clientWidth;
+    const layout = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 52, r: 14, t: 12, b: 44 }, height: 340, showlegend: false,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: look.ink }, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: look.soft, activecolor: look.ink },
+      hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink } }, dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    };
+    if (data.kind === "heat_map" || data.kind === "matrix") {
+      const rows = data.y.names.length, narrow = isNarrow();
+      layout.xaxis = axisLayout(data.x, look, { type: "category", showgrid: false, zeroline: false });
+      layout.yaxis = axisLayout(data.y, look, { type: "category", showgrid: false, zeroline: false, autorange: data.kind === "matrix" ? "reversed" : true });
+      if (data.kind === "matrix") {
+        Object.assign(layout.yaxis, { scaleanchor: "x", constrain: "domain" });
+        layout.xaxis.constrain = "domain";
+        layout.height = narrow ? width + 90 : Math.min(Math.max(width * 0.78, 320), 520);
+      } else {
+        layout.height = Math.min(Math.max(110 + 24 * rows, 300), 720) + (narrow ? 80 : 0);
+      }
+      return layout;
+    }
+    if (data.kind === "bars") {
+      const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
+      const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * data.series.length), 0);
+      layout.xaxis = axisLayout(data.y, look, {});
+      layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, title: { text: "" } });
+      layout.height = Math.max(150, 74 + 17 * lines);
+      layout.bargap = 0.28;
+    } else {
+      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : wholeTicks(data));
+      layout.yaxis = axisLayout(data.y, look, data.y.log ? {} : { rangemode: "tozero" });
+      if (data.kind === "lines" && data.series.length > 1 && data.series.length <= 6) layout.hovermode = "x unified";
+    }
+    if (data.series.length > 1 && !hasScale(data)) {
+      layout.showlegend = true;
+      layout.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } };
+      layout.height += 22 * Math.ceil(data.series.length / (isNarrow() ? 2 : 3));
+    }
+    if (data.kind !== "bars") {
+      layout.shapes = data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0)).map((mark) => ({
+        type: "line", xref: "paper", x0: 0, x1: 1, y0: mark.value, y1: mark.value, line: { color: look.soft, width: 1.3, dash: "dash" },
+        label: { text: short(mark.name), textposition: "end", yanchor: "bottom", font: { size: 11.5, color: look.soft } },
+      }));
+    }
+    return layout;
+  }
+
+  function draw(figure) {
+    const look = theme(), { data } = figure;
+    const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
+    return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
+      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d", "autoScale2d"],
+      toImageButtonOptions: { filename: figure.node.id, scale: 2 },
+    });
+  }
+
+  // Of several panels, such as the layers' matrices, one is shown; a slider goes through them.
+  function addChooser(figure) {
+    const panels = figure.data.panels;
+    if (!panels || panels.length < 2) return;
+    const row = document.createElement("label"), slider = document.createElement("input"), said = document.createElement("output");
+    row.className = "chooser";
+    Object.assign(slider, { type: "range", min: 0, max: panels.length - 1, step: 1, value: 0 });
+    const say = () => { said.textContent = `${figure.data.panel_words} ${panels[figure.panel].name}`; };
+    slider.addEventListener("input", () => { figure.panel = Number(slider.value); say(); draw(figure); });
+    say();
+    row.append(said, slider);
+    figure.plot.before(row);
+  }
+
+  // ---- the rest of the page
+
+  function addTools(figure) {
+    const text = () => JSON.stringify(figure.data, null, 1) + "\n";
+    const copy = figure.node.querySelector(".copy"), save = figure.node.querySelector(".save");
+    const say = (words) => { copy.textContent = words; setTimeout(() => { copy.textContent = "Copy JSON"; }, 1600); };
+    copy.addEventListener("click", () => {
+      if (!navigator.clipboard) return say("Not allowed here: save it");
+      navigator.clipboard.writeText(text()).then(() => say("Copied"), () => say("Not allowed here: save it"));
+    });
+    save.addEventListener("click", () => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text()], { type: "application/json" }));
+      link.download = `${figure.node.id}.json`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+    copy.hidden = save.hidden = false;
+  }
+
+  let drawn = false;
+  const drawAll = () => { if (drawn) figures.forEach(draw); };
+
+  function addThemeSwitch() {
+    const button = document.getElementById("theme"), choices = ["auto", "light", "dark"];
+    const show = (choice) => {
+      if (choice === "auto") delete root.dataset.theme;
+      else root.dataset.theme = choice;
+      button.textContent = `Colours: ${choice}`;
+      drawAll();
+    };
+    button.addEventListener("click", () => show(choices[(choices.indexOf(root.dataset.theme || "auto") + 1) % 3]));
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+    window.matchMedia("(max-width: 640px)").addEventListener("change", drawAll);
+    button.hidden = false;
+  }
+
+  async function unpackPlotly(packed) {
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.src = URL.createObjectURL(new Blob([await new Response(stream).arrayBuffer()], { type: "text/javascript" }));
+    await new Promise((done, failed) => {
+      script.onload = done;
+      script.onerror = () => failed(new Error("the charting library did not load"));
+      document.head.append(script);
+    });
+    URL.revokeObjectURL(script.src);
+  }
+
+  function withoutPlots(why) {
+    const notice = document.getElementById("no-plots");
+    notice.textContent = `Plots cannot be drawn here: ${why}. Every figure's numbers are in its table.`;
+    notice.hidden = false;
+    figures.forEach((figure) => { figure.plot.remove(); figure.node.querySelector("details").open = true; });
+  }
+
+  addThemeSwitch();
+  figures.forEach(addTools);
+  const packed = document.getElementById("plotly");
+  const finish = () => { root.dataset.ready = "yes"; };
+  if (!packed || figures.length === 0) return finish();
+  if (!window.DecompressionStream) { withoutPlots("this browser is too old"); return finish(); }
+  unpackPlotly(packed.textContent)
+    .then(async () => {
+      drawn = true;
+      figures.forEach(addChooser);
+      for (const figure of figures) await draw(figure);
+    })
+    .catch((error) => { if (!drawn) withoutPlots(error.message); else throw error; })
+    .finally(finish);
+})();

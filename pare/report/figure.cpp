@@ -1,0 +1,236 @@
+#include "pare/report/figure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pare/report/html.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool has_panels(const Figure& figure) {
+  return figure.kind == FigureKind::heat_map || figure.kind == FigureKind::matrix;
+}
+
+Json number_json(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json numbers_json(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) {
+    list.push_back(number_json(value));
+  }
+  return list;
+}
+
+Json axis_json(const FigureAxis& axis) {
+  Json json = {{"words", axis.words}, {"unit", axis.unit}, {"log", axis.log}};
+  if (!axis.names.empty()) {
+    json["names"] = axis.names;
+  }
+  return json;
+}
+
+Json series_json(const Series& series) {
+  Json json = {{"name", series.name}, {"x", numbers_json(series.x)}, {"y", numbers_json(series.y)}};
+  if (!series.spread.empty()) {
+    json["spread"] = numbers_json(series.spread);
+  }
+  if (!series.labels.empty()) {
+    json["labels"] = series.labels;
+  }
+  if (series.order) {
+    json["order"] = number_json(*series.order);
+  }
+  return json;
+}
+
+std::string axis_title(const FigureAxis& axis) {
+  return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
+}
+
+std::string cell(const char* tag, const std::string& text) {
+  return fmt::format("<{0}>{1}</{0}>", tag, html_text(text));
+}
+
+std::string place_name(const FigureAxis& axis, double place) {
+  return axis.names.empty() ? number_text(place) : axis.names[static_cast<size_t>(place)];
+}
+
+bool share_places(const std::vector<Series>& list) {
+  return std::all_of(list.begin(), list.end(), [&](const Series& series) { return series.x == list.front().x; });
+}
+
+std::string value_cells(const Series& series, size_t i) {
+  std::string cells = cell("td", number_text(series.y[i]));
+  if (!series.spread.empty()) {
+    cells += cell("td", number_text(series.spread[i]));
+  }
+  return cells;
+}
+
+// A column for each series, where all have the same places.
+FigureTable side_by_side(const Figure& figure) {
+  std::string head = cell("th", axis_title(figure.x));
+  for (const Series& series : figure.series) {
+    const std::string name = series.name.empty() ? axis_title(figure.y) : series.name;
+    head += cell("th", name) + (series.spread.empty() ? "" : cell("th", "±"));
+  }
+  std::string rows;
+  const std::vector<double>& places = figure.series.front().x;
+  for (size_t i = 0; i < places.size(); ++i) {
+    std::string cells = cell("th", place_name(figure.x, places[i]));
+    for (const Series& series : figure.series) {
+      cells += value_cells(series, i);
+    }
+    rows += fmt::format("<tr>{}</tr>\n", cells);
+  }
+  return {fmt::format("<table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n",
+                      html_text(axis_title(figure.y)), head, rows),
+          places.size()};
+}
+
+// A row for each point.
+FigureTable one_below_the_other(const Figure& figure) {
+  const auto any = [&figure](const auto& has) { return std::any_of(figure.series.begin(), figure.series.end(), has); };
+  const bool labelled = any([](const Series& series) { return !series.labels.empty(); });
+  const bool spread = any([](const Series& series) { return !series.spread.empty(); });
+  FigureTable table;
+  std::string rows;
+  for (const Series& series : figure.series) {
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      rows += "<tr>" + cell("th", series.name) +
+              (labelled ? cell("td", series.labels.empty() ? "" : series.labels[i]) : "") +
+              cell("td", place_name(figure.x, series.x[i])) + value_cells(series, i) +
+              (spread && series.spread.empty() ? "<td></td>" : "") + "</tr>\n";
+      ++table.rows;
+    }
+  }
+  const std::string head = cell("th", "series") + (labelled ? cell("th", "point") : "") +
+                           cell("th", axis_title(figure.x)) + cell("th", axis_title(figure.y)) +
+                           (spread ? cell("th", "±") : "");
+  table.html = fmt::format("<table><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n", head, rows);
+  return table;
+}
+
+FigureTable panels_table(const Figure& figure) {
+  FigureTable table;
+  for (const Panel& panel : figure.panels) {
+    std::string head = cell("th", fmt::format("{} ↓ {} →", figure.y.words, figure.x.words)), rows;
+    for (const std::string& name : figure.x.names) {
+      head += cell("th", name);
+    }
+    for (size_t row = 0; row < panel.values.size(); ++row) {
+      std::string cells = cell("th", figure.y.names[row]);
+      for (const double value : panel.values[row]) {
+        cells += cell("td", number_text(value));
+      }
+      rows += fmt::format("<tr>{}</tr>\n", cells);
+    }
+    const std::string caption =
+        axis_title(figure.value) + (panel.name.empty() ? "" : fmt::format(", {} {}", figure.panel_words, panel.name));
+    table.html += fmt::format("<table><caption>{}</caption><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n",
+                              html_text(caption), head, rows);
+    table.rows += panel.values.size();
+  }
+  return table;
+}
+
+void check_series(const Figure& figure, const Series& series) {
+  const size_t points = series.x.size();
+  PARE_CHECK(series.y.size() == points, fmt::format("{}: x and y of {} differ in length", figure.title, series.name));
+  PARE_CHECK(series.spread.empty() || series.spread.size() == points, figure.title + ": spread of another length");
+  PARE_CHECK(series.labels.empty() || series.labels.size() == points, figure.title + ": labels of another length");
+  if (!figure.x.names.empty()) {
+    for (const double place : series.x) {
+      PARE_CHECK(place >= 0 && place < static_cast<double>(figure.x.names.size()) && place == std::floor(place),
+                 figure.title + ": a place that has no name");
+    }
+  }
+}
+
+}  // namespace
+
+const char* word(FigureKind kind) {
+  switch (kind) {
+    case FigureKind::lines:
+      return "lines";
+    case FigureKind::bars:
+      return "bars";
+    case FigureKind::scatter:
+      return "scatter";
+    case FigureKind::heat_map:
+      return "heat_map";
+    case FigureKind::matrix:
+      return "matrix";
+  }
+  PARE_UNREACHABLE("no such figure");
+}
+
+Json to_json(const Figure& figure) {
+  Json json = {{"kind", word(figure.kind)},
+               {"title", figure.title},
+               {"words", figure.words},
+               {"x", axis_json(figure.x)},
+               {"y", axis_json(figure.y)}};
+  if (has_panels(figure)) {
+    json["value"] = axis_json(figure.value);
+    json["panel_words"] = figure.panel_words;
+    json["panels"] = Json::array();
+    for (const Panel& panel : figure.panels) {
+      Json values = Json::array();
+      for (const std::vector<double>& row : panel.values) {
+        values.push_back(numbers_json(row));
+      }
+      json["panels"].push_back({{"name", panel.name}, {"values", values}});
+    }
+    return json;
+  }
+  json["order_words"] = figure.order_words;
+  json["series"] = Json::array();
+  for (const Series& series : figure.series) {
+    json["series"].push_back(series_json(series));
+  }
+  json["marks"] = Json::array();
+  for (const Mark& mark : figure.marks) {
+    json["marks"].push_back({{"name", mark.name}, {"value", number_json(mark.value)}});
+  }
+  return json;
+}
+
+void check_figure(const Figure& figure) {
+  PARE_CHECK(!figure.title.empty(), "a figure without title");
+  if (!has_panels(figure)) {
+    PARE_CHECK(figure.panels.empty() && !figure.series.empty(), figure.title + ": no series");
+    PARE_CHECK(figure.kind != FigureKind::bars || !figure.x.names.empty(), figure.title + ": bars without names");
+    for (const Series& series : figure.series) {
+      check_series(figure, series);
+    }
+    return;
+  }
+  PARE_CHECK(figure.series.empty() && !figure.panels.empty(), figure.title + ": no panels");
+  for (const Panel& panel : figure.panels) {
+    PARE_CHECK(panel.values.size() == figure.y.names.size(), figure.title + ": rows and their names differ");
+    for (const std::vector<double>& row : panel.values) {
+      PARE_CHECK(row.size() == figure.x.names.size(), figure.title + ": columns and their names differ");
+    }
+  }
+}
+
+FigureTable table_of(const Figure& figure) {
+  if (has_panels(figure)) {
+    return panels_table(figure);
+  }
+  return figure.kind != FigureKind::scatter && share_places(figure.series) ? side_by_side(figure)
+                                                                           : one_below_the_other(figure);
+}
+
+}  // namespace pare

@@ -1,0 +1,20 @@
+#pragma once
+// A figure's numbers: whether they fit each other, and as a table.
+
+#include <string>
+
+#include "pare/report/report.h"
+
+namespace pare {
+
+void check_figure(const Figure& figure);  // InternalError where they do not
+
+struct FigureTable {
+  std::string html;
+  size_t rows = 0;
+};
+FigureTable table_of(const Figure& figure);
+
+const char* word(FigureKind kind);
+
+}  // namespace pare

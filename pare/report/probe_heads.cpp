@@ -1,0 +1,244 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numbers>
+
+#include "pare/report/probe_sections.h"
+
+namespace pare {
+
+namespace {
+
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
+constexpr double degrees = 180 / std::numbers::pi;
+
+// A cell for each head of each layer.
+template <typename Number>
+Figure head_map(const ProbeResults& results, Figure figure, const Number& number) {
+  figure.kind = FigureKind::heat_map;
+  figure.x = {.words = "head"};
+  figure.y = {.words = "layer"};
+  size_t heads = 0;
+  for (const LayerMeasures& layer : results.layers) {
+    heads = std::max(heads, layer.heads.size());
+  }
+  for (size_t head = 0; head < heads; ++head) {
+    figure.x.names.push_back(std::to_string(head));
+  }
+  Panel panel;
+  for (const LayerMeasures& layer : results.layers) {
+    std::vector<double> row(heads, no_value);
+    for (size_t head = 0; head < layer.heads.size(); ++head) {
+      row[head] = number(layer.heads[head]);
+    }
+    figure.y.names.push_back(std::to_string(layer.layer));
+    panel.values.push_back(std::move(row));
+  }
+  figure.panels = {std::move(panel)};
+  return figure;
+}
+
+// Mean over the heads of a layer; the spread is the heads'.
+Series over_heads(const ProbeResults& results, const std::string& name, Spread HeadMeasures::*what) {
+  Series series{.name = name};
+  for (const LayerMeasures& layer : results.layers) {
+    std::vector<double> values;
+    for (const HeadMeasures& head : layer.heads) {
+      values.push_back(mean_of(head.*what));
+    }
+    const MeanAndDeviation all = over(values);
+    series.x.push_back(static_cast<double>(layer.layer));
+    series.y.push_back(all.mean);
+    series.spread.push_back(all.deviation);
+  }
+  return series;
+}
+
+// What the same queries would have if they attended to everything alike.
+Series uniform_entropy(const ProbeResults& results) {
+  Series entropy = over_heads(results, "uniform attention", &HeadMeasures::entropy);
+  const Series distance = over_heads(results, "", &HeadMeasures::distance_to_uniform);
+  for (size_t i = 0; i < entropy.y.size(); ++i) {
+    entropy.y[i] += distance.y[i];
+  }
+  entropy.spread.clear();
+  return entropy;
+}
+
+Figure gap_by_context(const ProbeResults& results) {
+  Figure figure{.title = "σ₁/σ₂ of the attention matrix as the context grows",
+                .words =
+                    "Mean over the heads of each layer, of prefixes of the sequences. A gap that grows is an "
+                    "attention matrix that comes nearer to rank one.",
+                .x = {.words = "tokens of the prefix", .log = true},
+                .y = {.words = "σ₁/σ₂", .log = true},
+                .order_words = "layer"};
+  for (const LayerMeasures& layer : results.layers) {
+    std::map<int64_t, std::vector<double>> by_length;
+    for (const HeadMeasures& head : layer.heads) {
+      for (const ContextGap& context : head.by_context) {
+        by_length[context.tokens].push_back(mean_of(context.gap));
+      }
+    }
+    Series series{.name = fmt::format("layer {}", layer.layer), .order = static_cast<double>(layer.layer)};
+    for (const auto& [tokens, gaps] : by_length) {
+      series.x.push_back(static_cast<double>(tokens));
+      series.y.push_back(over(gaps).mean);
+    }
+    if (!series.x.empty()) {
+      figure.series.push_back(std::move(series));
+    }
+  }
+  return figure;
+}
+
+Figure asymmetry_against_dimension(const ProbeResults& results) {
+  Figure figure{.kind = FigureKind::scatter,
+                .title = "Asymmetry against output dimension, a point for each head",
+                .words = "Do directional heads write into fewer directions?",
+                .x = {.words = "directional asymmetry ‖Mₐ‖/‖M‖"},
+                .y = {.words = "directions a head writes into"},
+                .series = {{.name = "heads"}}};
+  Series& points = figure.series[0];
+  for (const LayerMeasures& layer : results.layers) {
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      const HeadMeasures& head = layer.heads[h];
+      if (head.asymmetry) {
+        points.x.push_back(*head.asymmetry);
+        points.y.push_back(mean_of(head.output_dimension));
+        points.labels.push_back(fmt::format("layer {}, head {}", layer.layer, h));
+      }
+    }
+  }
+  return figure;
+}
+
+Figure angle_matrices(const ProbeResults& results, const std::string& title, const std::string& words,
+                      Spread HeadPair::*what) {
+  Figure figure{.kind = FigureKind::matrix,
+                .title = title,
+                .words = words,
+                .x = {.words = "head"},
+                .y = {.words = "head"},
+                .value = {.words = "angle", .unit = "degrees"},
+                .panel_words = "layer"};
+  size_t heads = 0;
+  for (const LayerMeasures& layer : results.layers) {
+    heads = std::max(heads, layer.heads.size());
+  }
+  for (size_t head = 0; head < heads; ++head) {
+    figure.x.names.push_back(std::to_string(head));
+  }
+  figure.y.names = figure.x.names;
+  for (const LayerMeasures& layer : results.layers) {
+    Panel panel{std::to_string(layer.layer), std::vector(heads, std::vector(heads, no_value))};
+    for (const HeadPair& pair : layer.pairs) {
+      const double angle = mean_of(pair.*what) * degrees;
+      panel.values[static_cast<size_t>(pair.first)][static_cast<size_t>(pair.second)] = angle;
+      panel.values[static_cast<size_t>(pair.second)][static_cast<size_t>(pair.first)] = angle;
+    }
+    if (!layer.pairs.empty()) {
+      figure.panels.push_back(std::move(panel));
+    }
+  }
+  return figure;
+}
+
+Series angles_by_layer(const ProbeResults& results, const std::string& name, Spread HeadPair::*what) {
+  Series series{.name = name};
+  for (const LayerMeasures& layer : results.layers) {
+    std::vector<double> angles;
+    for (const HeadPair& pair : layer.pairs) {
+      angles.push_back(mean_of(pair.*what) * degrees);
+    }
+    const MeanAndDeviation all = over(angles);
+    series.x.push_back(static_cast<double>(layer.layer));
+    series.y.push_back(all.mean);
+    series.spread.push_back(all.deviation);
+  }
+  return series;
+}
+
+}  // namespace
+
+ReportSection entropy_section(const ProbeResults& results) {
+  ReportSection section{.title = "Attention entropy",
+                        .words =
+                            "How many tokens does a query look at? Nothing is 0; everything alike is the "
+                            "logarithm of how many it sees."};
+  if (results.layers.empty()) {
+    return section;
+  }
+  section.figures = {
+      {.title = "Attention entropy, by layer",
+       .words = "Mean over queries and sequences; the band is one standard deviation over the heads of a layer.",
+       .x = {.words = "layer"},
+       .y = {.words = "entropy of attention", .unit = "nats"},
+       .series = {over_heads(results, "mean of the heads", &HeadMeasures::entropy), uniform_entropy(results)}},
+      head_map(results,
+               {.title = "Attention entropy of each head",
+                .words = "Over that of uniform attention: 0 looks at one token, 1 at all alike.",
+                .value = {.words = "entropy over uniform's"}},
+               [](const HeadMeasures& head) { return mean_of(head.relative_entropy); })};
+  return section;
+}
+
+ReportSection heads_section(const ProbeResults& results) {
+  ReportSection section{.title = "Heads", .words = "What each head of each layer looks at, and writes."};
+  if (results.layers.empty()) {
+    return section;
+  }
+  section.figures = {
+      head_map(results,
+               {.title = "Directional asymmetry of each head",
+                .words = "‖Mₐ‖/‖M‖ of M = W_Q W_Kᵀ, antisymmetric part over all: 0 is reciprocal, 1 directional. "
+                         "The same in every gauge.",
+                .value = {.words = "asymmetry"}},
+               [](const HeadMeasures& head) { return head.asymmetry.value_or(no_value); }),
+      head_map(results,
+               {.title = "σ₁/σ₂ of each head's attention matrix",
+                .words = "Large: near rank one, every query attends to the same tokens.",
+                .value = {.words = "σ₁/σ₂", .log = true}},
+               [](const HeadMeasures& head) { return mean_of(head.gap); }),
+      head_map(results,
+               {.title = "Directions that each head writes into",
+                .words = "Rank of what a head adds to the stream in a sequence, mean over sequences.",
+                .value = {.words = "directions"}},
+               [](const HeadMeasures& head) { return mean_of(head.output_dimension); })};
+  Figure gaps = gap_by_context(results), scatter = asymmetry_against_dimension(results);
+  if (!gaps.series.empty()) {
+    section.figures.push_back(std::move(gaps));
+  }
+  if (!scatter.series[0].x.empty()) {
+    section.figures.push_back(std::move(scatter));
+  }
+  return section;
+}
+
+ReportSection angles_section(const ProbeResults& results) {
+  ReportSection section{.title = "Principal angles between heads",
+                        .words =
+                            "Do heads write into the same directions? 0° share one, 90° share none. Random "
+                            "subspaces of few dimensions in many are near 90°."};
+  Figure smallest = angle_matrices(results, "Smallest principal angle between what two heads write",
+                                   "Mean over sequences; one matrix for each layer.", &HeadPair::smallest);
+  if (smallest.panels.empty()) {
+    return section;
+  }
+  section.figures = {std::move(smallest),
+                     angle_matrices(results, "Mean principal angle between what two heads write",
+                                    "Mean over sequences; one matrix for each layer.", &HeadPair::mean),
+                     {.title = "Principal angles between heads, by layer",
+                      .words = "Mean over all pairs of heads; the band is one standard deviation over pairs.",
+                      .x = {.words = "layer"},
+                      .y = {.words = "angle", .unit = "degrees"},
+                      .series = {angles_by_layer(results, "smallest", &HeadPair::smallest),
+                                 angles_by_layer(results, "mean", &HeadPair::mean)},
+                      .marks = {{"nothing shared", 90}}}};
+  return section;
+}
+
+}  // namespace pare

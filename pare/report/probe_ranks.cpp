@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pare/report/html.h"
+#include "pare/report/probe_sections.h"
+
+namespace pare {
+
+namespace {
+
+constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
+
+// Layers are whole numbers; between attention and MLP is half a layer further.
+double place_of(const PointMeasures& point) {
+  return static_cast<double>(point.layer) + (point.name.ends_with(".mid") ? 0.5 : 0);
+}
+
+Series along_stream(const ProbeResults& results, const std::string& name, Spread RankMeasures::*what) {
+  Series series{.name = name};
+  for (const PointMeasures& point : results.points) {
+    if (point.kind == PointKind::stream) {
+      add_point(series, place_of(point), point.ranks.*what);
+    }
+  }
+  return series;
+}
+
+Series at_sublayers(const ProbeResults& results, const std::string& name, PointKind kind, Sublayer sublayer) {
+  Series series{.name = name};
+  for (const PointMeasures& point : results.points) {
+    if (point.kind == kind && point.sublayer == sublayer) {
+      add_point(series, static_cast<double>(point.layer), point.ranks.effective_rank);
+    }
+  }
+  return series;
+}
+
+const std::string layers_and_halves = "layers done (half: between attention and MLP)";
+
+std::string held(const Hypothesis& hypothesis) {
+  if (!hypothesis.inapplicable.empty()) {
+    return "says nothing: " + hypothesis.inapplicable;
+  }
+  if (hypothesis.checked == 0) {
+    return "not checked";
+  }
+  return fmt::format("{} of {}, {}", hypothesis.holds, hypothesis.checked, number_text(mean_of(hypothesis.number)));
+}
+
+Series by_norm(const ProbeResults& results, const std::string& name, Spread NormMeasures::*what) {
+  Series series{.name = name};
+  for (size_t i = 0; i < results.norms.size(); ++i) {
+    add_point(series, static_cast<double>(i), results.norms[i].*what);
+  }
+  return series;
+}
+
+std::string whole_number(const std::optional<int64_t>& value) {
+  return value ? std::to_string(*value) : "–";
+}
+
+}  // namespace
+
+void add_point(Series& series, double x, const Spread& value) {
+  series.x.push_back(x);
+  series.y.push_back(value.average().value_or(not_known));
+  series.spread.push_back(value.deviation().value_or(not_known));
+}
+
+double mean_of(const Spread& value) {
+  return value.average().value_or(not_known);
+}
+
+MeanAndDeviation over(const std::vector<double>& values) {
+  double sum = 0, squares = 0, count = 0;
+  for (const double value : values) {
+    sum += std::isfinite(value) ? value : 0;
+    count += std::isfinite(value) ? 1 : 0;
+  }
+  if (count == 0) {
+    return {not_known, not_known};
+  }
+  for (const double value : values) {
+    squares += std::isfinite(value) ? (value - sum / count) * (value - sum / count) : 0;
+  }
+  return {sum / count, count > 1 ? std::sqrt(squares / (count - 1)) : not_known};
+}
+
+ReportSection rank_section(const ProbeResults& results) {
+  const double most = static_cast<double>(std::min(results.longest, results.width));
+  Figure ranks{
+      .title = "Rank of the stream, by layer",
+      .words = fmt::format("How many directions the tokens of a sequence span, in four senses: singular values "
+                           "above {:g} of the largest, the same without the tokens' mean, exp of the "
+                           "spectrum's entropy, and Σσ²/σ₁². Mean and standard deviation over sequences.",
+                           results.threshold),
+      .x = {.words = layers_and_halves},
+      .y = {.words = "rank"},
+      .series = {along_stream(results, "numerical rank", &RankMeasures::rank),
+                 along_stream(results, "affine rank", &RankMeasures::affine_rank),
+                 along_stream(results, "effective rank", &RankMeasures::effective_rank),
+                 along_stream(results, "stable rank", &RankMeasures::stable_rank)},
+      .marks = {
+          {fmt::format("the most that {} tokens in {} dimensions can have", results.longest, results.width), most}}};
+  Figure distance{.title = "Distance of the stream to rank one, by layer",
+                  .words = "‖X − 1x̄ᵀ‖ / ‖X‖: 0 where all tokens have become the same, at most 1.",
+                  .x = {.words = layers_and_halves},
+                  .y = {.words = "distance to rank one"},
+                  .series = {along_stream(results, "stream", &RankMeasures::distance_to_rank_one)}};
+  Figure sublayers{.title = "Effective rank of what sublayers read and write, by layer",
+                   .words = "Read: behind the norm that stands before a sublayer. Written: what it adds to the stream.",
+                   .x = {.words = "layer"},
+                   .y = {.words = "effective rank"}};
+  for (const auto& [name, kind, sublayer] : {std::tuple{"attention reads", PointKind::read, Sublayer::attention},
+                                             std::tuple{"attention writes", PointKind::written, Sublayer::attention},
+                                             std::tuple{"MLP reads", PointKind::read, Sublayer::mlp},
+                                             std::tuple{"MLP writes", PointKind::written, Sublayer::mlp}}) {
+    Series series = at_sublayers(results, name, kind, sublayer);
+    if (!series.x.empty()) {
+      sublayers.series.push_back(std::move(series));
+    }
+  }
+  ReportSection section{.title = "Rank", .words = "Do tokens stay apart as they go through the layers?"};
+  section.figures = {std::move(ranks), std::move(distance)};
+  if (!sublayers.series.empty()) {
+    section.figures.push_back(std::move(sublayers));
+  }
+  return section;
+}
+
+ReportSection spectra_section(const ProbeResults& results) {
+  Figure figure{.title = "Spectrum of the stream after each layer",
+                .words =
+                    "Singular values over the largest, mean over sequences. A steep line is a stream of few "
+                    "directions.",
+                .x = {.words = "number of the singular value"},
+                .y = {.words = "singular value over the largest", .log = true},
+                .order_words = "layers done"};
+  for (const PointMeasures& point : results.points) {
+    if (point.kind != PointKind::stream || point.name.ends_with(".mid") || point.ranks.spectrum.empty()) {
+      continue;
+    }
+    Series series{.name = fmt::format("after {} layers", point.layer), .order = static_cast<double>(point.layer)};
+    for (size_t i = 0; i < point.ranks.spectrum.size(); ++i) {
+      add_point(series, static_cast<double>(i + 1), point.ranks.spectrum[i]);
+    }
+    series.spread.clear();
+    figure.series.push_back(std::move(series));
+  }
+  ReportSection section{.title = "Spectra", .words = "What the ranks above are counted from."};
+  if (!figure.series.empty()) {
+    section.figures.push_back(std::move(figure));
+  }
+  return section;
+}
+
+ReportSection norms_section(const ProbeResults& results) {
+  ReportSection section{.title = "Norms",
+                        .words =
+                            "Does a norm change the rank? The theorem says no under H1 to H4; each is checked in "
+                            "every sequence, with the number that decides it."};
+  if (results.norms.empty()) {
+    return section;
+  }
+  Figure changes{.title = "Change of the rank by each norm",
+                 .words = "|rank after − rank before|, mean and standard deviation over sequences.",
+                 .x = {.words = "norm"},
+                 .y = {.words = "change of the rank"},
+                 .series = {by_norm(results, "numerical rank", &NormMeasures::rank_change),
+                            by_norm(results, "affine rank", &NormMeasures::affine_rank_change)}};
+  ReportTable table{"Hypotheses: sequences in which each holds, and the mean of what decides it",
+                    {"norm", "H1: no constant row", "H2: ones outside the rows", "H3: no gain is zero",
+                     "H4: scales outside the columns"},
+                    {}};
+  for (const NormMeasures& norm : results.norms) {
+    changes.x.names.push_back(norm.name);
+    table.rows.push_back({norm.name, held(norm.no_constant_row), held(norm.ones_outside), held(norm.gains_nonzero),
+                          held(norm.scales_outside)});
+  }
+  section.figures = {std::move(changes)};
+  section.tables = {std::move(table)};
+  return section;
+}
+
+ReportSection width_section(const ProbeResults& results) {
+  Series bound{.name = "2d − r, the bound"}, width{.name = "width of the MLP"},
+      rank{.name = "r, rank of what heads write"};
+  ReportTable table{"What cannot be told apart",
+                    {"layer", "freedoms left when one head is recovered, in a sequence", "of a token",
+                     "dimension of the value-output gauge"},
+                    {}};
+  for (const LayerMeasures& layer : results.layers) {
+    const double x = static_cast<double>(layer.layer);
+    const auto add = [x](Series& series, double y) {
+      series.x.push_back(x);
+      series.y.push_back(y);
+    };
+    add(bound, layer.width_bound.value_or(not_known));
+    add(width, layer.mlp_width ? static_cast<double>(*layer.mlp_width) : not_known);
+    add(rank, layer.corpus_rank ? static_cast<double>(*layer.corpus_rank) : not_known);
+    table.rows.push_back({std::to_string(layer.layer), number_text(mean_of(layer.recovery_ambiguity)),
+                          std::to_string(layer.ambiguity_of_a_token), std::to_string(layer.value_output_gauge)});
+  }
+  ReportSection section{
+      .title = "Width",
+      .words = fmt::format("Is the MLP wide enough for what attention leaves it? And how much of the "
+                           "heads is lost in their sum. All exact symmetries of the model: {}.",
+                           results.gauge.dimension ? whole_number(results.gauge.dimension) + " dimensions"
+                                                   : results.gauge.undetermined)};
+  if (results.layers.empty()) {
+    return section;
+  }
+  section.figures = {{.title = "The width bound against the width that is there, by layer",
+                      .words = "r is the rank of what all heads write together, over all tokens of all sequences.",
+                      .x = {.words = "layer"},
+                      .y = {.words = "width", .unit = "dimensions"},
+                      .series = {std::move(bound), std::move(width), std::move(rank)},
+                      .marks = {{"d, the width of the stream", static_cast<double>(results.width)}}}};
+  section.tables = {std::move(table)};
+  return section;
+}
+
+}  // namespace pare

@@ -4,7 +4,7 @@
     $(cat .deps/python-path) tools/unicode_table.py [--check]
 
 Its parts stand on different versions of Unicode (its regular expressions on 16, lower case on 17, BERT's classes on 8,
-normal forms on about 11), so no library and no Python has all of them. Every property is asked of the package itself,
+normal forms on 9), so no library and no Python has all of them. Every property is asked of the package itself,
 character by character. Decompositions and combining classes, which it does not hand out, come from Python's unicodedata,
 which has to be of version 14 or newer, and are kept where the package agrees. --check compares and writes nothing.
 """

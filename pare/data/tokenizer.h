@@ -70,6 +70,7 @@ Tokenizer open_tokenizer(const std::filesystem::path& path);
 
 // The single kinds. What a vocabulary alone does not say is as the family that it belongs to has it: docs/text.md.
 Tokenizer read_tokenizer_json(const std::filesystem::path& path);
+Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject);
 Tokenizer read_bpe_files(const std::filesystem::path& vocabulary, const std::filesystem::path& merges);
 Tokenizer read_vocab_txt(const std::filesystem::path& path);
 Tokenizer read_llama2c(const std::filesystem::path& path);

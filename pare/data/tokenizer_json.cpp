@@ -195,9 +195,13 @@ void read_model(const json& model, TokenizerParts& parts) {
 }  // namespace
 
 Tokenizer read_tokenizer_json(const std::filesystem::path& path) {
+  return parse_tokenizer_json(read_text_file(path, largest_file), path.string());
+}
+
+Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject) {
   TokenizerParts parts;
-  parts.subject = path.string();
-  const json file = parse_json(read_text_file(path, largest_file), parts.subject);
+  parts.subject = subject;
+  const json file = parse_json(text, subject);
   if (!file.is_object() || !file.contains("model")) {
     throw InputError(
         fmt::format("{}: no 'model': is this the tokenizer.json of the tokenizers package?", parts.subject));

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import lzma
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -241,6 +242,62 @@ def check_unpacked(report, case, text, folder):
         report.check(name, run("encode", case.path, folder / "packed", out) or difference(numpy.fromfile(out, dtype=numpy.int32), theirs, case.peer))
 
 
+class Llama2c:
+    """llama2.c's encoder, as its run.c describes it: join the pair of the highest score, again and again."""
+
+    def __init__(self, path):
+        data, at = path.read_bytes(), 4
+        self.tokens, self.scores = [], []
+        while at < len(data):
+            score, length = struct.unpack_from("<fi", data, at)
+            self.tokens.append(data[at + 8:at + 8 + length])
+            self.scores.append(score)
+            at += 8 + length
+        self.ids = {token: n for n, token in enumerate(self.tokens)}
+
+    def encode(self, text):
+        ids = [1]
+        if text:
+            ids.append(self.ids[b" "])
+        for c in text:
+            found = self.ids.get(c.encode())
+            ids += [found] if found is not None else [byte + 3 for byte in c.encode()]
+        while True:
+            pairs = [self.ids.get(self.tokens[a] + self.tokens[b]) for a, b in zip(ids, ids[1:])]
+            best = max((n for n, found in enumerate(pairs) if found is not None), key=lambda n: self.scores[pairs[n]], default=None)
+            if best is None:
+                return ids
+            ids[best:best + 2] = [pairs[best]]
+
+
+def check_llama2c(report, lines, folder):
+    model = SHARED / "models/stories260K"
+    if not model.exists():
+        return report.skip("llama2.c", f"{model} is not there")
+    reference = Llama2c(model / "tok512.bin")
+    text, out, stories = folder / "lines.txt", folder / "lines.ids", folder / "stories.txt"
+    text.write_bytes("\n".join(lines).encode() + b"\n")
+    theirs = numpy.array([i for line in lines for i in [*reference.encode(line), -1]], dtype=numpy.int32)
+    problem = run("lines", model / "tok512.bin", text, out)
+    ours = numpy.fromfile(out, dtype=numpy.int32)
+    report.check("llama2.c: lines", problem or ("" if ours.tolist() == theirs.tolist() else "ids differ"))
+    # Forty stories that its own encoder made ids of: to text and back.
+    out.unlink()
+    known = json.loads((model / "tinystories_40_token_ids.json").read_text())
+    numpy.array([i for story in known for i in [*story, -1]], dtype=numpy.int32).tofile(folder / "known.ids")
+    problem = run("decode", model / "tok512.bin", folder / "known.ids", stories)
+    texts = stories.read_bytes().decode(errors="replace").split("\0")[:-1]
+    for n, (story, ids) in enumerate(zip(texts, known)):
+        whole = "\ufffd" not in story  # one may end within a character
+        path = folder / f"story{n}.txt"
+        path.write_bytes(story.encode())
+        problem = problem or run("encode", model / "tok512.bin", path, folder / f"story{n}.ids", 100)
+        found = numpy.fromfile(folder / f"story{n}.ids", dtype=numpy.int32).tolist()
+        if whole and found != ids[1:]:
+            problem = problem or f"story {n}: {found[:20]}, expected {ids[1:21]}"
+    report.check("llama2.c: stories", problem or ("" if len(texts) == 40 else f"{len(texts)} stories"))
+
+
 def main():
     report = Report("tokenizers")
     if not (SHARED / "data/tokenizers").exists():
@@ -273,6 +330,7 @@ def main():
                     case.check_text(report, what, text, paths[what], (1 << 18, 700) if what == "nasty" else (1 << 18,))
             case.check_text(report, "valid in small pieces", texts["wikitext-2 valid"][:200000], sample(folder, texts), (64, 5000))
             case.check_lines(report, lines, folder)
+        check_llama2c(report, lines, folder)
         check_unpacked(report, whole[0], texts["nasty"][:300000], folder)
     report.finish()
 

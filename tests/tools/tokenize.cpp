@@ -1,4 +1,4 @@
-// Text to token ids, for tests/conformance/tokenizers.py and benchmarks/tokenizers.py.
+// Text to token ids, for tests/conformance/tokenizer_ids.py and benchmarks/tokenizer_speed.py.
 //   tokenize encode TOKENIZER TEXT OUT [PIECE_BYTES]   ids as int32, of a file read in pieces
 //   tokenize lines TOKENIZER TEXT OUT        each line by itself, with its special tokens; -1 after each
 //   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it

@@ -55,3 +55,24 @@ const std::map<std::string, std::string_view, std::less<>>& preset_texts() {
 
 }  // namespace pare
 ]])
+
+# generated/unicode.cpp: the lines of pare/data/unicode.txt.
+set(unicode_file ${CMAKE_SOURCE_DIR}/pare/data/unicode.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${unicode_file})
+file(READ ${unicode_file} text)
+string(STRIP "${text}" text)
+string(REPLACE "\n" "\",\n\"" text "${text}")
+set(PARE_UNICODE_CPP ${CMAKE_BINARY_DIR}/generated/unicode.cpp)
+file(CONFIGURE OUTPUT ${PARE_UNICODE_CPP} @ONLY CONTENT [[
+#include "pare/data/unicode.h"
+
+namespace pare {
+
+std::span<const std::string_view> unicode_lines() {
+  static constexpr std::string_view lines[] = {
+"@text@"};
+  return lines;
+}
+
+}  // namespace pare
+]])

@@ -11,7 +11,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A folder of pare/ includes only itself and folders before it.
 LAYERS = ["support", "arch", "checkpoint", "model", "data", "probes", "proof", "verify", "algebra", "passes", "rewrite", "audit", "train", "report", "claims", "cli"]
-WITHOUT_TORCH = ["support", "arch"]
+WITHOUT_TORCH = ["support", "arch", "data"]
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/"]  # commands share one header, families are found by name
 HEADER_LINES, SOURCE_LINES = 200, 500
 EXAMPLE_LINES = 59

@@ -5,7 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "pare/arch/architecture.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/cli/text_inputs.h"
 #include "pare/verify/question.h"
 #include "pare/verify/verify.h"
 
@@ -17,6 +18,7 @@ namespace pare {
 
 struct QuestionFlags {
   std::string tokens, inputs;
+  TextFlags text;
   int64_t random = 0;  // 0: not given
   int64_t budget = VerifyOptions{}.budget;
 };
@@ -24,6 +26,6 @@ struct QuestionFlags {
 void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_sequences);
 
 // What a file asks of the reference; nothing where random ones are asked for. InputError when more than one was given.
-std::optional<Question> read_question_file(const QuestionFlags& flags, const Architecture& architecture);
+std::optional<Question> read_question_file(const QuestionFlags& flags, const ModelFolder& reference);
 
 }  // namespace pare

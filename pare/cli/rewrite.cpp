@@ -38,7 +38,7 @@ void say_retry(const Verification& v) {
       v.noise_floor.mean_kl_nats.value_or(0)));
 }
 
-RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, const Architecture& architecture) {
+RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, const ModelFolder& source) {
   RewriteOptions options;
   if (flags.passes != "auto") {
     options.passes = parse_passes(flags.passes);
@@ -51,7 +51,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
   options.allow_growth = flags.allow_growth;
   options.force = flags.force;
   options.verify = !flags.no_verify;
-  options.question = read_question_file(flags.question, architecture);
+  options.question = read_question_file(flags.question, source);
   options.random = flags.question.random > 0 ? flags.question.random : options.random;
   options.budget = flags.question.budget;
   options.seed = settings.seed;
@@ -131,7 +131,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
 
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
   const ModelFolder source = open_and_warn(flags.model, settings);
-  const Rewritten result = rewrite(source, flags.out, options_of(flags, settings, source.model.architecture));
+  const Rewritten result = rewrite(source, flags.out, options_of(flags, settings, source));
   print_warnings(result.warnings);
   for (const std::string& text : result.pipeline.left_out) {
     log_warning("auto left out " + text);

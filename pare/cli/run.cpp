@@ -15,6 +15,7 @@
 #include "pare/cli/output.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
+#include "pare/cli/text_inputs.h"
 #include "pare/model/device.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
@@ -29,6 +30,7 @@ namespace {
 
 struct RunOptions {
   std::string model, out, tokens, inputs, dtype = "float64";
+  TextFlags text;
   std::vector<std::string> taps;
   bool force = false;
 };
@@ -77,9 +79,14 @@ void add_prediction(const at::Tensor& logits, const at::Tensor& ids, Prediction&
   prediction.right += scores.argmax(1).eq(next).sum().item<int64_t>();
 }
 
-std::vector<Batch> read_batches(const RunOptions& options, const Architecture& architecture) {
-  if (options.tokens.empty() == options.inputs.empty()) {
-    throw InputError("run needs either --tokens or --inputs: what should the model read?");
+std::vector<Batch> read_batches(const RunOptions& options, const ModelFolder& stored) {
+  const Architecture& architecture = stored.model.architecture;
+  if (!options.tokens.empty() + !options.inputs.empty() + !options.text.text.empty() != 1) {
+    throw InputError("run needs one of --tokens, --inputs and --text: what should the model read?");
+  }
+  check_text_flags(options.text);
+  if (!options.text.text.empty()) {
+    return read_text(options.text, stored.path, architecture);
   }
   return options.tokens.empty() ? read_input_tensors(options.inputs, architecture)
                                 : read_token_lists(options.tokens, architecture);
@@ -170,12 +177,12 @@ void print_summary(const RunOptions& options, const Settings& settings, const Re
 }
 
 void run_command(const RunOptions& options, const Settings& settings) {
-  for (const std::string& input : {options.model, options.tokens, options.inputs}) {
+  for (const std::string& input : {options.model, options.tokens, options.inputs, options.text.text}) {
     check_input_stays(input, options.out);
   }
   check_output(options.out, OutputKind::file, may_replace(options), 0);
   const ModelFolder stored = open_and_warn(options.model, settings);
-  const std::vector<Batch> batches = read_batches(options, stored.model.architecture);
+  const std::vector<Batch> batches = read_batches(options, stored);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
   const at::Device device = find_device(settings.device);
   const at::InferenceMode inference;
@@ -221,6 +228,7 @@ void add_run(CLI::App& app, const Settings& settings) {
   command->add_option("--tokens", options->tokens, "a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", options->inputs, "safetensors with input_ids, attention_mask, ...")
       ->type_name("FILE");
+  add_text_flags(*command, options->text);
   command->add_option("--taps", options->taps, "intermediates to write too, such as 'residual.*'")
       ->delimiter(',')
       ->type_name("GLOB,...");

@@ -183,6 +183,28 @@ void check_names(const Weights& file, const std::string& needed, const Architect
 
 }  // namespace
 
+std::vector<Batch> batches_of(std::vector<std::vector<int64_t>> sequences, const Architecture& architecture) {
+  std::map<size_t, std::vector<size_t>> by_length;
+  for (size_t number = 0; number < sequences.size(); ++number) {
+    by_length[sequences[number].size()].push_back(number);
+  }
+  std::vector<Batch> batches;
+  for (const auto& [length, numbers] : by_length) {
+    const size_t most = static_cast<size_t>(rows_at_once(architecture, static_cast<int64_t>(length)));
+    for (size_t first = 0; first < numbers.size(); first += most) {
+      Batch batch;
+      std::vector<at::Tensor> rows;
+      for (size_t n = first; n < std::min(first + most, numbers.size()); ++n) {
+        batch.sequences.push_back(static_cast<int64_t>(numbers[n]));
+        rows.push_back(at::tensor(sequences[numbers[n]], at::kLong));
+      }
+      batch.inputs.ids = at::stack(rows);
+      batches.push_back(std::move(batch));
+    }
+  }
+  return batches;
+}
+
 std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Architecture& architecture) {
   const std::string subject = path.string();
   check_reads_tokens(architecture, subject);
@@ -192,27 +214,12 @@ std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Arc
                                  lists.is_array() ? "an empty list" : lists.type_name()));
   }
   Problems problems;
-  std::map<int64_t, std::vector<std::pair<int64_t, std::vector<int64_t>>>> by_length;
+  std::vector<std::vector<int64_t>> sequences;
   for (size_t number = 0; number < lists.size() && problems.list().size() < most_problems; ++number) {
-    std::vector<int64_t> ids = read_sequence(lists[number], number, architecture, problems);
-    by_length[static_cast<int64_t>(ids.size())].emplace_back(static_cast<int64_t>(number), std::move(ids));
+    sequences.push_back(read_sequence(lists[number], number, architecture, problems));
   }
   problems.throw_if_any(subject);
-  std::vector<Batch> batches;
-  for (auto& [length, sequences] : by_length) {
-    const size_t most = static_cast<size_t>(rows_at_once(architecture, length));
-    for (size_t first = 0; first < sequences.size(); first += most) {
-      Batch batch;
-      std::vector<at::Tensor> rows;
-      for (size_t s = first; s < std::min(first + most, sequences.size()); ++s) {
-        batch.sequences.push_back(sequences[s].first);
-        rows.push_back(at::tensor(sequences[s].second, at::kLong));
-      }
-      batch.inputs.ids = at::stack(rows);
-      batches.push_back(std::move(batch));
-    }
-  }
-  return batches;
+  return batches_of(std::move(sequences), architecture);
 }
 
 std::vector<Batch> read_input_tensors(const std::filesystem::path& path, const Architecture& architecture) {

@@ -14,7 +14,10 @@ struct Batch {
   std::vector<int64_t> sequences;  // row r is sequence number sequences[r] of the file
 };
 
-// A JSON list of lists of token ids. Sequences of equal length go together, so nothing is padded.
+// Sequences of token ids, numbered as they come. Those of equal length go together, so nothing is padded.
+std::vector<Batch> batches_of(std::vector<std::vector<int64_t>> sequences, const Architecture& architecture);
+
+// A JSON list of lists of token ids.
 std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Architecture& architecture);
 
 // A safetensors file with input_ids, attention_mask, token_type_ids, position_ids or pixel_values, as Hugging Face

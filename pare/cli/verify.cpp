@@ -283,7 +283,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   const ModelFolder candidate = open_and_warn(flags.candidate, settings);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   check_comparable(reference, candidate);
-  const std::optional<Question> file = read_question_file(flags.question, reference.model.architecture);
+  const std::optional<Question> file = read_question_file(flags.question, reference);
   const std::string input_kind = file ? file->kind : "random";
   std::optional<Claim> claim;
   if (certificate) {

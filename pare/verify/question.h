@@ -12,7 +12,7 @@ namespace pare {
 struct Question {
   std::vector<Inputs> inputs;
   std::vector<int64_t> numbers;  // of each sequence, as the file counts them
-  std::string kind;              // tokens or tensors; "random" where nothing is asked by a file
+  std::string kind;              // tokens, tensors or text; "random" where nothing is asked by a file
 };
 
 }  // namespace pare

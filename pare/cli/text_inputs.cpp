@@ -1,0 +1,78 @@
+#include "pare/cli/text_inputs.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "pare/cli/commands.h"
+#include "pare/data/text_tokens.h"
+#include "pare/support/error.h"
+#include "pare/support/log.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+constexpr int64_t unlimited = INT64_MAX / 2;
+
+void check_vocabulary(const Tokenizer& tokenizer, const Architecture& architecture) {
+  if (tokenizer.vocabulary().end() > architecture.vocab) {
+    throw InputError(fmt::format("{} has ids up to {}, but the model's vocabulary is of {}: another model's tokenizer?",
+                                 tokenizer.subject(), with_commas(tokenizer.vocabulary().end() - 1),
+                                 with_commas(architecture.vocab)));
+  }
+}
+
+// Tokens may have been added to a tokenizer beyond what the model knows.
+void check_ids(const TextSequences& text, const std::string& subject, const Tokenizer& tokenizer,
+               const Architecture& architecture) {
+  for (const std::vector<TokenId>& sequence : text.sequences) {
+    for (const TokenId id : sequence) {
+      if (id >= architecture.vocab) {
+        throw InputError(fmt::format("{}: {} makes {} of it the token {}, but the model's vocabulary is of {}", subject,
+                                     tokenizer.subject(), quote(tokenizer.decode({id}, false)), with_commas(id),
+                                     with_commas(architecture.vocab)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_text_flags(CLI::App& command, TextFlags& flags) {
+  command.add_option("--text", flags.text, "or: a text, plain, .gz or .xz, for the model's tokenizer")
+      ->type_name("FILE");
+  command.add_option("--tokenizer", flags.tokenizer, "another than the model folder holds")->type_name("PATH");
+  command.add_option("--max-tokens", flags.max_tokens, "of the text, no more than so many tokens")
+      ->check(whole_number(1, 1'000'000'000'000))
+      ->type_name("N");
+}
+
+void check_text_flags(const TextFlags& flags) {
+  if (flags.text.empty() && (!flags.tokenizer.empty() || flags.max_tokens > 0)) {
+    throw InputError(fmt::format("{} is given without --text: which text?",
+                                 flags.tokenizer.empty() ? "--max-tokens" : "--tokenizer"));
+  }
+}
+
+std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path& model,
+                             const Architecture& architecture) {
+  if (architecture.embedding.patch) {
+    throw InputError(fmt::format("{}: this model reads images: give --inputs with pixel_values", flags.text));
+  }
+  Tokenizer tokenizer = open_tokenizer(flags.tokenizer.empty() ? model : std::filesystem::path(flags.tokenizer));
+  check_vocabulary(tokenizer, architecture);
+  TextSequences text =
+      read_sequences(flags.text, tokenizer, architecture.context, flags.max_tokens > 0 ? flags.max_tokens : unlimited);
+  check_ids(text, flags.text, tokenizer, architecture);
+  const int64_t sequences = std::ssize(text.sequences);
+  log_info(fmt::format("{}: {} tokens{}{}", escaped(flags.text), with_commas(text.tokens),
+                       text.whole ? "" : ", where --max-tokens ends it",
+                       sequences == 1 ? ""
+                                      : fmt::format(", longer than the context: split into {} sequences of up to {}",
+                                                    with_commas(sequences), with_commas(architecture.context))));
+  return batches_of(std::move(text.sequences), architecture);
+}
+
+}  // namespace pare

@@ -1,0 +1,31 @@
+#pragma once
+// What a model is asked where people give text: `--text`, read by the model's own tokenizer.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "pare/arch/architecture.h"
+#include "pare/cli/run_inputs.h"
+
+namespace CLI {
+class App;
+}
+
+namespace pare {
+
+struct TextFlags {
+  std::string text, tokenizer;
+  int64_t max_tokens = 0;  // 0: all of them
+};
+
+void add_text_flags(CLI::App& command, TextFlags& flags);
+// InputError where flags that only say how text is read come without any.
+void check_text_flags(const TextFlags& flags);
+
+// The text as sequences that fit the context, each with the special tokens around it, and says so. `model` is the
+// folder that holds the tokenizer, unless another is named.
+std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path& model,
+                             const Architecture& architecture);
+
+}  // namespace pare

@@ -1,0 +1,22 @@
+#include <fmt/format.h>
+
+#include "pare/data/matcher.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+struct ByteMatcher::Compiled {};
+
+ByteMatcher::ByteMatcher(const std::string&, const std::string& shown) {
+  throw InputError(
+      fmt::format("the tokenizer splits text by the pattern {}, and this pare was built without PCRE2: install "
+                  "libpcre2-dev and build it again, or give token ids with --tokens",
+                  quote(shown)));
+}
+
+bool ByteMatcher::find(std::string_view, size_t, ByteSpan&) const {
+  PARE_UNREACHABLE("a pattern that was never made");
+}
+
+}  // namespace pare

@@ -1,0 +1,74 @@
+#include "pare/data/text_file.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "pare/data/utf8.h"
+#include "pare/support/error.h"
+#include "pare/support/lfs_pointer.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+ByteSource open_plain(std::shared_ptr<const InputFile> file) {
+  return [file = std::move(file), offset = uint64_t{0}](std::span<std::byte> into) mutable {
+    const size_t count = file->read_at(offset, into);
+    offset += count;
+    return count;
+  };
+}
+
+ByteSource open_bytes(const std::filesystem::path& path) {
+  auto file = std::make_shared<const InputFile>(path);
+  std::array<std::byte, lfs_pointer_prefix> begin = {};
+  const size_t count = file->read_at(0, begin);
+  const std::string_view text(reinterpret_cast<const char*>(begin.data()), count);
+  refuse_lfs_pointer(text, path.string());
+  if (text.starts_with("\x1F\x8B")) {
+    return open_gzip(std::move(file));
+  }
+  if (text.starts_with(std::string_view("\xFD"
+                                        "7zXZ\0",
+                                        6))) {
+    return open_xz(std::move(file));
+  }
+  for (const auto& [magic, name] : {std::pair{"BZh", "bzip2"}, {"PK\x03\x04", "zip"}, {"\x28\xB5\x2F\xFD", "zstd"}}) {
+    if (text.starts_with(magic)) {
+      throw InputError(
+          fmt::format("{} is compressed by {}, which is not supported: gzip and xz are", path.string(), name));
+    }
+  }
+  return open_plain(std::move(file));
+}
+
+}  // namespace
+
+TextFile::TextFile(const std::filesystem::path& path) : subject_(path.string()), source_(open_bytes(path)) {}
+
+bool TextFile::read(std::string& text, size_t bytes) {
+  if (ended_) {
+    return false;
+  }
+  const size_t begin = text.size();
+  text += unfinished_;
+  const size_t known = text.size();
+  text.resize(known + bytes);
+  const size_t count = source_(std::as_writable_bytes(std::span(text).subspan(known)));
+  text.resize(known + count);
+  ended_ = count < bytes;
+  const std::string_view piece = std::string_view(text).substr(begin);
+  if (const std::optional<size_t> wrong = invalid_utf8(piece, !ended_)) {
+    throw InputError(fmt::format(
+        "{}: the byte 0x{:02X} at {} of the text is no UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,
+        static_cast<unsigned char>(piece[*wrong]), with_commas(static_cast<int64_t>(offset_ + *wrong))));
+  }
+  unfinished_ = piece.substr(piece.size() - unfinished_utf8(piece));
+  text.resize(text.size() - unfinished_.size());
+  offset_ += text.size() - begin;
+  return count > 0 || text.size() > begin;
+}
+
+}  // namespace pare

@@ -1,0 +1,186 @@
+#include "pare/data/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "pare/data/utf8.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::vector<AddedToken> added_tokens(const TokenizerParts& parts, bool normalized) {
+  std::vector<AddedToken> chosen;
+  for (const AddedToken& token : parts.added) {
+    if (token.normalized == normalized) {
+      chosen.push_back(token);
+    }
+  }
+  return chosen;
+}
+
+// Tokens that are looked for after the normalizer went through it themselves.
+std::vector<AddedToken> normalized_tokens(TokenizerParts& parts) {
+  std::vector<AddedToken> tokens = added_tokens(parts, true);
+  for (AddedToken& token : tokens) {
+    token.content = parts.normalizer.apply(token.content, TextPart::begins);
+  }
+  return tokens;
+}
+
+// Whether a token found in a text could lie across a cut, or take white space from its other side.
+bool may_lie_across(const AddedToken& token) {
+  const std::u32string content = characters_of(token.content);
+  for (size_t n = 0; n + 1 < content.size(); ++n) {
+    if ((is_letter(content[n]) && content[n + 1] == ' ') || (content[n] == '\n' && is_letter(content[n + 1]))) {
+      return true;
+    }
+  }
+  return !content.empty() && (token.single_word || (token.right_strip && is_letter(content.back())) ||
+                              (token.left_strip && is_letter(content.front())));
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : parts_(std::move(parts)), raw_(added_tokens(parts_, false)), normalized_(normalized_tokens(parts_)) {
+  PARE_CHECK(parts_.model.has_value(), "a tokenizer without a model");
+  find_safe_cuts();
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text) {
+  std::vector<TokenId> ids;
+  encode_part(text, TextPart::begins, ids);
+  return ids;
+}
+
+void Tokenizer::encode_part(std::string_view text, TextPart part, std::vector<TokenId>& ids) {
+  for (const TextSection& section : raw_.split(text)) {
+    if (section.id >= 0) {
+      ids.push_back(section.id);
+      continue;
+    }
+    const bool first = section.begin == 0;
+    encode_section(text.substr(section.begin, section.end - section.begin),
+                   {.begins_text = first, .part = first ? part : TextPart::begins}, ids);
+  }
+}
+
+void Tokenizer::encode_section(std::string_view text, SectionPlace place, std::vector<TokenId>& ids) {
+  std::string changed;
+  if (!parts_.normalizer.changes_nothing()) {
+    changed = parts_.normalizer.apply(text, place.part);
+    text = changed;
+  }
+  if (normalized_.empty()) {
+    return encode_words(text, place, ids);
+  }
+  for (const TextSection& section : normalized_.split(text)) {
+    if (section.id >= 0) {
+      ids.push_back(section.id);
+      continue;
+    }
+    const bool first = section.begin == 0;
+    encode_words(text.substr(section.begin, section.end - section.begin),
+                 {.begins_text = first && place.begins_text, .part = first ? place.part : TextPart::begins}, ids);
+  }
+}
+
+void Tokenizer::encode_words(std::string_view text, SectionPlace place, std::vector<TokenId>& ids) {
+  for (const std::string_view word : parts_.pre_tokenizer.split(text, place)) {
+    std::visit([&](auto& model) { model.append_tokens(word, ids); }, *parts_.model);
+  }
+}
+
+std::vector<TokenId> Tokenizer::with_special(std::vector<TokenId> ids) const {
+  ids.insert(ids.begin(), parts_.before.begin(), parts_.before.end());
+  ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
+  return ids;
+}
+
+std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
+  for (const AddedToken& added : parts_.added) {
+    if (added.content == token) {
+      return added.id;
+    }
+  }
+  return parts_.vocabulary.find(token);
+}
+
+std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const TokenId id : ids) {
+    const auto added = std::find_if(parts_.added.begin(), parts_.added.end(),
+                                    [id](const AddedToken& token) { return token.id == id; });
+    if (added != parts_.added.end()) {
+      if (!skip_special || !added->special) {
+        tokens.push_back(added->content);
+      }
+      continue;
+    }
+    const std::string* token = parts_.vocabulary.token(id);
+    if (token == nullptr) {
+      throw InputError(fmt::format("{}: no token has the id {}", parts_.subject, id));
+    }
+    tokens.push_back(*token);
+  }
+  return decoded(std::move(tokens), parts_.decoder);
+}
+
+// Whether these two give the same tokens apart and together.
+bool Tokenizer::cut_is_safe(std::string_view left, std::string_view right) {
+  const std::string both = std::string(left) + std::string(right);
+  std::vector<TokenId> whole, parted;
+  encode_part(both, TextPart::begins, whole);
+  encode_part(left, TextPart::begins, parted);
+  encode_part(right, TextPart::continues, parted);
+  return whole == parted;
+}
+
+void Tokenizer::find_safe_cuts() {
+  const auto same = [this](const AddedToken& token) {
+    return !token.normalized || parts_.normalizer.apply(token.content, TextPart::begins) == token.content;
+  };
+  if (!parts_.normalizer.works_in_parts() || !std::all_of(parts_.added.begin(), parts_.added.end(), same) ||
+      std::any_of(parts_.added.begin(), parts_.added.end(), may_lie_across)) {
+    return;
+  }
+  cuts_at_spaces_ = cuts_after_lines_ = true;
+  if (parts_.pre_tokenizer.splits_nothing()) {
+    const auto* bpe = std::get_if<BpeModel>(&*parts_.model);
+    const std::string sample = parts_.normalizer.apply("a b", TextPart::continues);
+    const std::vector<std::string_view>& words =
+        parts_.pre_tokenizer.split(sample, {.begins_text = false, .part = TextPart::continues});
+    const bool known = bpe != nullptr && words.size() == 1 && words[0].size() > 2;
+    cuts_at_spaces_ = known && bpe->may_cut_before(words[0].substr(1, words[0].size() - 2));
+    cuts_after_lines_ = known && bpe->may_cut_after_lines();
+  }
+  // Patterns are asked: whether a cut changes anything between words of several kinds.
+  for (const std::string_view left : {"word", "A", "Zwölf", "it's", "слово", "\n\n  two", "3x", "。x"}) {
+    for (const std::string_view right : {" word", " A", " émile", " 字", " it's  ", " x1"}) {
+      cuts_at_spaces_ = cuts_at_spaces_ && cut_is_safe(left, right);
+    }
+  }
+  for (const std::string_view left : {"word\n", "end.\n", "!\r\n", "\n\n", " \n", "x \n", "。\n", "3\n \n"}) {
+    for (const std::string_view right : {"word", "A", "émile", "字", "it's", "x 1"}) {
+      cuts_after_lines_ = cuts_after_lines_ && cut_is_safe(left, right);
+    }
+  }
+}
+
+size_t Tokenizer::last_cut(std::string_view text, size_t from) const {
+  for (size_t at = text.size(); at-- > std::max<size_t>(1, from);) {
+    const bool space = cuts_at_spaces_ && text[at] == ' ' && at + 1 < text.size();
+    const bool line = cuts_after_lines_ && text[at - 1] == '\n';
+    if ((space && is_letter(character_before(text, at)) && is_letter(character_at(text, at + 1).point)) ||
+        (line && is_letter(character_at(text, at).point))) {
+      return at;
+    }
+  }
+  return 0;
+}
+
+}  // namespace pare

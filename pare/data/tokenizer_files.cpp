@@ -1,0 +1,316 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "pare/data/json_steps.h"
+#include "pare/data/tokenizer.h"
+#include "pare/data/utf8.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/lfs_pointer.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr uint64_t largest_vocabulary = 1'000'000'000;
+
+// Lines without their ends; one at the end of the file ends the last.
+std::vector<std::string> read_lines(const fs::path& path) {
+  const std::string text = read_text_file(path, largest_vocabulary);
+  refuse_lfs_pointer(text, path.string());
+  if (const std::optional<size_t> wrong = invalid_utf8(text)) {
+    throw InputError(fmt::format("{}: the byte at {} is no UTF-8: is this a vocabulary?", path.string(), *wrong));
+  }
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    while (line.ends_with('\r')) {
+      line.pop_back();
+    }
+    lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// What is written beside a vocabulary for transformers; an empty object where nothing is.
+json read_settings(const fs::path& beside) {
+  const fs::path path = beside.parent_path() / "tokenizer_config.json";
+  if (!fs::exists(path)) {
+    return json::object();
+  }
+  const json settings = parse_json(read_text_file(path, largest_vocabulary), path.string());
+  return settings.is_object() ? settings : json::object();
+}
+
+AddedToken special_token(TokenId id, const std::string& content) {
+  return {.id = id, .content = content, .special = true};
+}
+
+bool add_special(TokenizerParts& parts, const std::string& content) {
+  const std::optional<TokenId> id = parts.vocabulary.find(content);
+  if (id) {
+    parts.added.push_back(special_token(*id, content));
+  }
+  return id.has_value();
+}
+
+bool has_capitals(const Vocabulary& vocabulary) {
+  return std::any_of(vocabulary.all().begin(), vocabulary.all().end(), [](const auto& entry) {
+    const std::string& token = entry.first;
+    const bool bracketed = token.starts_with('[') && token.ends_with(']');
+    return !bracketed && std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+  });
+}
+
+// A little-endian value at `at`, which moves on.
+template <typename Value>
+Value take_value(const std::string& bytes, size_t& at, const std::string& subject) {
+  if (bytes.size() - at < sizeof(Value)) {
+    throw InputError(fmt::format("{}: ends at byte {} within a token: an incomplete download?", subject, bytes.size()));
+  }
+  Value value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  at += sizeof value;
+  return value;
+}
+
+struct ScoredToken {
+  std::string text;
+  float score;
+};
+
+std::vector<ScoredToken> read_scored(const fs::path& path) {
+  const std::string subject = path.string(), bytes = read_text_file(path, largest_vocabulary);
+  refuse_lfs_pointer(bytes, subject);
+  size_t at = 0;
+  const int32_t longest = take_value<int32_t>(bytes, at, subject);
+  if (longest < 1 || longest > 4096) {
+    throw InputError(
+        fmt::format("{}: its longest token has {} bytes: is this a tokenizer of llama2.c?", subject, longest));
+  }
+  std::vector<ScoredToken> tokens;
+  while (at < bytes.size()) {
+    const float score = take_value<float>(bytes, at, subject);
+    const int32_t length = take_value<int32_t>(bytes, at, subject);
+    if (!std::isfinite(score) || length < 0 || length > longest || bytes.size() - at < static_cast<size_t>(length)) {
+      throw InputError(fmt::format("{}: token {} has a score of {} and {} bytes, at most {}: a damaged file?", subject,
+                                   tokens.size(), score, length, longest));
+    }
+    tokens.push_back({bytes.substr(at, static_cast<size_t>(length)), score});
+    if (invalid_utf8(tokens.back().text)) {
+      throw InputError(fmt::format("{}: token {} is no UTF-8", subject, tokens.size() - 1));
+    }
+    at += static_cast<size_t>(length);
+  }
+  return tokens;
+}
+
+// Every way to join two tokens to a third, the better the higher its score.
+std::vector<BpeMerge> scored_merges(const std::vector<ScoredToken>& tokens, const Vocabulary& vocabulary) {
+  std::set<float> scores;
+  for (const ScoredToken& token : tokens) {
+    scores.insert(token.score);
+  }
+  std::vector<BpeMerge> merges;
+  for (size_t n = 0; n < tokens.size(); ++n) {
+    const std::string_view text = tokens[n].text;
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const std::optional<TokenId> left = vocabulary.find(text.substr(0, cut)),
+                                   right = vocabulary.find(text.substr(cut));
+      if (left && right) {
+        const auto above = std::distance(scores.upper_bound(tokens[n].score), scores.end());
+        merges.push_back({*left, *right, static_cast<TokenId>(n), static_cast<int64_t>(above)});
+      }
+    }
+  }
+  return merges;
+}
+
+Tokenizer open_file(const fs::path& path) {
+  const std::string name = path.filename().string(), extension = path.extension().string();
+  const fs::path folder = path.parent_path();
+  if (name == "encoder.json" || name == "vocab.bpe") {
+    return read_bpe_files(folder / "encoder.json", folder / "vocab.bpe");
+  }
+  if (name == "vocab.json" || name == "merges.txt") {
+    return read_bpe_files(folder / "vocab.json", folder / "merges.txt");
+  }
+  if (extension == ".json") {
+    return read_tokenizer_json(path);
+  }
+  if (extension == ".txt") {
+    return read_vocab_txt(path);
+  }
+  if (extension == ".bin") {
+    return read_llama2c(path);
+  }
+  throw InputError(fmt::format(
+      "{}: not a kind of tokenizer that is supported: tokenizer.json, vocab.json with merges.txt, vocab.txt, "
+      "tok*.bin{}",
+      path.string(),
+      extension == ".model" ? ". transformers writes a tokenizer.json of a SentencePiece model with save_pretrained"
+                            : ""));
+}
+
+}  // namespace
+
+Tokenizer open_tokenizer(const fs::path& path) {
+  if (!fs::exists(path)) {
+    throw InputError(fmt::format("there is no tokenizer {}", quote(path.string())));
+  }
+  if (!fs::is_directory(path)) {
+    return open_file(path);
+  }
+  static const std::vector<std::vector<std::string>> kinds = {
+      {"tokenizer.json"}, {"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}};
+  for (const std::vector<std::string>& names : kinds) {
+    if (std::all_of(names.begin(), names.end(), [&](const std::string& name) { return fs::exists(path / name); })) {
+      return open_file(path / names.front());
+    }
+  }
+  std::vector<fs::path> binaries;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (glob_match("tok*.bin", name)) {
+      binaries.push_back(entry.path());
+    }
+  }
+  if (binaries.size() == 1) {
+    return read_llama2c(binaries.front());
+  }
+  if (binaries.size() > 1) {
+    throw InputError(fmt::format("{} holds several tok*.bin: name one with --tokenizer", quote(path.string())));
+  }
+  if (fs::exists(path / "tokenizer.model")) {
+    return open_file(path / "tokenizer.model");
+  }
+  throw InputError(fmt::format(
+      "{} holds no tokenizer: looked for tokenizer.json, vocab.json with merges.txt, vocab.txt and tok*.bin. Name one "
+      "with --tokenizer, or give token ids with --tokens",
+      quote(path.string())));
+}
+
+Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
+  TokenizerParts parts;
+  parts.subject = vocabulary.string();
+  const json ids = parse_json(read_text_file(vocabulary, largest_vocabulary), parts.subject);
+  if (!ids.is_object() || ids.empty()) {
+    throw InputError(fmt::format("{}: found {}, expected an object of tokens and their ids", parts.subject,
+                                 ids.is_object() ? "an empty object" : ids.type_name()));
+  }
+  for (const auto& [token, id] : ids.items()) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= most_tokens ||
+        !parts.vocabulary.add(token, id.get<TokenId>())) {
+      throw InputError(fmt::format("{}: {} has the id {}, expected a number of its own", parts.subject, quote(token),
+                                   escaped(id.dump())));
+    }
+  }
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& line : read_lines(merges)) {
+    if (!line.empty() && !line.starts_with("#version")) {
+      pairs.push_back(split_merge(line, pairs.size(), merges.string()));
+    }
+  }
+  const bool prefix = read_settings(vocabulary).value("add_prefix_space", json(false)) == json(true);
+  std::vector<SplitStep> steps;
+  steps.emplace_back(SplitToBytes{.prefix_space = prefix, .pattern = Pattern(gpt2_pattern(), parts.subject)});
+  parts.pre_tokenizer = PreTokenizer(std::move(steps));
+  parts.model = BpeModel(parts.vocabulary, ranked_merges(pairs, parts.vocabulary, "", merges.string()), {.bytes = true},
+                         parts.subject);
+  parts.decoder = {DecodeVisibleBytes{}};
+  add_special(parts, "<|endoftext|>");
+  const bool begins = add_special(parts, "<s>"), ends = add_special(parts, "</s>");
+  add_special(parts, "<pad>");
+  add_special(parts, "<unk>");
+  if (add_special(parts, "<mask>")) {
+    parts.added.back().left_strip = true;
+    if (begins && ends) {  // RoBERTa and its kin
+      parts.before = {*parts.vocabulary.find("<s>")};
+      parts.after = {*parts.vocabulary.find("</s>")};
+    }
+  }
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer read_vocab_txt(const fs::path& path) {
+  TokenizerParts parts;
+  parts.subject = path.string();
+  const std::vector<std::string> lines = read_lines(path);
+  bool continuing = false;
+  for (size_t n = 0; n < lines.size(); ++n) {
+    if (!parts.vocabulary.add(lines[n], static_cast<TokenId>(n))) {
+      throw InputError(fmt::format("{}: line {} repeats the token {}", parts.subject, n + 1, quote(lines[n])));
+    }
+    continuing = continuing || lines[n].starts_with("##");
+  }
+  if (!continuing || !parts.vocabulary.find("[UNK]")) {
+    throw InputError(
+        fmt::format("{}: {}, so this is no WordPiece vocabulary as BERT has it: another tokenizer's? Give token ids "
+                    "with --tokens",
+                    parts.subject, continuing ? "it has no [UNK]" : "no token continues a word ('##...')"));
+  }
+  const json settings = read_settings(path);
+  const auto setting = [&settings](const char* key, bool without) {
+    const json value = settings.value(key, json());
+    return value.is_boolean() ? value.get<bool>() : without;
+  };
+  const bool lower = setting("do_lower_case", !has_capitals(parts.vocabulary));
+  parts.normalizer = Normalizer({BertText{.clean = true,
+                                          .chinese = setting("tokenize_chinese_chars", true),
+                                          .accents = setting("strip_accents", lower),
+                                          .lowercase = lower}});
+  parts.pre_tokenizer = PreTokenizer({SplitForBert{}});
+  parts.model = WordPieceModel(parts.vocabulary, {}, parts.subject);
+  parts.decoder = {DecodeWordPieces{}};
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    add_special(parts, token);
+  }
+  const std::optional<TokenId> first = parts.vocabulary.find("[CLS]"), last = parts.vocabulary.find("[SEP]");
+  if (first && last) {
+    parts.before = {*first};
+    parts.after = {*last};
+  }
+  return Tokenizer(std::move(parts));
+}
+
+// Its own encoder begins a text with <s> and a space, takes characters that it does not know as bytes, and joins the
+// pair of the highest score.
+Tokenizer read_llama2c(const fs::path& path) {
+  TokenizerParts parts;
+  parts.subject = path.string();
+  const std::vector<ScoredToken> tokens = read_scored(path);
+  for (size_t n = 0; n < tokens.size(); ++n) {
+    if (!parts.vocabulary.add(tokens[n].text, static_cast<TokenId>(n))) {
+      throw InputError(fmt::format("{}: token {} repeats {}", parts.subject, n, quote(tokens[n].text)));
+    }
+  }
+  constexpr TokenId begin = 1, end = 2, first_byte = 3;
+  for (TokenId byte = 0; byte < 256; ++byte) {
+    if (parts.vocabulary.find(fmt::format("<0x{:02X}>", byte)) != first_byte + byte) {
+      throw InputError(fmt::format("{}: token {} is not <0x{:02X}>: is this a tokenizer of llama2.c?", parts.subject,
+                                   first_byte + byte, byte));
+    }
+  }
+  parts.normalizer = Normalizer({PrependText{" "}});
+  parts.model =
+      BpeModel(parts.vocabulary, scored_merges(tokens, parts.vocabulary), {.byte_fallback = true}, parts.subject);
+  parts.added = {special_token(begin, ""), special_token(end, "")};  // never read from text
+  parts.before = {begin};
+  parts.decoder = {DecodeByteTokens{}, DecodeFuse{}, DecodeStrip{" ", 1, 0}};
+  return Tokenizer(std::move(parts));
+}
+
+}  // namespace pare

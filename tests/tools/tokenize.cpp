@@ -1,0 +1,104 @@
+// Text to token ids, for tests/conformance/tokenizer_ids.py and benchmarks/tokenizer_speed.py.
+//   tokenize encode TOKENIZER TEXT OUT [PIECE_BYTES]   ids as int32, of a file read in pieces
+//   tokenize lines TOKENIZER TEXT OUT        each line by itself, with its special tokens; -1 after each
+//   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it
+//   tokenize time TOKENIZER TEXT ROUNDS      seconds of each round in memory, without reading files
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "pare/data/text_tokens.h"
+#include "pare/support/files.h"
+
+namespace {
+
+void write_ids(const std::filesystem::path& path, const std::vector<pare::TokenId>& ids) {
+  const std::vector<int32_t> narrow(ids.begin(), ids.end());
+  pare::OutputFile(path).write(std::as_bytes(std::span(narrow)));
+}
+
+std::string read_all(const std::filesystem::path& path) {
+  pare::TextFile file(path);
+  std::string text;
+  while (file.read(text, 1 << 20)) {
+  }
+  return text;
+}
+
+void encode(pare::Tokenizer& tokenizer, const char* from, const char* to, size_t piece_bytes) {
+  std::vector<pare::TokenId> ids;
+  for (pare::TextTokens tokens(from, tokenizer, piece_bytes); tokens.read(ids);) {
+  }
+  write_ids(to, ids);
+}
+
+void encode_lines(pare::Tokenizer& tokenizer, const char* from, const char* to) {
+  const std::string text = read_all(from);
+  std::vector<pare::TokenId> ids;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::vector<pare::TokenId> line =
+        tokenizer.with_special(tokenizer.encode(std::string_view(text).substr(begin, end - begin)));
+    ids.insert(ids.end(), line.begin(), line.end());
+    ids.push_back(-1);
+    begin = end + 1;
+  }
+  write_ids(to, ids);
+}
+
+void decode(pare::Tokenizer& tokenizer, const char* from, const char* to) {
+  const std::string bytes = pare::read_text_file(from, 1'000'000'000);
+  std::vector<int32_t> all(bytes.size() / 4);
+  std::memcpy(all.data(), bytes.data(), all.size() * 4);
+  std::string text;
+  std::vector<pare::TokenId> ids;
+  for (const int32_t id : all) {
+    if (id >= 0) {
+      ids.push_back(id);
+      continue;
+    }
+    text += tokenizer.decode(ids) + '\0';
+    ids.clear();
+  }
+  pare::write_text_file(to, text);
+}
+
+void measure(pare::Tokenizer& tokenizer, const char* from, int rounds) {
+  const std::string text = read_all(from);
+  for (int round = 0; round < rounds; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    const size_t count = tokenizer.encode(text).size();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    fmt::print("{} {}\n", seconds.count(), count);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    if (count < 5) {
+      fmt::print(stderr, "tokenize encode|lines|decode|time TOKENIZER FILE OUT|ROUNDS\n");
+      return 1;
+    }
+    const std::string_view what = words[1];
+    pare::Tokenizer tokenizer = pare::open_tokenizer(words[2]);
+    if (what == "encode") {
+      encode(tokenizer, words[3], words[4], count > 5 ? std::stoul(words[5]) : pare::TextTokens::usual_piece);
+    } else if (what == "lines") {
+      encode_lines(tokenizer, words[3], words[4]);
+    } else if (what == "decode") {
+      decode(tokenizer, words[3], words[4]);
+    } else {
+      measure(tokenizer, words[3], std::atoi(words[4]));
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -4,6 +4,7 @@
 // `pare reproduce --list` shows, and a test runs every claim and compares.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ struct Outcome {
 struct Trial {
   ClaimScale scale = ClaimScale::smoke;
   uint64_t seed = 0;
+  std::vector<std::filesystem::path> models = {};  // for claims about activations, beside a random one
+  std::filesystem::path text = {};                 // that they read; none: drawn tokens
 };
 
 struct PaperClaim {
@@ -44,6 +47,7 @@ struct PaperClaim {
   std::string says;   // one sentence
   ClaimVerdict recorded = ClaimVerdict::undecided;
   std::function<Outcome(const Trial&)> measure;
+  bool of_trained_models = false;  // undecided where none is named
 };
 
 // All of them, paper by paper.
@@ -60,6 +64,7 @@ std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_minimum_transformer();
 std::vector<PaperClaim> claims_of_rank_and_symmetry();
-std::vector<PaperClaim> claims_of_collapse();  // the part of them that runs layers
+std::vector<PaperClaim> claims_of_probed_models();  // the part of them that measures activations
+std::vector<PaperClaim> claims_of_collapse();       // the part of them that runs layers
 
 }  // namespace pare

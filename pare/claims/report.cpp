@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,10 @@ namespace {
 std::string command_of(const Measured& measured) {
   std::string command = "pare reproduce " + measured.claim->id;
   command += measured.trial.scale == ClaimScale::small ? " --scale small" : "";
+  for (const std::filesystem::path& model : measured.trial.models) {
+    command += " --model " + model.filename().string();
+  }
+  command += measured.trial.text.empty() ? "" : " --text " + measured.trial.text.filename().string();
   return command + (measured.trial.seed == 0 ? "" : fmt::format(" --seed {}", measured.trial.seed));
 }
 
@@ -44,6 +49,30 @@ std::string markdown_of(const ClaimTable& table) {
     text += markdown_row(cells);
   }
   return text + "\n";
+}
+
+// A few decades want a scale of powers of ten.
+bool spans_decades(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return !values.empty() && *least > 0 && *most > 1000 * *least;
+}
+
+// The first column is what the others are measured against.
+Figure figure_of(const ClaimTable& table) {
+  std::vector<std::vector<double>> columns(table.columns.size());
+  for (const std::vector<double>& row : table.rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      columns[i].push_back(row[i]);
+    }
+  }
+  Figure figure{.kind = FigureKind::lines, .title = table.title};
+  figure.x = {.words = table.columns[0], .log = spans_decades(columns[0])};
+  figure.y = {.words = "measured"};
+  for (size_t i = 1; i < columns.size(); ++i) {
+    figure.series.push_back({.name = table.columns[i], .x = columns[0], .y = columns[i]});
+    figure.y.log = figure.y.log || spans_decades(columns[i]);
+  }
+  return figure;
 }
 
 std::string text_of(const ClaimTable& table) {
@@ -126,6 +155,30 @@ nlohmann::ordered_json to_json(const Measured& measured) {
     json["tables"].push_back({{"title", table.title}, {"columns", table.columns}, {"rows", table.rows}});
   }
   return json;
+}
+
+Report report_of(const Measured& measured) {
+  const PaperClaim& claim = *measured.claim;
+  const Outcome& outcome = measured.outcome;
+  const Tone tone = outcome.verdict == ClaimVerdict::holds             ? Tone::good
+                    : outcome.verdict == ClaimVerdict::holds_corrected ? Tone::fair
+                    : outcome.verdict == ClaimVerdict::does_not_hold   ? Tone::bad
+                                                                       : Tone::neutral;
+  Report report{.title = claim.id, .summary = claim.says};
+  report.measured = {{"command", command_of(measured)},
+                     {"paper", to_words(claim.paper)},
+                     {"place", claim.place},
+                     {"seconds", fmt::format("{:.1f}", measured.seconds)}};
+  report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
+  ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};
+  for (const Compared& row : outcome.compared) {
+    compared.rows.push_back({row.what, row.claimed, row.measured});
+  }
+  report.sections = {{.title = "Claimed and measured", .tables = {compared}}};
+  for (const ClaimTable& table : outcome.tables) {
+    report.sections.front().figures.push_back(figure_of(table));
+  }
+  return report;
 }
 
 std::string list_of_claims() {

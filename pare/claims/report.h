@@ -5,6 +5,7 @@
 #include <string>
 
 #include "pare/claims/claim.h"
+#include "pare/report/report.h"
 
 namespace pare {
 
@@ -21,6 +22,7 @@ std::string text_of(const Measured& measured);
 // experiments/ID/README.md: claim, command, cost, claimed and measured, verdict.
 std::string page_of(const Measured& measured);
 nlohmann::ordered_json to_json(const Measured& measured);
+Report report_of(const Measured& measured);
 
 // Every claim with its recorded verdict: for the terminal, as a page, and as a document.
 std::string list_of_claims();

@@ -18,20 +18,22 @@ namespace pare {
 namespace {
 
 struct AskedClaim {
-  std::string claim, scale = "smoke", output;
+  std::string claim, scale = "smoke", output, text;
+  std::vector<std::string> models;
   bool list = false, markdown = false, force = false;
 };
 
 constexpr const char* page_name = "README.md";
 constexpr const char* results_name = "results.json";
+constexpr const char* report_name = "report.html";
 
 // With --force: what a run before this one wrote, and nothing else.
 void check_replaceable_results(const std::filesystem::path& folder) {
   for (const std::filesystem::directory_entry& entry : entries_of(folder)) {
     const std::string name = entry.path().filename();
-    if (name != page_name && name != results_name) {
-      throw InputError(fmt::format("{} holds {}, which reproduce did not write: --force replaces only {} and {}",
-                                   quote(shown(folder)), quote(name), page_name, results_name));
+    if (name != page_name && name != results_name && name != report_name) {
+      throw InputError(fmt::format("{} holds {}, which reproduce did not write: --force replaces only {}, {} and {}",
+                                   quote(shown(folder)), quote(name), page_name, results_name, report_name));
     }
   }
 }
@@ -44,6 +46,7 @@ void write_folder(const AskedClaim& asked, const Measured& measured) {
   AtomicFolder folder(asked.output, replace_check(asked));
   write_text_file(folder.temporary() / page_name, page_of(measured));
   write_text_file(folder.temporary() / results_name, to_json(measured).dump(1) + "\n");
+  write_text_file(folder.temporary() / report_name, to_html(report_of(measured)));
   print_warnings(folder.commit());
 }
 
@@ -80,7 +83,8 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
   }
   const ClaimScale scale = asked.scale == "small" ? ClaimScale::small : ClaimScale::smoke;
-  const Measured measured = measure(*claim, {scale, settings.seed});
+  const Measured measured =
+      measure(*claim, {scale, settings.seed, {asked.models.begin(), asked.models.end()}, asked.text});
   if (!asked.output.empty()) {
     write_folder(asked, measured);
   }
@@ -103,7 +107,11 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
       ->check(one_of({"smoke", "small"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("-o,--output", asked->output, "a folder for README.md and results.json")->type_name("FOLDER");
+  command->add_option("--model", asked->models, "of activations: measured on this one too; may be repeated")
+      ->type_name("FOLDER");
+  command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
+  command->add_option("-o,--output", asked->output, "a folder for README.md, results.json and report.html")
+      ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
   command->footer("Example: pare reproduce linear-recovery");
   command->callback([asked, &settings] { reproduce_command(*asked, settings); });

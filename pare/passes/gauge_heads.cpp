@@ -331,10 +331,9 @@ Proposal propose_gauges(const Model& model, const Options&, const std::optional<
     ordered += order ? 0 : 1;
     for (const auto& [free, one, other] :
          {std::tuple(!value, Slot::value, Slot::output), std::tuple(!score, Slot::query, Slot::key)}) {
-      if (free) {  // two matrices, each rounded by itself, and made of both
-        const double amplified = amplification(model, in_attention(n, one), in_attention(n, other));
-        walk.step(amplified, runs_of(model.architecture, n));
-        walk.step(amplified, runs_of(model.architecture, n));
+      if (free) {  // two matrices, each rounded by itself: singular vectors go with singular vectors, nothing mixes
+        walk.step(amplification(model, weight_of(in_attention(n, one))), runs_of(model.architecture, n));
+        walk.step(amplification(model, weight_of(in_attention(n, other))), runs_of(model.architecture, n));
         proposal.applies = true;
       }
     }

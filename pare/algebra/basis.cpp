@@ -88,10 +88,21 @@ Model untied(const Model& model) {
   return after;
 }
 
-double condition_number(const at::Tensor& matrix) {
-  const at::Tensor values = at::linalg_svdvals(matrix);
+at::Tensor singular_values(const at::Tensor& matrix) {
+  return at::linalg_svdvals(matrix);
+}
+
+double condition_of(const at::Tensor& values) {
   const double largest = values[0].item<double>(), smallest = values[-1].item<double>();
   return smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
+}
+
+double usual_condition_of(const at::Tensor& values) {
+  return (values.norm() * values.reciprocal().norm()).item<double>() / static_cast<double>(values.size(0));
+}
+
+double condition_number(const at::Tensor& matrix) {
+  return condition_of(singular_values(matrix));
 }
 
 }  // namespace pare

@@ -36,6 +36,11 @@ Model change_basis(const Model& model, const Streams& streams, const std::map<si
 // The head gets a matrix of its own.
 Model untied(const Model& model);
 
-double condition_number(const at::Tensor& matrix);  // in the 2-norm; infinite for a singular matrix
+at::Tensor singular_values(const at::Tensor& matrix);
+double condition_of(const at::Tensor& singular_values);  // largest over smallest; infinite for a singular matrix
+// The same in the mean of squares, |Θ| |Θ⁻¹| / n: what one random rounding in this basis grows to, when the others of a
+// row are as random.
+double usual_condition_of(const at::Tensor& singular_values);
+double condition_number(const at::Tensor& matrix);
 
 }  // namespace pare

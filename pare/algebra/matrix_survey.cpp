@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/basis.h"
 #include "pare/algebra/prediction.h"
 #include "pare/arch/tensors.h"
@@ -103,6 +104,7 @@ SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTa
                            .found = abridged(others),
                            .remedy = stream_remedy(stream)});
   }
+  removal.amplified = amplification(model, stream.ports);
   removal.walk = walk_on(model.architecture, streams, removal.stream);
   removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
                               [&](const Port& port) { return table.at(port.tensor).shape.size() == 3; });
@@ -114,15 +116,21 @@ SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTa
 
 // Both numbers are the weight's own: whoever asks again, about another pass, gets what was measured.
 void measure(const Attention& attention, const Weight& weight, Removal& removal) {
-  at::Tensor loaded;
+  at::Tensor loaded, own_values, gauged_values;
   const auto stored = [&] { return loaded.defined() ? loaded : loaded = load_double(weight); };
-  removal.stored = weight.measured("condition number", [&] { return condition_number(stored()); });
-  const std::string in_gauge = "condition number in the gauge " + gauge_key(attention, removal.target);
-  removal.gauged = weight.measured(in_gauge, [&] {
-    const at::Tensor gauge = gauge_of(attention, removal.target, stored());
-    return gauge.defined() ? std::min(removal.stored, condition_number(gauged_target(stored(), gauge)))
-                           : removal.stored;
+  const auto own = [&] { return own_values.defined() ? own_values : own_values = singular_values(stored()); };
+  const auto gauged = [&] {  // nothing where there is no gauge
+    const at::Tensor gauge = gauged_values.defined() ? at::Tensor() : gauge_of(attention, removal.target, stored());
+    return gauge.defined() ? gauged_values = singular_values(gauged_target(stored(), gauge)) : gauged_values;
+  };
+  const std::string in_gauge = " in the gauge " + gauge_key(attention, removal.target);
+  removal.stored = weight.measured("condition number", [&] { return condition_of(own()); });
+  removal.gauged = weight.measured("condition number" + in_gauge, [&] {
+    return gauged().defined() ? std::min(removal.stored, condition_of(gauged())) : removal.stored;
   });
+  removal.usual = removal.uses_gauge()
+                      ? weight.measured("usual condition" + in_gauge, [&] { return usual_condition_of(gauged()); })
+                      : weight.measured("usual condition", [&] { return usual_condition_of(own()); });
 }
 
 // One matrix for each core: singular values of one matrix gain little from several. Not more than four at once, since
@@ -191,6 +199,13 @@ std::string abridged(const std::vector<std::string>& words) {
     return fmt::format("{}", fmt::join(words, ", "));
   }
   return fmt::format("{}, and {} more", fmt::join(words.begin(), words.begin() + most, ", "), words.size() - most);
+}
+
+std::string left_over(const std::vector<std::string>& names, std::string_view verb, const std::string& reason) {
+  const std::string first = fmt::format("{} {}: {}", names.front(), verb, reason);
+  return names.size() == 1 ? first
+                           : fmt::format("{}; {} that cost as much or more stay too: {}", first, names.size() - 1,
+                                         abridged({names.begin() + 1, names.end()}));
 }
 
 Precondition conditioning_of(const Removal& removal) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pare/algebra/head_gauge.h"
@@ -17,7 +18,9 @@ struct Removal {
   int64_t block = 0;
   Target target = Target::query;
   double stored = 1, gauged = 1;  // condition numbers
+  double usual = 1;               // of the better one: what most directions lose, where the condition is the worst
   bool absorbed = false;          // the stream's only writer: its readers take it by a product, nothing is inverted
+  double amplified = 1;           // the most of what lies on the stream; see amplification.h
   double walk = 1;                // of the layers that read the stream, each with its own rounding
   bool twice = false;  // a collapsed matrix lies on the stream with two axes, and takes Θ⁻¹ from both sides
 
@@ -25,8 +28,9 @@ struct Removal {
   std::string name() const { return name_of(module()); }               // "blocks.3.attention.query"
   std::string weight() const { return name_of(weight_of(module())); }  // the matrix itself
   bool uses_gauge() const { return gauged < stored; }
+  double inverted() const { return absorbed ? 1 : usual; }  // how much a later rounding in the new basis counts
   double condition() const { return absorbed ? 1 : twice ? gauged * gauged : gauged; }
-  double roundings() const { return condition() * walk; }
+  double roundings() const { return condition() * amplified * walk; }
 };
 
 // A matrix that was looked at: either it can be removed, or `failed` says why not.
@@ -59,6 +63,8 @@ std::optional<Target> target_from_word(const std::string& word);
 std::vector<Target> targets_of(const std::optional<Target>& asked);
 // The first few, for people.
 std::string abridged(const std::vector<std::string>& words);
+// "A stays: REASON; 9 that cost as much or more stay too: B, ...": what a budget leaves, cheapest first.
+std::string left_over(const std::vector<std::string>& names, std::string_view verb, const std::string& reason);
 
 // The matrix as it is stored, or in the best gauge of its heads where that is better.
 at::Tensor in_best_gauge(const Model& model, const Removal& removal);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/norms.h"
 
@@ -51,13 +52,14 @@ bool is_table_of_both_ends(const Architecture& architecture) {
   return architecture.head.tied && architecture.first_layer == FirstLayer::dense;
 }
 
-void step_along(RoundingWalk& walk, const Architecture& architecture, const std::vector<Port>& ports) {
+void step_along(RoundingWalk& walk, const Model& model, const std::vector<Port>& ports) {
+  const double amplified = amplification(model, ports);
   std::set<std::pair<std::optional<int64_t>, Sublayer>> places;
   for (const Port& port : ports) {
     places.emplace(port.tensor.module.block, port.tensor.module.sublayer);
   }
   for (const auto& [block, sublayer] : places) {
-    walk.step(1, block ? runs_of(architecture, *block) : 1);
+    walk.step(amplified, block ? runs_of(model.architecture, *block) : 1);
   }
 }
 

@@ -26,6 +26,6 @@ bool is_table_of_both_ends(const Architecture& architecture);
 
 // A step for every sublayer of which a tensor lies along one of these ports: it is rounded anew. What is rounded at the
 // embedding goes through every layer, and is one place like any other.
-void step_along(RoundingWalk& walk, const Architecture& architecture, const std::vector<Port>& ports);
+void step_along(RoundingWalk& walk, const Model& model, const std::vector<Port>& ports);
 
 }  // namespace pare

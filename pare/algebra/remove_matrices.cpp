@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/basis.h"
 #include "pare/algebra/matrix_survey.h"
 #include "pare/algebra/prediction.h"
@@ -202,17 +203,25 @@ class Planner {
     std::stable_sort(order.begin(), order.end(),
                      [](const Removal& a, const Removal& b) { return a.roundings() < b.roundings(); });
     RoundingWalk walk;
+    std::vector<std::string> staying;
+    std::string reason;
     for (const Removal& removal : order) {
       RoundingWalk longer = walk;
       longer.step(removal.roundings() * (dual_ && dual_->first == removal.stream ? 2 : 1));
       if (budget_ && !budget_->allows(longer.roundings())) {
-        proposal_.notes.push_back(fmt::format("{} stays: its condition number {:.3g} gives a {}", removal.name(),
-                                              removal.condition(), budget_->excess(longer.roundings())));
+        if (staying.empty()) {
+          reason = fmt::format("its condition number {:.3g} gives a {}", removal.condition(),
+                               budget_->excess(longer.roundings()));
+        }
+        staying.push_back(removal.name());
         proposal_.over_budget = true;
         chosen_.erase(removal.stream);
         continue;
       }
       walk = longer;
+    }
+    if (!staying.empty()) {
+      proposal_.notes.push_back(left_over(staying, "stays", reason));
     }
     proposal_.roundings = walk.roundings();
     if (dual_ && !chosen_.contains(dual_->first)) {
@@ -245,8 +254,13 @@ class Planner {
       bases[dual_->second] = dual(bases.at(dual_->first));
     }
     // Untied heads and absorbed biases are other ports, on the same streams.
-    Model after = change_basis(model, find_streams(model.architecture), bases);
+    const Streams streams = find_streams(model.architecture);
+    Model after = change_basis(model, streams, bases);
+    if (dual_) {
+      amplify(after, streams.all[dual_->second].ports, chosen_.at(dual_->first).inverted());
+    }
     for (const auto& [stream, removal] : chosen_) {
+      amplify(after, streams.all[stream].ports, removal.inverted());
       after.weights.erase(removal.weight());
       projection(after.architecture.blocks[static_cast<size_t>(removal.block)].attention, removal.target) = Identity{};
     }

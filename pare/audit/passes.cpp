@@ -58,11 +58,10 @@ double speedup(int64_t parameters, int64_t saved) {
   return static_cast<double>(parameters) / static_cast<double>(parameters - saved);
 }
 
-std::vector<std::string> saving_cells(const PassAudit& audit, std::string name, int64_t saved) {
+std::vector<std::string> saving_cells(const PassAudit& audit, std::string name, int64_t saved, int64_t bytes) {
   // What grows may be a table, of which a token reads one row: no bound on decoding follows from its size.
   const std::string decoding = saved < 0 ? "-" : fmt::format("{:.2f}x", speedup(audit.parameters, saved));
-  return {std::move(name), with_commas(saved), signed_bytes(bytes_of(saved, audit.dtype)),
-          share(saved, audit.parameters), decoding};
+  return {std::move(name), with_commas(saved), signed_bytes(bytes), share(saved, audit.parameters), decoding};
 }
 
 // Whether there is anything that a refused pass could have removed; what is not there needs no remedy.
@@ -77,13 +76,18 @@ std::string saving_table(const PassAudit& audit) {
   table.rule();
   for (const PassStep& step : audit.alone) {
     if (step.proposal.applies) {
-      table.row(saving_cells(audit, std::string(step.call.pass->id), step.saved_parameters));
+      table.row(
+          saving_cells(audit, std::string(step.call.pass->id), step.saved_parameters, saved_bytes(step, audit.dtype)));
     } else {
       table.row({std::string(step.call.pass->id), has_subject(step) ? "refused" : "nothing there"});
     }
   }
   table.rule();
-  table.row(saving_cells(audit, "all that save, together", saved_together(audit)));
+  int64_t bytes = 0;
+  for (const PassStep& step : audit.together.steps) {
+    bytes += saved_bytes(step, audit.dtype);
+  }
+  table.row(saving_cells(audit, "all that save, together", saved_together(audit), bytes));
   return table.text() + wrapped("in the strict form; --form compat keeps every shape, and so the size", 0);
 }
 
@@ -141,7 +145,7 @@ std::string reason_text(const PassStep& step) {
   for (const std::string& note : step.proposal.notes) {
     text += wrapped(note, 2);
   }
-  for (const Reason& reason : reasons_against(step.proposal)) {
+  for (const Reason& reason : told_together(reasons_against(step.proposal))) {
     if (reason.remedy.empty()) {
       continue;
     }
@@ -162,7 +166,7 @@ PassAudit audit_passes(const Model& model, Dtype dtype, Measure measure) {
   audit.skipped = model.has_weights() && !audit.measured;
   const Model asked{model.architecture, audit.measured ? model.weights : Weights{}};
   for (const Pass* pass : all_passes()) {
-    const bool numbers = !pass->inverts || needs_conditions(model.architecture, *pass);
+    const bool numbers = !pass->inverts || measure == Measure::always || needs_conditions(model.architecture, *pass);
     PassStep step = run_passes(numbers ? asked : Model{model.architecture, {}}, {call_of(*pass)}).steps.front();
     if (!step.proposal.applies && measure == Measure::always) {  // refused before anything was measured
       step.proposal = pass->propose(asked, step.call.options, std::nullopt);

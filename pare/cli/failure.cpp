@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "pare/support/text.h"
+
 namespace pare {
 
 namespace {
@@ -70,7 +72,7 @@ std::string stderr_text(const Failure& failure) {
   if (failure.kind == "internal") {
     text += "pare: this is a bug of pare, not of your input: please report it\n";
   }
-  return text;
+  return fitted_message(text);
 }
 
 nlohmann::ordered_json error_document(const Failure& failure) {

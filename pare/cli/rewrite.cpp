@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -79,6 +80,11 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   const Plan& plan = result.plan;
   const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
   std::string text = pass_table(result);
+  const auto says_more = [](const PassStep& step) { return !step.proposal.notes.empty(); };
+  if (result.pipeline.steps.size() > 1 &&
+      std::any_of(result.pipeline.steps.begin(), result.pipeline.steps.end() - 1, says_more)) {
+    text += "Notes are of each pass's own result; passes after it may change it again.\n";
+  }
   for (const PassStep& step : result.pipeline.steps) {
     if (!step.proposal.approximation.empty()) {
       text += fmt::format("{}: approximate: {}\n", step.call.pass->id, step.proposal.approximation);
@@ -86,7 +92,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     for (const std::string& note : step.proposal.notes) {
       text += fmt::format("{}: {}\n", step.call.pass->id, note);
     }
-    for (const Reason& reason : reasons_against(step.proposal)) {
+    for (const Reason& reason : told_together(reasons_against(step.proposal))) {
       if (!reason.remedy.empty()) {  // it is there, and stays
         text += fmt::format("{}: left as it is: {}\n", step.call.pass->id, text_of(reason));
       }
@@ -106,7 +112,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     text += plan.neutral == 0
                 ? ""
                 : fmt::format("{} of them are now ones, zeros or identities\n", with_commas(plan.neutral));
-    text += fmt::format("{}\n", what_it_is(plan.form));
+    text += fmt::format("{}\n", what_it_is(plan, result.pipeline));
   }
   if (result.allowed_error) {
     const Verification& v = *result.verification;

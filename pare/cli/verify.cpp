@@ -124,7 +124,7 @@ std::string alignment_text(const std::optional<Alignment>& alignment) {
     return fmt::format("modulo gauge: {}\n\n", alignment->note);
   }
   Table table({Align::left, Align::right, Align::right});
-  table.row({"difference of the weights", "as stored", "aligned"});
+  table.row({"difference of the weights", "before", "aligned"});
   table.rule();
   for (const AlignedGroup& group : alignment->groups) {
     table.row({group.group, small(group.before), small(group.after)});
@@ -136,7 +136,8 @@ std::string alignment_text(const std::optional<Alignment>& alignment) {
       steps += fmt::format("{}{} {:.1f} %", steps.empty() ? "" : ", ", step.symmetry, 100 * step.explained);
     }
   }
-  text += fmt::format("explained: {}\n", steps.empty() ? "nothing" : steps);
+  text += "|A - B| / |A|, with gains folded into what reads them on both sides\n";
+  text += fmt::format("explained, of the squared difference: {}\n", steps.empty() ? "nothing" : steps);
   constexpr double far = 1.2;
   if (alignment->after > far) {
     text += "as far apart as models that were trained apart (1.41)\n";

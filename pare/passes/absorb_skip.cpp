@@ -20,6 +20,7 @@
 
 #include <algorithm>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/flipped_neurons.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
@@ -228,8 +229,10 @@ class Absorption {
     }
     turn_round(proposal_.after.weights, names, n, flips.neurons);
     const int64_t runs = runs_of(model_.architecture, n);
-    walk_.step(flips.error / coarsest_roundoff(model_.weights.at(names.up), model_.weights.at(names.down)), runs);
-    walk_.step(dense.bias.up ? 1 : 0, runs);
+    const double amplified = amplification(model_, weight_of(in_mlp(n, Slot::down)));
+    const double roundoff = coarsest_roundoff(model_.weights.at(names.up), model_.weights.at(names.down));
+    walk_.step(amplified * flips.error / roundoff, runs);
+    walk_.step(dense.bias.up ? amplified : 0, runs);
     left_over_ = std::max(left_over_, flips.error);
   }
 

@@ -19,7 +19,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/basis.h"
 #include "pare/algebra/head_gauge.h"
 #include "pare/algebra/matrix_survey.h"
@@ -239,7 +241,7 @@ class CachePlanner {
         }
         proposal_.preconditions.push_back(condition);
       }
-      site.steps = site.inverts ? site.gauged * static_cast<double>(runs_of(model_.architecture, site.block)) : 0;
+      site.steps = site.inverts ? cost(site) * static_cast<double>(runs_of(model_.architecture, site.block)) : 0;
       if (!chosen || site.steps < chosen->steps) {
         chosen = site;
       }
@@ -251,6 +253,14 @@ class CachePlanner {
     chosen_.push_back(*chosen);
   }
 
+  // K⁺ V is the same in every basis of the input, but both of them are rounded in the one that they are in. What that
+  // does to the inverse of K was measured with it.
+  double cost(const CacheSite& site) const {
+    const double amplified = amplification(model_, weight_of(module_of(site.block, site.kept()))) *
+                             amplification(model_, weight_of(module_of(site.block, site.dropped())));
+    return std::max(site.gauged, std::sqrt(amplified));
+  }
+
   bool loses_too_much(const CacheSite& site) const {
     const Weight weight = model_.weights.at(name_of(weight_of(module_of(site.block, site.kept()))));
     return predicted_error(site.gauged, weight.dtype()) > acceptable_loss;
@@ -259,17 +269,24 @@ class CachePlanner {
   void spend() {
     const std::shared_ptr<Shelf> shelf = make_shelf();
     RoundingWalk walk;
+    std::vector<std::string> staying;
+    std::string reason;
     for (const CacheSite& site : chosen_) {
       RoundingWalk longer = walk;
       longer.step(site.steps);
       if (budget_ && !budget_->allows(longer.roundings())) {
-        proposal_.notes.push_back(fmt::format("{} stays whole: condition number {:.3g} gives a {}", site.where(),
-                                              site.gauged, budget_->excess(longer.roundings())));
+        if (staying.empty()) {
+          reason = fmt::format("condition number {:.3g} gives a {}", site.gauged, budget_->excess(longer.roundings()));
+        }
+        staying.push_back(site.where());
         proposal_.over_budget = true;
         continue;
       }
       walk = longer;
       apply(site, shelf);
+    }
+    if (!staying.empty()) {
+      proposal_.notes.push_back(left_over(staying, "stays whole", reason));
     }
     proposal_.roundings = walk.roundings();
   }
@@ -299,6 +316,7 @@ class CachePlanner {
     for (Conditioning& c : proposal_.conditioning) {
       c.chosen = c.chosen || (site.inverts && c.matrix == module_of(site.block, site.kept()));
     }
+    inverts_ = inverts_ || site.inverts;
     proposal_.applies = true;
   }
 
@@ -321,6 +339,10 @@ class CachePlanner {
       proposal_.notes.push_back(
           fmt::format("the matrices in place of the dropped ones are larger: {} parameters more", with_commas(more)));
     }
+    if (!model_.has_weights() && best_ && inverts_) {
+      proposal_.notes.push_back(
+          "whether keys, values or inputs are kept, condition numbers decide when it is rewritten");
+    }
     if (inputs_) {
       proposal_.notes.push_back("inputs that are remembered become keys and values again at every step");
     }
@@ -328,7 +350,7 @@ class CachePlanner {
 
   const Model& model_;
   const std::optional<Budget>& budget_;
-  bool best_ = false, inputs_ = false;
+  bool best_ = false, inputs_ = false, inverts_ = false;
   std::vector<Keep> asked_;
   std::vector<CacheSite> chosen_;
   Proposal proposal_;

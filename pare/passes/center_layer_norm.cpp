@@ -179,7 +179,7 @@ Proposal propose_centring(const Model& model, const Options&, const std::optiona
   RoundingWalk walk;
   for (const size_t index : centred) {
     bases.emplace(index, without_mean(streams.all[index].width));
-    step_along(walk, model.architecture, streams.all[index].ports);
+    step_along(walk, model, streams.all[index].ports);
   }
   proposal.after = change_basis(model, unseen_by_norms(streams, centred), bases);
   for (const PlacedNorm& site : norms_of(proposal.after.architecture)) {

@@ -18,6 +18,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/support/text.h"
 
@@ -208,7 +209,9 @@ Proposal propose(const Model& model, const Options& options, const std::optional
         t.bias.output = t.bias.output || t.bias.value;
         t.bias.value = false;
       }
-      walk.step(1, runs_of(a, n));
+      const double amplified = amplification(model, site.first(), site.second());
+      amplify(proposal.after, weight_of(in_attention(n, scores ? Slot::query_key : Slot::value_output)), amplified);
+      walk.step(amplified, runs_of(a, n));
       proposal.applies = true;
     }
   }

@@ -1,11 +1,12 @@
 // Theorem: (g ∘ n(x) + c) W + b = n(x) (diag(g) W) + (b + c W), for a norm n and every reader W of its output.
 // Before: gain g (or offset + g), norm bias c, readers W, b.   After: diag(g) W, b + c W, a norm without gain and bias.
+// bias=keep, where some reader has no b: the gain goes alone, (g ∘ n(x) + c) W + b = (n(x) + c / g) (diag(g) W) + b.
 //
 // Proof: a matrix is linear, and a diagonal matrix is a matrix.
 //
 // Preconditions: P1 the norm stands before its readers (a post-norm's output is the stream itself); P2 every reader is
 // a matrix of its own: not an identity, not a tied head, not the model's answer; P3 a norm bias needs readers that all
-// have biases, or the model would grow.
+// have biases, or the model would grow; bias=keep: without them it stays, and needs a gain without zeros.
 // Exactness: one product per weight, no inverse.
 // Order: before passes that remove readers.
 // Reference: docs/theorems/fold_norm_gain.md
@@ -15,6 +16,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <cmath>
 
 #include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
@@ -27,6 +30,13 @@ namespace pare {
 
 namespace {
 
+constexpr double largest_stored_bias = 6e4;  // what every type that models are stored in can hold
+
+// c / g, and zero where both are.
+at::Tensor over_gain(const at::Tensor& bias, const at::Tensor& factors) {
+  return at::where((bias == 0) & (factors == 0), at::zeros_like(bias), bias / factors);
+}
+
 const Stream* written_by(const Streams& streams, const ModuleId& norm) {
   for (const Stream& stream : streams.all) {
     for (const Touch& touch : stream.touches) {
@@ -38,8 +48,22 @@ const Stream* written_by(const Streams& streams, const ModuleId& norm) {
   return nullptr;  // the norm before a first-layer table, which holds its results
 }
 
+// A norm whose bias some reader cannot take has to keep it; asked to, in units of its gain.
+bool keeps_bias(const Architecture& a, const Stream& stream, const PlacedNorm& site) {
+  return site.norm->bias && !readers_without_bias(a, stream).empty();
+}
+
+// The largest entry of c / g. Infinite where g is zero and c is not; and where both are, there is nothing to keep.
+double largest_kept_bias(const Model& model, const PlacedNorm& site) {
+  const at::Tensor bias = load_double(model.weights.at(name_of(bias_of(site.module))));
+  const at::Tensor gain = load_double(model.weights.at(name_of(weight_of(site.module))));
+  return over_gain(bias, gain + site.norm->offset).abs().max().item<double>();
+}
+
 // Why this norm has to keep its gain; empty where it need not.
-std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream, const PlacedNorm& site) {
+std::optional<Precondition> obstacle(const Model& model, const Stream* stream, const PlacedNorm& site,
+                                     bool may_keep_bias) {
+  const Architecture& a = model.architecture;
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
     return Precondition{.where = name_of(site.module),
                         .block = site.module.block,
@@ -70,21 +94,33 @@ std::optional<Precondition> obstacle(const Architecture& a, const Stream* stream
   if (stream->ports.empty()) {
     return fails("readers that are matrices", "nothing reads it", "");
   }
-  if (site.norm->bias) {
-    const std::vector<std::string> without = readers_without_bias(a, *stream);
-    if (!without.empty()) {
-      return fails("readers with biases", fmt::format("{} has none", fmt::join(without, ", ")),
-                   "none that is smaller: the norm's bias would need new ones");
-    }
+  if (!keeps_bias(a, *stream, site)) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  if (!site.norm->gain || !may_keep_bias) {
+    return fails("readers with biases", fmt::format("{} has none", fmt::join(readers_without_bias(a, *stream), ", ")),
+                 site.norm->gain ? "bias=keep, which leaves it in the norm, divided by the gain"
+                                 : "none that is smaller: the norm's bias would need new ones");
+  }
+  const double largest = model.has_weights() ? largest_kept_bias(model, site) : 0;
+  if (largest <= largest_stored_bias) {
+    return std::nullopt;
+  }
+  Precondition failed =
+      fails("a gain that the norm's bias can be divided by",
+            std::isfinite(largest) ? fmt::format("a quotient of {:.3g}", largest) : "a gain of zero beside a bias",
+            "none that is smaller: the norm's bias would need new ones");
+  failed.measured = largest;
+  failed.limit = largest_stored_bias;
+  return failed;
 }
 
 void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
   if (!model.has_weights()) {
     return;
   }
-  if (site.norm->bias) {
+  const bool kept = keeps_bias(model.architecture, stream, site);
+  if (site.norm->bias && !kept) {
     shift_readers(model, stream, model.weights.at(name_of(bias_of(site.module))));
     model.weights.erase(name_of(bias_of(site.module)));
   }
@@ -101,17 +137,23 @@ void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
     Weight& reader = model.weights.at(name_of(port.tensor));
     reader = mapped_along(reader, port, stream.width, scale);
   }
+  if (kept) {
+    Weight& bias = model.weights.at(name_of(bias_of(site.module)));
+    bias = computed(bias.shape(), bias.formula() * scale.matrix.inverse(), {bias, gain},
+                    [offset](const std::vector<at::Tensor>& in) { return over_gain(in[0], in[1] + offset); });
+  }
   model.weights.erase(name_of(weight_of(site.module)));
 }
 
-Proposal propose(const Model& model, const Options&, const std::optional<Budget>&) {
+Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {
   Proposal proposal{.after = model};
   const Streams streams = find_streams(model.architecture);
   RoundingWalk walk;
+  int64_t kept_biases = 0;
   Architecture after = model.architecture;
   for (const PlacedNorm& site : norms_of(after)) {
     const Stream* stream = written_by(streams, site.module);
-    if (std::optional<Precondition> failed = obstacle(model.architecture, stream, site)) {
+    if (std::optional<Precondition> failed = obstacle(model, stream, site, options.at("bias") == "keep")) {
       proposal.preconditions.push_back(*std::move(failed));
       continue;
     }
@@ -120,8 +162,11 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
                                       .expected = "readers that are matrices",
                                       .found = fmt::format("{} of them", stream->ports.size()),
                                       .holds = true});
+    const bool kept = keeps_bias(model.architecture, *stream, site);
     fold(proposal.after, *stream, site);
-    site.norm->gain = site.norm->bias = false;
+    kept_biases += kept ? 1 : 0;
+    site.norm->gain = false;
+    site.norm->bias = kept;
     site.norm->offset = 0;
     walk.step(1, site.module.block ? runs_of(model.architecture, *site.module.block) : 1);
     proposal.applies = true;
@@ -129,6 +174,10 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
   if (proposal.preconditions.empty()) {
     proposal.preconditions.push_back(
         {.where = "model", .expected = "a norm with a gain or a bias", .found = "it has no norms"});
+  }
+  if (kept_biases > 0) {
+    proposal.notes.push_back(fmt::format(
+        "{} norms keep their bias, divided by the gain: not all that read them have a bias to take it", kept_biases));
   }
   proposal.roundings = walk.roundings();
   proposal.after.architecture = std::move(after);
@@ -144,8 +193,8 @@ const Pass& pass_fold_norm_gain() {
       .saves = "width for each gain, width for each norm bias",
       .reference = "FlashNorm (Graef et al. 2024), which Graef 2024 cites as reference 19",
       .preconditions = {"the norm stands before its readers", "every reader is a matrix of its own",
-                        "a norm bias needs readers with biases"},
-      .options = {},
+                        "a norm bias needs readers with biases; bias=keep: or a gain without zeros"},
+      .options = {{"bias", "fold|keep", "fold"}},
       .propose = propose,
   };
   return pass;

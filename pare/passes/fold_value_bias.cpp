@@ -15,6 +15,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
 #include "pare/support/text.h"
@@ -86,7 +87,7 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
     fold(proposal.after, name, t, a.width);
     t.bias.value = false;
     t.bias.output = true;
-    walk.step(1, runs_of(a, n));
+    walk.step(amplification(model, weight_of(in_attention(n, Slot::output))), runs_of(a, n));
     proposal.applies = true;
   }
   proposal.roundings = walk.roundings();

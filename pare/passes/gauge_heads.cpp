@@ -21,6 +21,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <tuple>
+
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/canonical_heads.h"
 #include "pare/algebra/operations.h"
 
@@ -326,10 +329,11 @@ Proposal propose_gauges(const Model& model, const Options&, const std::optional<
     proposal.preconditions.push_back(gauge_place(in_attention(n, Slot::output), order, "heads that can change places"));
     gauges += (value ? 0 : t.kv_heads) + (score ? 0 : t.kv_heads);
     ordered += order ? 0 : 1;
-    for (const bool free : {!value, !score}) {
-      if (free) {  // two matrices, each rounded by itself
-        walk.step(1, runs_of(model.architecture, n));
-        walk.step(1, runs_of(model.architecture, n));
+    for (const auto& [free, one, other] :
+         {std::tuple(!value, Slot::value, Slot::output), std::tuple(!score, Slot::query, Slot::key)}) {
+      if (free) {  // two matrices, each rounded by itself: singular vectors go with singular vectors, nothing mixes
+        walk.step(amplification(model, weight_of(in_attention(n, one))), runs_of(model.architecture, n));
+        walk.step(amplification(model, weight_of(in_attention(n, other))), runs_of(model.architecture, n));
         proposal.applies = true;
       }
     }

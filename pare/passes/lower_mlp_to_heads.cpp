@@ -17,6 +17,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/support/error.h"
@@ -27,6 +28,7 @@ namespace pare {
 namespace {
 
 constexpr double gelu_slope = 1.702;
+constexpr std::string_view usual_sharpness = "1000";
 
 // α(z) = SiLU(slope z) / slope, exactly or nearly.
 struct GeneralSilu {
@@ -134,6 +136,12 @@ Proposal propose(const Model& model, const Options& options, const std::optional
   if (std::stol(options.at("sharpness")) == 0) {
     throw InputError("lower_mlp_to_heads{sharpness=0}: expected a number from 1 on, by which SiLU is sharpened");
   }
+  if (options.at("sharpness") != usual_sharpness && options.at("approximate") != "relu") {
+    throw InputError(
+        fmt::format("lower_mlp_to_heads{{sharpness={}}}: only approximate=relu sharpens anything, found "
+                    "approximate={}",
+                    options.at("sharpness"), options.at("approximate")));
+  }
   Proposal proposal{.after = model};
   int64_t created = 0, heads = 0;
   RoundingWalk walk;
@@ -168,7 +176,11 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     if (silu && !silu->approximation.empty()) {
       proposal.approximation = silu->approximation;
     }
-    walk.step(slope == 1 ? 0 : 1, runs_of(model.architecture, n));
+    const double amplified = amplification(model, weight_of(in_mlp(n, Slot::up)));
+    for (const Slot slot : {Slot::query, Slot::value, Slot::output}) {
+      amplify(proposal.after, weight_of(in_mlp(n, slot)), amplified);
+    }
+    walk.step(slope == 1 ? 0 : amplified, runs_of(model.architecture, n));
     proposal.applies = true;
   }
   proposal.roundings = walk.roundings();
@@ -194,7 +206,7 @@ const Pass& pass_lower_mlp_to_heads() {
       .reference = "Attention-Only Transformers (Huben and Morris 2023), theorems 2, 4, 6, 7",
       .preconditions = {"a dense MLP", "ungated with silu or quick_gelu, or gated by sigmoid",
                         "approximate=gelu|relu: nearly so, within --max-error"},
-      .options = {{"approximate", "never|gelu|relu", "never"}, {"sharpness", "N", "1000"}},
+      .options = {{"approximate", "never|gelu|relu", "never"}, {"sharpness", "N", usual_sharpness}},
       .propose = propose,
   };
   return pass;

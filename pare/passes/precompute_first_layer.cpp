@@ -19,6 +19,7 @@
 
 #include <map>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
@@ -220,8 +221,10 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
   }
   const Embedding& e = a.embedding;
   RoundingWalk walk;
-  walk.step(1);
-  walk.step(e.scale != 1 || e.norm || e.factor ? 1 : 0);  // else the stream starts from the same numbers
+  const double amplified = amplification(model, weight_of(token_table));
+  amplify(proposal.after, weight_of(in_embedding(Slot::table)), amplified);
+  walk.step(amplified);
+  walk.step(e.scale != 1 || e.norm || e.factor ? amplified : 0);  // else the stream starts from the same numbers
   proposal.roundings = walk.roundings();
   const int64_t size = element_count(table.shape), gone = count(a).total - (count(after).total - size);
   proposal.notes.push_back(

@@ -166,7 +166,7 @@ Precondition not_a_candidate(const Architecture& architecture, const std::string
   for (const TensorSpec& spec : tensor_table(architecture)) {
     known.push_back(name_of(spec.id.module));
     if (name == known.back() || name == spec.name) {
-      failed.found = "no axis of it is a whole stream";
+      failed.found = spec.shape.size() == 2 ? "no axis of it is a whole stream" : "it is not a matrix";
       failed.remedy = "choose another matrix";
       return failed;
     }
@@ -257,7 +257,7 @@ Proposal turned_model(const Model& model, const Streams& streams, const Turning&
   std::map<size_t, Basis> bases;
   for (const size_t i : turning.streams) {
     bases.emplace(i, basis);
-    step_along(walk, model.architecture, changing.all[i].ports);
+    step_along(walk, model, changing.all[i].ports);
   }
   proposal.after = change_basis(model, changing, bases);
   if (model.has_weights()) {

@@ -9,9 +9,10 @@
 // the value (the key); P2 of query and key: no RoPE, no QK-norm; P3 head_width < width; P4 where there is a b_V (b_K),
 // its head is well conditioned.
 // Exactness: the rows are chosen so that C = V B⁻¹ has no entry above 1.01 and C B is V to one rounding, whatever the
-// condition number of V (pare/algebra/head_block.h). So it costs what a product costs; only b B⁻¹ is a real inverse.
-// Order: after what folds biases away and what changes a basis, since a matrix with a block cut out has no other basis.
-// Reference: docs/theorems/shrink_head_pairs.md
+// condition number of V (pare/algebra/head_block.h). So it costs what a product costs; only b B⁻¹ is a real inverse. B
+// O mixes the bases of two streams: where an earlier pass changed them, their condition numbers multiply. Order: after
+// what folds biases away and what changes a basis, since a matrix with a block cut out has no other basis. Reference:
+// docs/theorems/shrink_head_pairs.md
 
 #include "pare/passes/pass.h"
 
@@ -22,6 +23,7 @@
 #include <algorithm>
 #include <span>
 
+#include "pare/algebra/amplification.h"
 #include "pare/algebra/head_block.h"
 #include "pare/algebra/matrix_survey.h"
 #include "pare/algebra/operations.h"
@@ -217,17 +219,20 @@ Proposal propose(const Model& model, const Options& options, const std::optional
   }
   std::erase_if(sites, [](const PairSite& site) { return site.condition > largest_condition; });
   for (PairSite& site : sites) {
-    site.steps = site.condition * static_cast<double>(runs_of(a, site.block));
+    site.steps = site.condition * amplification(model, site.shrunk(), site.partner()) *
+                 static_cast<double>(runs_of(a, site.block));
   }
   std::stable_sort(sites.begin(), sites.end(), [](const PairSite& x, const PairSite& y) { return x.steps < y.steps; });
   const std::shared_ptr<Shelf> shelf = make_shelf();
   RoundingWalk walk;
+  std::vector<std::string> staying;
+  std::string reason;
   for (const PairSite& site : sites) {
     RoundingWalk longer = walk;
     longer.step(site.steps);
     if (budget && !budget->allows(longer.roundings())) {
-      proposal.notes.push_back(
-          fmt::format("{} stays whole: {}", name_of(site.shrunk()), budget->excess(longer.roundings())));
+      reason = staying.empty() ? budget->excess(longer.roundings()) : reason;
+      staying.push_back(name_of(site.shrunk()));
       proposal.over_budget = true;
       continue;
     }
@@ -238,6 +243,9 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     Attention& t = proposal.after.architecture.blocks[static_cast<size_t>(site.block)].attention;
     (site.pair == Pair::value_output ? t.value : t.key) = Shrunk{};
     proposal.applies = true;
+  }
+  if (!staying.empty()) {
+    proposal.notes.push_back(left_over(staying, "stays whole", reason));
   }
   proposal.roundings = walk.roundings();
   return proposal;

@@ -103,6 +103,8 @@ class Aligner {
     step("neuron order", [this] { each_block(&Aligner::order_neurons); });
     step("neuron scale", [this] { each_block(&Aligner::scale_neurons); });
     step("residual basis", [this] { turn_stream(/*whole=*/true); });
+    together_where_worse("head order", "head gauge", "head order and gauge");
+    together_where_worse("neuron order", "neuron scale", "neuron order and scale");
     result_.after = std::sqrt(difference() / size());
     for (const auto& [group, value] : group_differences()) {
       result_.groups.push_back({group, before.at(group), value});
@@ -152,6 +154,19 @@ class Aligner {
       same->explained += explained;
     } else {
       result_.steps.push_back({symmetry, explained});
+    }
+  }
+
+  // An order is found by what heads do, whatever their gauge: alone it may bring the stored numbers further apart, and
+  // what it explains is only seen with the gauge.
+  void together_where_worse(const std::string& order, const std::string& gauge, const std::string& both) {
+    const auto find = [this](const std::string& name) {
+      return std::find_if(result_.steps.begin(), result_.steps.end(),
+                          [&](const AlignmentStep& s) { return s.symmetry == name; });
+    };
+    if (find(order)->explained < 0) {
+      *find(gauge) = {both, find(order)->explained + find(gauge)->explained};
+      result_.steps.erase(find(order));
     }
   }
 

@@ -15,7 +15,9 @@ nlohmann::ordered_json passes_json(const Rewritten& result) {
     const StoredChange& change = result.plan.changes[n];
     nlohmann::ordered_json json = to_json(result.pipeline.steps[n], result.dtype);
     json["saved_parameters"] = change.saved;
-    json["saved_bytes"] = bytes_of(change.saved, result.dtype);
+    if (result.plan.form == WrittenForm::compat) {  // which stores no pivots
+      json["saved_bytes"] = bytes_of(change.saved, result.dtype);
+    }
     json["neutral_parameters"] = change.neutral;
     passes.push_back(std::move(json));
   }
@@ -50,7 +52,7 @@ nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& can
   certificate["approximate"] = approximate_json(result);
   certificate["form"] = {{"name", word(result.plan.form)},
                          {"neutral_parameters", result.plan.neutral},
-                         {"note", what_it_is(result.plan.form)}};
+                         {"note", what_it_is(result.plan, result.pipeline)}};
   certificate["companions"] = companions;
   certificate["formulas"] = to_json(result.plan.prepared.explanation);
   if (!result.verification) {

@@ -160,14 +160,44 @@ constexpr Word words[] = {
     {"columns", "columns(i, n): what stands before it, from column i on, of n columns that are else zero"},
     {"rms_norm", "rms_norm(X, ε): each row over its root mean square"},
     {"layer_norm", "layer_norm(X, ε): each row less its mean, over its deviation"},
+    {"diag", "diag(g): g on a diagonal"},
+    {"centring", "centring(d): I less the d x d matrix of 1/d, which takes a row's mean off"},
+    {"orthogonal",
+     "orthogonal(W): Θ of W = Θ R, R triangular with a positive diagonal; of more columns than rows the "
+     "first decide"},
+    {"heads", "heads(X): X by its heads, each a matrix by itself; a key/value head once for every query head of it"},
+    {"pivot_block",
+     "pivot_block(W): of each key/value head of W those rows, as many as it has columns, that span "
+     "nearly the largest volume"},
+    {"shrunk", "shrunk(W): each key/value head of W without the rows that are an identity"},
+    {"pivots", "pivots(W): which rows of each key/value head of W are an identity"},
+    {"unshrunk", "unshrunk(W): with those rows, which the pivots name, put back"},
+    {"pinv", "pinv(W): the pseudoinverse, W · pinv(W) = I"},
+    {"value_gauge",
+     "value_gauge(V, b, O): for each key/value head the D with [V; b] D = U √S and D⁻¹ O = √S Wᵀ, of "
+     "the singular values U S Wᵀ = [V; b] O with O of all its query heads side by side; the largest "
+     "entry of each column of U positive"},
+    {"key_gauge",
+     "key_gauge(Q, b, K, c): the same for [Q; b] E and [K; c] E⁻ᵀ; what RoPE turns only in its planes, and "
+     "under a norm of keys, or where they are the queries, only turned"},
+    {"head_order",
+     "head_order(V, b, O): the heads by the length of [V; b] O, the longest first, and heads that share a "
+     "key/value head together"},
+    {"by_head", "by_head(π): the permutation of columns that puts the heads into that order"},
+    {"by_group", "by_group(π): the same of key/value heads"},
 };
 
 // Whether a formula calls a function of that name.
 bool mentions(const Explanation& explanation, std::string_view name) {
   const std::string call = fmt::format("{}(", name);
   const auto calls = [&](const auto& entry) {
-    const size_t at = entry.second.find(call);
-    return at != std::string::npos && (at == 0 || entry.second[at - 1] != '_');
+    const std::string& text = entry.second;
+    const auto goes_on = [&](size_t at) { return text[at] == '_' || (text[at] >= 'a' && text[at] <= 'z'); };
+    size_t at = text.find(call);
+    while (at != std::string::npos && at > 0 && goes_on(at - 1)) {  // the end of a longer name
+      at = text.find(call, at + 1);
+    }
+    return at != std::string::npos;
   };
   return std::any_of(explanation.formulas.begin(), explanation.formulas.end(), calls) ||
          std::any_of(explanation.symbols.begin(), explanation.symbols.end(), calls);

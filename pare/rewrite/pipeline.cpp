@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "pare/arch/count.h"
+#include "pare/arch/tensors.h"
 #include "pare/arch/validate.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
@@ -60,10 +61,11 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
 PassCall parse_call(std::string text) {
   text.erase(0, text.find_first_not_of(' '));
   text.erase(text.find_last_not_of(' ') + 1);
-  if (text == "auto") {
-    throw InputError("'auto' stands alone: it chooses the passes itself");
-  }
   const size_t brace = text.find('{');
+  if (text.substr(0, brace) == "auto") {
+    throw InputError(brace == std::string::npos ? "'auto' stands alone: it chooses the passes itself"
+                                                : "'auto' has no options: it chooses the passes and theirs itself");
+  }
   const Pass& pass = find_pass(text.substr(0, brace));
   Options options;
   if (brace != std::string::npos) {
@@ -78,6 +80,14 @@ PassCall parse_call(std::string text) {
     }
   }
   return call_of(pass, options);
+}
+
+int64_t indices_of(const Architecture& architecture) {
+  int64_t indices = 0;
+  for (const TensorSpec& spec : tensor_table(architecture)) {
+    indices += spec.index ? element_count(spec.shape) : 0;
+  }
+  return indices;
 }
 
 PassStep propose(const Model& model, const PassCall& call, const std::optional<Budget>& budget) {
@@ -97,6 +107,7 @@ PassStep propose(const Model& model, const PassCall& call, const std::optional<B
   PARE_CHECK(problems.empty(), fmt::format("{} made an architecture that is not valid: {}", call.pass->id,
                                            fmt::join(problems.list(), "; ")));
   step.saved_parameters = count(model.architecture).total - count(step.proposal.after.architecture).total;
+  step.more_indices = indices_of(step.proposal.after.architecture) - indices_of(model.architecture);
   return step;
 }
 
@@ -122,17 +133,19 @@ size_t place_of(const PassCall& call) {
   return static_cast<size_t>(std::find(passes.begin(), passes.end(), call.pass) - passes.begin());
 }
 
-// All that save of these, one after another.
-Pipeline taken_from(const Model& model, const std::vector<PassCall>& calls, const Budget& budget) {
+// All that save of these, one after another; and one that need not, for what it frees.
+Pipeline taken_from(const Model& model, const std::vector<PassCall>& calls, const Budget& budget,
+                    const Pass* freeing = nullptr) {
   Pipeline pipeline{.after = model};
   for (const PassCall& call : calls) {
     const Budget left = budget.after(pipeline.roundings);
     // Numbers can only refuse more: no matrix is measured for what saves nothing.
     PassStep step = propose({pipeline.after.architecture, {}}, call, std::nullopt);
-    if (step.saved_parameters > 0 || (step.proposal.applies && !call.pass->inverts)) {
+    const bool asked = step.saved_parameters > 0 || call.pass == freeing;
+    if (asked || (step.proposal.applies && !call.pass->inverts)) {
       step = propose(pipeline.after, call, left);
     }
-    if (step.proposal.applies && step.saved_parameters <= 0) {
+    if (step.proposal.applies && step.saved_parameters <= 0 && call.pass != freeing) {
       pipeline.saving_nothing.emplace_back(call.pass->id);
     } else if (step.proposal.applies && left.allows(step.proposal.roundings)) {
       add_step(pipeline, std::move(step));
@@ -184,6 +197,48 @@ std::optional<std::vector<PassCall>> asked_for(const char* target, std::vector<P
   return any ? std::optional(std::move(calls)) : std::nullopt;
 }
 
+// What is left for others depends on which matrix goes, not only how well conditioned it is: a head without value
+// matrix has no pair to shrink.
+Pipeline with_best_target(const Model& model, const std::vector<PassCall>& calls, const Budget& budget,
+                          const Pass* freeing = nullptr) {
+  Pipeline best = taken_from(model, calls, budget, freeing);
+  for (const char* target : {"q", "k", "v"}) {
+    const std::optional<std::vector<PassCall>> with_target = asked_for(target, calls, best);
+    if (!with_target) {
+      break;
+    }
+    Pipeline other = taken_from(model, *with_target, budget, freeing);
+    const int64_t gain = count(best.after.architecture).total - count(other.after.architecture).total;
+    if (gain > 0 || (gain == 0 && other.roundings < best.roundings)) {
+      best = std::move(other);
+    }
+  }
+  return best;
+}
+
+// A pass that saves nothing itself may free what others take: a skip that is absorbed frees a basis. Its structure says
+// whether it is worth trying, and the numbers whether it was.
+void take_freeing(const Model& model, const std::vector<PassCall>& calls, const Budget& budget, Pipeline& best) {
+  const auto size = [](const Pipeline& pipeline) { return count(pipeline.after.architecture).total; };
+  const std::vector<std::string> idle = best.saving_nothing;
+  const int64_t without = size(taken_from({model.architecture, {}}, calls, {}));
+  for (const std::string& id : idle) {
+    const Pass& pass = find_pass(id);
+    if (!model.has_weights() || size(taken_from({model.architecture, {}}, calls, {}, &pass)) >= without) {
+      continue;
+    }
+    Pipeline freed = with_best_target(model, calls, budget, &pass);
+    if (size(freed) < size(best)) {
+      best = std::move(freed);
+      continue;
+    }
+    std::erase(best.saving_nothing, id);
+    best.left_out.push_back(
+        fmt::format("{}: saves nothing itself, and what it frees for others {}", id,
+                    freed.left_out.empty() ? "is no less" : "is over the error allowed: " + freed.left_out.front()));
+  }
+}
+
 }  // namespace
 
 const Pass& find_pass(const std::string& id) {
@@ -223,6 +278,10 @@ std::string text_of(const PassCall& call) {
   return options.empty() ? std::string(call.pass->id) : fmt::format("{}{{{}}}", call.pass->id, fmt::join(options, ","));
 }
 
+int64_t saved_bytes(const PassStep& step, Dtype dtype) {
+  return bytes_of(step.saved_parameters, dtype) - bytes_of(step.more_indices, Dtype::i32);
+}
+
 bool is_approximate(const Pipeline& pipeline) {
   return std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
                      [](const PassStep& step) { return !step.proposal.approximation.empty(); });
@@ -258,20 +317,8 @@ Pipeline choose_passes(const Model& model, const Budget& budget) {
     calls.push_back(call_of(*pass));
   }
   const Choice choice = without_losing_ones(model.architecture, calls);
-  Pipeline best = taken_from(model, choice.calls, budget);
-  // What is left for others depends on which matrix goes, not only how well conditioned it is: a head without value
-  // matrix has no pair to shrink.
-  for (const char* target : {"q", "k", "v"}) {
-    const std::optional<std::vector<PassCall>> with_target = asked_for(target, choice.calls, best);
-    if (!with_target) {
-      break;
-    }
-    Pipeline other = taken_from(model, *with_target, budget);
-    const int64_t gain = count(best.after.architecture).total - count(other.after.architecture).total;
-    if (gain > 0 || (gain == 0 && other.roundings < best.roundings)) {
-      best = std::move(other);
-    }
-  }
+  Pipeline best = with_best_target(model, choice.calls, budget);
+  take_freeing(model, choice.calls, budget, best);
   best.left_out.insert(best.left_out.begin(), choice.left_out.begin(), choice.left_out.end());
   return best;
 }

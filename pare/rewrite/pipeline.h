@@ -23,7 +23,10 @@ struct PassStep {
   PassCall call;
   Proposal proposal;             // its `after` is what the next one got
   int64_t saved_parameters = 0;  // net; negative where the model grows
+  int64_t more_indices = 0;      // pivots: int32 numbers that are stored and are no parameters
 };
+
+int64_t saved_bytes(const PassStep& step, Dtype dtype);  // of a file whose weights are stored so
 
 struct Pipeline {
   Model after;

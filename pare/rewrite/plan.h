@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "pare/checkpoint/companions.h"
@@ -28,6 +28,6 @@ Plan plan_writing(const ModelFolder& source, const Pipeline& pipeline, WrittenFo
 uint64_t bytes_of(const Plan& plan);  // that the output will take, without headers
 
 const char* word(WrittenForm form);
-std::string_view what_it_is(WrittenForm form);  // one line for people
+std::string what_it_is(const Plan& plan, const Pipeline& pipeline);  // one line for people
 
 }  // namespace pare

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -93,6 +94,22 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
   return reasons;
 }
 
+std::vector<Reason> told_together(const std::vector<Reason>& reasons) {
+  std::vector<Reason> together;
+  for (const Reason& reason : reasons) {
+    const auto same = std::find_if(together.begin(), together.end(), [&](const Reason& other) {
+      return std::tie(other.expected, other.found, other.remedy) ==
+             std::tie(reason.expected, reason.found, reason.remedy);
+    });
+    if (same == together.end()) {
+      together.push_back(reason);
+    } else {
+      same->where += ", " + reason.where;
+    }
+  }
+  return together;
+}
+
 std::string text_of(const Reason& reason) {
   return fmt::format("{}: expected {}, found: {}", reason.where, reason.expected, reason.found);
 }
@@ -119,7 +136,7 @@ nlohmann::ordered_json to_json(const PassStep& step, Dtype dtype) {
         {{"where", reason.where}, {"expected", reason.expected}, {"found", reason.found}, {"remedy", reason.remedy}});
   }
   json["saved_parameters"] = step.saved_parameters;
-  json["saved_bytes"] = bytes_of(step.saved_parameters, dtype);
+  json["saved_bytes"] = saved_bytes(step, dtype);
   json["predicted_error"] = number(predicted_error(proposal.roundings, dtype));
   json["notes"] = proposal.notes;
   json["preconditions"] = nlohmann::ordered_json::array();

@@ -16,6 +16,9 @@ struct Reason {
 
 // Why the pass does less than it could: every precondition that fails, alike ones together.
 std::vector<Reason> reasons_against(const Proposal& proposal);
+// For people: what is the same of several places, said once of "blocks.0-11.attention.key,
+// blocks.0-11.attention.value".
+std::vector<Reason> told_together(const std::vector<Reason>& reasons);
 std::string text_of(const Reason& reason);
 
 // As a user would write the call, without defaults; quoted where a shell would take the braces for its own.

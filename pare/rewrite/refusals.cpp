@@ -15,7 +15,7 @@ namespace {
 
 std::string all_reasons(const PassStep& step) {
   std::string text = fmt::format("{}:", pasteable(step.call));
-  for (const Reason& reason : reasons_against(step.proposal)) {
+  for (const Reason& reason : told_together(reasons_against(step.proposal))) {
     text += fmt::format("\n  {}", text_of(reason));
     if (!reason.remedy.empty()) {
       text += fmt::format("\n    what would help: {}", reason.remedy);

@@ -63,7 +63,7 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   try {
     written = family_config(family, architecture);
   } catch (const InputError& error) {
-    throw Refused(fmt::format("--form compat: {}", error.what()), error.reasons);
+    throw Refused(error.what(), error.reasons);
   }
   const nlohmann::ordered_json said = family_config(family, source.model.architecture);
   nlohmann::ordered_json config = parse_json(source.config, (source.path / "config.json").string());

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <mutex>
 
+#include "pare/support/text.h"
+
 namespace pare {
 
 namespace {
@@ -32,7 +34,7 @@ void print_line(std::string_view prefix, std::string_view line) {
   if (!s.status.empty()) {
     text += clear_line;
   }
-  text.append(prefix).append(line).append("\n").append(s.status);
+  text.append(fitted_message(std::string(prefix).append(line).append("\n"))).append(s.status);
   print(text);
 }
 

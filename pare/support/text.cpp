@@ -234,15 +234,23 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   }
 }
 
-std::optional<size_t> known_width() {
+namespace {
+
+std::optional<size_t> width_at(int file) {
   constexpr size_t least = 40, most = 10'000;
   const char* columns = std::getenv("COLUMNS");
   size_t width = columns == nullptr ? 0 : std::strtoul(columns, nullptr, 10);
   winsize window = {};
-  if (width == 0 && isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) {
+  if (width == 0 && isatty(file) == 1 && ioctl(file, TIOCGWINSZ, &window) == 0) {
     width = window.ws_col;
   }
   return width == 0 ? std::nullopt : std::optional(std::clamp(width, least, most));
+}
+
+}  // namespace
+
+std::optional<size_t> known_width() {
+  return width_at(STDOUT_FILENO);
 }
 
 size_t text_width() {
@@ -272,10 +280,7 @@ std::vector<std::string> broken(std::string_view text, size_t width) {
   return pieces;
 }
 
-}  // namespace
-
-std::string wrapped(std::string_view text, size_t indent, std::string_view first) {
-  const size_t width = text_width();
+std::string wrapped_to(size_t width, std::string_view text, size_t indent, std::string_view first) {
   std::string lines, line(first);
   bool begun = false;  // a word is on the line
   const auto end_line = [&] {
@@ -304,8 +309,28 @@ std::string wrapped(std::string_view text, size_t indent, std::string_view first
   }
 }
 
+}  // namespace
+
+std::string wrapped(std::string_view text, size_t indent, std::string_view first) {
+  return wrapped_to(text_width(), text, indent, first);
+}
+
 std::string wrapped(std::string_view text, size_t indent) {
   return wrapped(text, indent, std::string(indent, ' '));
+}
+
+std::string fitted_message(std::string_view lines) {
+  const std::optional<size_t> width = width_at(STDERR_FILENO);
+  std::string result;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+    const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    result += width && display_width(line) > *width
+                  ? wrapped_to(*width, line.substr(begin), begin + 2, line.substr(0, begin))
+                  : std::string(line) + "\n";
+  }
+  return result;
 }
 
 std::string fitted(std::string_view lines) {

@@ -37,6 +37,9 @@ std::string wrapped(std::string_view text, size_t indent);
 // Text in lines, for a width that is known: those that are too long are broken, and go on where their last column
 // began.
 std::string fitted(std::string_view lines);
+// The same for stderr, where a line goes on two columns behind its beginning. Elsewhere than on a terminal lines stay
+// whole, for whoever searches a log for them.
+std::string fitted_message(std::string_view lines);
 
 // Columns with two spaces between them; a row may end early. Too wide for a width that is known, the first column is
 // broken into lines, and where even that is too wide, each row into lines of their own.

@@ -140,6 +140,8 @@ def check_words(report, work):
     report.check("a space after the comma", ended(asked("drop_key_bias, fold_value_bias")))
     report.check("atuo", ended(asked("atuo"), 1, ["did you mean auto"]))
     report.check("auto and more", ended(asked("auto,drop_key_bias"), 1, ["'auto' stands alone"]))
+    report.check("auto has no options", ended(asked("auto{x=1}"), 1, ["'auto' has no options"], ["did you mean"]))
+    report.check("nothing to sharpen", ended(asked("lower_mlp_to_heads{sharpness=7}"), 1, ["only approximate=relu"]))
     for word in ("BF16", "torch.bfloat16", "Half"):
         report.check(f"--dtype {word}", ended(asked("drop_key_bias", "--dtype", word)))
     report.check("names that a shell takes", ended(pare("rewrite", "gpt", "-o", "x", "--passes", "eliminate_projection{target=q}", cwd=work), 2, ["refused: 'eliminate_projection{target=q}':"]))

@@ -51,6 +51,24 @@ def check_width(report, work):
         report.skip("a terminal of 50 columns", "script is not installed")
 
 
+def check_messages(report, work):
+    """What goes to stderr fits a terminal too, and stays whole in a log."""
+    for name, arguments, words in (
+        ("a refusal", ["rewrite", "model", "-o", "never", "--passes", "eliminate_projection"], "what would help"),
+        ("an error", ["rewrite", "model", "-o", "never", "--passes", "fold_norm_gai"], "did you mean"),
+    ):
+        plain = pare(*arguments, cwd=work)
+        report.check(f"{name} in a log is whole", "" if len(widest(plain.stderr)) > 80 else plain.stderr)
+        for columns in (40, 80):
+            result = pare(*arguments, cwd=work, env={**os.environ, "COLUMNS": str(columns)})
+            line = widest(result.stderr)
+            said = " ".join(result.stderr.split())
+            wrong = f"{len(line)} columns: {line}" if len(line) > columns else "" if words in said else result.stderr
+            report.check(f"{name} in {columns} columns", wrong or expect(result.returncode, plain.returncode))
+            if columns == 80:
+                report.check(f"{name}: no word is lost", expect(said, " ".join(plain.stderr.split())))
+
+
 def check_help(report):
     report.check("pare help", expect(pare("help").stdout, pare("--help").stdout))
     names = [line.split()[0] for line in pare("--help").stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()]
@@ -162,6 +180,7 @@ def main():
         check_conditions(report, work)
         check_completion(report, work)
         check_width(report, work)
+        check_messages(report, work)
     report.finish()
 
 

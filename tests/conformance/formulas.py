@@ -435,6 +435,7 @@ STRICT_CASES = [  # what no layout of another form has
     ("lower_mlp_to_heads", with_mlp({"activation": "sigmoid", "gated": True, "bias": {"gate": True}}), "[0; blocks.0.mlp.gate.bias]"),
     ("precompute_first_layer", first_layer({"norm": RMS, "bias": {"key": True}}, head={"tied": True}), "rms_norm(X₀, "),
     ("precompute_first_layer", first_layer({"norm": LAYER, "query": {"nonlinear": {"width": 5}}}, **NORMED), "gelu("),
+    ("fold_norm_gain{bias=keep}", architecture((True, True), norm=LAYER, tied=False), "norm.bias · diag(norm.weight)⁻¹"),
 ]
 
 

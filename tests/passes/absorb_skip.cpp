@@ -170,6 +170,34 @@ TEST_CASE("absorb_skip: the block is then attention-skip-only, and its query can
   CHECK(difference({a, as_weights(generic_tensors(a))}, wide.after) < 1e-10);
 }
 
+TEST_CASE("choose_passes: a skip is absorbed where that lets others save more, and only there") {
+  const Architecture a = skipping("{}", R"({"attention": {"skip": true}})");
+  const Model before{a, as_weights(planted(a))};
+  const auto takes = [](const Pipeline& pipeline, const char* id) {
+    return std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
+                       [&](const PassStep& step) { return step.call.pass->id == id && step.proposal.applies; });
+  };
+  const Pipeline chosen = choose_passes(before);
+  CHECK(takes(chosen, "absorb_skip"));
+  CHECK(difference(before, chosen.after) < 1e-9);
+  const Pipeline generic = choose_passes({a, as_weights(generic_tensors(a))});
+  CHECK_FALSE(takes(generic, "absorb_skip"));
+  // One matrix more goes, and with it a pair that could have been shrunk.
+  CHECK(count(generic.after.architecture).total - count(chosen.after.architecture).total == d * d - 2 * 4 * 4);
+  CHECK_FALSE(takes(choose_passes({a, {}}), "absorb_skip"));  // a structure does not know
+  // What it would free is over the error allowed: it is left out, and that is said.
+  const Pipeline poor = choose_passes(before, {1e-15, Dtype::f64, "test"});
+  CHECK_FALSE(takes(poor, "absorb_skip"));
+  CHECK(std::any_of(poor.left_out.begin(), poor.left_out.end(), [](const std::string& text) {
+    return text.starts_with("absorb_skip: saves nothing itself, and what it frees for others");
+  }));
+  // Norms before the attentions keep what the MLP's skip would free.
+  const Architecture normed = skipping("{}", R"({"attention": {"norm": {"kind": "rms"}}})");
+  const Pipeline kept = choose_passes({normed, as_weights(planted(normed))});
+  CHECK_FALSE(takes(kept, "absorb_skip"));
+  CHECK(std::find(kept.saving_nothing.begin(), kept.saving_nothing.end(), "absorb_skip") != kept.saving_nothing.end());
+}
+
 TEST_CASE("absorb_skip: what the structure refuses, and why; doing it anyway would show") {
   struct Case {
     Architecture architecture;

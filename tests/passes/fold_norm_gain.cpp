@@ -36,8 +36,8 @@ Architecture normed(const std::string& model = "{}", const std::string& attentio
   return architecture_from_json(text, "test");
 }
 
-PassStep step_of(const Model& model) {
-  return run_passes(model, {call_of(find_pass("fold_norm_gain"))}).steps.at(0);
+PassStep step_of(const Model& model, const std::string& bias = "fold") {
+  return run_passes(model, {call_of(find_pass("fold_norm_gain"), {{"bias", bias}})}).steps.at(0);
 }
 
 bool close(const at::Tensor& a, const at::Tensor& b) {
@@ -79,10 +79,53 @@ TEST_CASE("fold_norm_gain: the last norm goes into whatever the model ends in") 
     const auto run_on = [&](const Model& recipe) { return Executor(recipe, at::kDouble).forward(inputs); };
     CHECK(relative_error(run_on(step.proposal.after), run_on(before)) < 1e-13);
   }
-  // A head without a bias has nowhere to put the norm's.
+  // A head without a bias has nowhere to put the norm's: the gain stays, or is asked to go alone.
   const Architecture a = normed(R"({"task": "classifier", "final_norm": {"kind": "layer", "bias": true},
                                     "head": {"classes": 3, "pool": "last"}})");
   CHECK_FALSE(about(step_of({a, as_weights(generic_tensors(a))}), "norm").holds);
+  const PassStep step = step_of({a, as_weights(generic_tensors(a))}, "keep");
+  CHECK(step.proposal.after.architecture.final_norm->bias);
+  CHECK_FALSE(step.proposal.after.architecture.final_norm->gain);
+}
+
+TEST_CASE("fold_norm_gain: a bias that not every reader can take stays, over the gain") {
+  // One reader of the parallel block's norm, the MLP, has a bias: it must not take what the others cannot.
+  const Architecture a = normed(R"({"final_norm": {"kind": "layer", "bias": true, "offset": 1}})", layer_norm + "}",
+                                R"({"norm": null, "bias": {"up": true}})", "parallel");
+  Tensors old = generic_tensors(a);
+  const Model before{a, as_weights(old)};
+  CHECK(about(step_of(before), "norm").remedy == "bias=keep, which leaves it in the norm, divided by the gain");
+  const PassStep step = step_of(before, "keep");
+  REQUIRE(step.proposal.applies);
+  CHECK(step.saved_parameters == (L + 1) * d);
+  const auto after = [&](const std::string& name) { return step.proposal.after.weights.at(name).load(); };
+  for (const auto& [norm, offset] : {std::pair("blocks.1.attention.norm", 0.0), {"norm", 1.0}}) {
+    CHECK_FALSE(step.proposal.after.weights.contains(std::string(norm) + ".weight"));
+    const at::Tensor gain = old.at(std::string(norm) + ".weight") + offset, bias = old.at(std::string(norm) + ".bias");
+    CHECK(close(after(std::string(norm) + ".bias"), bias / gain));
+  }
+  const at::Tensor gain = old.at("blocks.1.attention.norm.weight");
+  for (const char* reader : {"attention.query", "attention.key", "attention.value", "mlp.up"}) {
+    const std::string name = fmt::format("blocks.1.{}.weight", reader);
+    CHECK(close(after(name), old.at(name) * gain));
+  }
+  CHECK(at::equal(after("blocks.1.mlp.up.bias"), old.at("blocks.1.mlp.up.bias")));
+  CHECK(difference(before, step.proposal.after) < 1e-13);
+  CHECK_FALSE(step_of(step.proposal.after, "keep").proposal.applies);  // and then nothing is left
+
+  // A gain of zero beside a bias cannot be divided by; beside none it need not be.
+  const at::Tensor gains = old.at("blocks.0.attention.norm.weight"), shifts = old.at("blocks.0.attention.norm.bias");
+  gains[3] = 0;
+  const PassStep zero = step_of({a, as_weights(old)}, "keep");
+  CHECK(about(zero, "blocks.0.attention.norm").found == "a gain of zero beside a bias");
+  CHECK(zero.saved_parameters == L * d);
+  CHECK(difference({a, as_weights(old)}, zero.proposal.after) < 1e-13);
+  gains[3] = 1e-9;
+  CHECK(about(step_of({a, as_weights(old)}, "keep"), "blocks.0.attention.norm").found.starts_with("a quotient of "));
+  gains[3] = shifts[3] = 0;
+  const PassStep both = step_of({a, as_weights(old)}, "keep");
+  CHECK(both.saved_parameters == (L + 1) * d);
+  CHECK(difference({a, as_weights(old)}, both.proposal.after) < 1e-13);
 }
 
 TEST_CASE("fold_norm_gain: every reader becomes diag(g) W and b + c W") {
@@ -189,7 +232,8 @@ TEST_CASE("fold_norm_gain: every norm that keeps its gain, and why") {
             "blocks.1.attention.query has no matrix"},
            {"biasless readers", normed("{}", layer_norm + "}"), "blocks.0.attention.norm",
             "blocks.0.attention.query, blocks.0.attention.key, blocks.0.attention.value has none"},
-           {"a biasless head", normed(R"({"final_norm": {"kind": "layer", "bias": true}})"), "norm", "head has none"},
+           {"a biasless head", normed(R"({"final_norm": {"kind": "layer", "gain": false, "bias": true}})"), "norm",
+            "head has none"},
            {"an encoder's final norm", normed(R"({"task": "encoder"})", R"({"mask": "full"})"), "norm",
             "it is the model's answer (hidden)"},
            {"an embedding norm", normed(R"({"embedding": {"norm": {"kind": "rms"}}})"), "embed.norm",

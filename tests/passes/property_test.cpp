@@ -93,6 +93,8 @@ Options drawn_options(ArchitectureDraw& draw, const Pass& pass, const Architectu
   for (const PassOption& option : pass.options) {
     if (option.name == "widen") {  // by a number that is there already
       options["widen"] = architecture.vocab % 2 == 0 ? "true" : "false";
+    } else if (option.name == "bias") {
+      options["bias"] = architecture.vocab % 2 == 0 ? "keep" : "fold";
     } else if (option.name == "target") {
       options["target"] = draw.pick<std::string>({"q", "k", "v", "best"});
     } else if (option.name == "layer" && draw.chance(0.3)) {

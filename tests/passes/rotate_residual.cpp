@@ -190,8 +190,8 @@ TEST_CASE("rotate_residual: everything that a rotation cannot pass") {
     CHECK_MESSAGE(has_reason(step, c.reason), reasons_of(step).at(0));
   }
   const Model plain = drawn_model(turning());
-  CHECK(has_reason(turned(plain, "blocks.0.attention.query.bias"),
-                   "blocks.0.attention.query.bias: no axis of it is a whole stream"));
+  CHECK(
+      has_reason(turned(plain, "blocks.0.attention.query.bias"), "blocks.0.attention.query.bias: it is not a matrix"));
   CHECK(has_reason(turned(plain, "blocks.0.attention.qeury"),
                    "blocks.0.attention.qeury: the model stores none of this name; did you mean "
                    "blocks.0.attention.query?"));

@@ -134,6 +134,20 @@ TEST_CASE("the width of a line is what COLUMNS says, within reason") {
   CHECK_FALSE(known_width());
 }
 
+TEST_CASE("messages fit the width, and go on two columns behind their beginning; in a log they stay whole") {
+  const std::string message = "pare: refused: one two three four five six\n  blocks.0: seven eight nine ten eleven\n";
+  {
+    const Columns set("40");
+    CHECK(fitted_message(message) ==
+          "pare: refused: one two three four five\n  six\n  blocks.0: seven eight nine ten eleven\n");
+    CHECK(fitted_message("    one two three four five six seven eight\nshort\n") ==
+          "    one two three four five six seven\n      eight\nshort\n");
+  }
+  const Columns unset(nullptr);
+  CHECK(fitted_message(message) == message);
+  CHECK(fitted_message("") == "");
+}
+
 TEST_CASE("words are wrapped to the width, and columns of help go on below themselves") {
   const Columns set("40");
   CHECK(wrapped("one two three four five six seven eight nine", 2) ==

@@ -53,6 +53,7 @@ class BasisCount {
     settle_norms();
     tie();
     settle_norms();
+    look_at_gains_before_norms();
     count_rotations();
     count_gains();
   }
@@ -259,6 +260,36 @@ class BasisCount {
         if (carries && root(edge.input) != root(edge.output)) {
           unite(edge.input, edge.output);
         }
+      }
+    }
+  }
+
+  // Gains that a norm reads are seen only as the form that they make of its input, which other bases make too.
+  void look_at_gains_before_norms() {
+    const auto all_layer = [](const std::vector<const NormEdge*>& edges) {
+      return std::all_of(edges.begin(), edges.end(), [](const NormEdge* e) { return e->norm.kind == NormKind::layer; });
+    };
+    std::vector<const NormEdge*> between;  // LayerNorms
+    for (const NormEdge& edge : edges_) {
+      const std::vector<const NormEdge*> reading = out_of(edge.output);
+      if (!edge.norm.gain || edge.norm.kind == NormKind::dyt || reading.empty() || all_dyt(reading)) {
+        continue;
+      }
+      if (streams_.all[edge.output].ports.empty()) {
+        tally_.cannot("two norms in a row, the first with gains");
+      }
+      if (all_layer(reading) && all_layer(out_of(edge.input))) {
+        between.push_back(&edge);
+      }
+    }
+    // One rotation has to suit the gains of all norms that it passes: of two it is none.
+    for (const NormEdge* edge : between) {
+      const bool alone = std::none_of(between.begin(), between.end(), [&](const NormEdge* other) {
+        return other != edge && (other->input == edge->input || other->output == edge->output ||
+                                 other->input == edge->output || other->output == edge->input);
+      });
+      if (alone) {
+        tally_.cannot("one LayerNorm with gains between streams that LayerNorms read");
       }
     }
   }

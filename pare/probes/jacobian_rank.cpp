@@ -78,7 +78,7 @@ at::Tensor gradient(const at::Tensor& answer, const at::Tensor& direction,
 at::Tensor sampled_jacobian(const Executor& model, int64_t parameters, uint64_t seed) {
   const at::AutoGradMode grad(true);
   at::Generator generator = at::detail::createCPUGenerator(seed);
-  const int64_t wanted = parameters + parameters / 4 + 40;
+  const int64_t wanted = parameters + parameters / 8 + 40;
   std::vector<at::Tensor> rows;
   while (std::ssize(rows) < wanted) {
     check_interrupt();
@@ -101,11 +101,10 @@ void equilibrate(at::Tensor& jacobian) {
 }
 
 // Many singular values that are exactly zero are too much for LAPACK now and then; turned by a rotation they are not.
-std::pair<at::Tensor, at::Tensor> decomposed(at::Tensor matrix) {
+at::Tensor singular_values(at::Tensor matrix) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     try {
-      const auto [left, values, right] = at::linalg_svd(matrix, false);
-      return {values, right};
+      return at::linalg_svdvals(matrix);
     } catch (const c10::Error&) {
       at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(attempt));
       const at::Tensor square = at::randn({matrix.size(0), matrix.size(0)}, generator, at::kDouble);
@@ -147,26 +146,26 @@ static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {
   JacobianRank found{.parameters = count(architecture).total};
   at::Tensor jacobian = sampled_jacobian(model, found.parameters, seed);
   equilibrate(jacobian);
-  const auto [values, right] = decomposed(std::get<1>(at::linalg_qr(jacobian, "r")));
+  const at::Tensor values = singular_values(std::get<1>(at::linalg_qr(jacobian, "r")));
   if (!values.defined()) {
     return found;  // undetermined
   }
   split_at_largest_gap(found, values);
-  const at::Tensor shares = right.narrow(0, found.rank, found.redundant()).square().sum(0);
-  int64_t begin = 0;
-  for (const auto& [name, leaf] : model.parameters()) {
-    found.unseen[name] = shares.narrow(0, begin, leaf.numel()).sum().item<double>();
-    begin += leaf.numel();
-  }
   return found;
 }
 
-// A neuron of ReLU that hardly any input turns on is seen by hardly any row, and seems redundant where it is not. The
-// rank of the function is the largest over all weights.
-JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed) {
+// The rank of the function is the largest over all weights. A neuron of ReLU that hardly any input turns on is seen by
+// hardly any row, and seems redundant where it is not: other weights are tried until as little is redundant as is known
+// to be. Any other function has its rank almost everywhere, and is tried again only where the gap is lost.
+JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed, int64_t known_redundant) {
   const OneThread one;
+  const uint64_t most_draws = has_switches(architecture) ? 6 : 3;
   JacobianRank best = rank_at(architecture, seed);
-  for (uint64_t again = 1; has_switches(architecture) && again <= 2; ++again) {
+  for (uint64_t again = 1; again < most_draws; ++again) {
+    const bool settled = best.is_determined() && (!has_switches(architecture) || best.redundant() <= known_redundant);
+    if (settled) {
+      break;
+    }
     JacobianRank found = rank_at(architecture, seed + again);
     if (found.is_determined() && (found.rank > best.rank || !best.is_determined())) {
       best = std::move(found);

@@ -1,5 +1,7 @@
 #include "pare/arch/redundancy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "pare/arch/head.h"
@@ -50,6 +52,9 @@ const char* words_of(Symmetry symmetry) {
 
 // What sees so little that parameters are left which no symmetry explains.
 void refuse_blindness(Tally& tally, const Architecture& a) {
+  if (!a.embedding.patch && a.vocab < a.width) {
+    tally.cannot(fmt::format("a vocabulary of {}, smaller than the width {}", a.vocab, a.width));
+  }
   for (const Block& block : a.blocks) {
     if (block.attention.window == 1 || a.context == 1) {
       tally.cannot("a token that sees only itself: its query and key do nothing");

@@ -135,7 +135,7 @@ class BasisCount {
           fix(s);
           break;
         case TouchKind::identity:
-          blocks.push_back(blocks_of(touch.module));
+          blocks.push_back(blocks_of(s, touch.module));
           break;
         case TouchKind::shrunk: {
           const Attention& t = a_.blocks[static_cast<size_t>(*touch.module.block)].attention;
@@ -151,34 +151,38 @@ class BasisCount {
       }
     }
     if (!blocks.empty()) {
-      heads_[s] = meet(blocks);
+      heads_[s] = meet(s, blocks);
     }
   }
 
-  HeadBlocks blocks_of(const ModuleId& module) {
+  HeadBlocks blocks_of(size_t s, const ModuleId& module) {
     const Attention& t = a_.blocks[static_cast<size_t>(*module.block)].attention;
     const bool of_scores = module.slot == Slot::query || module.slot == Slot::key;
     const bool key_side = is<Identity>(t.key) || is<FromValue>(t.key) || is<Shrunk>(t.key);
     const bool query_side = !is<Dense>(t.query);
     if (of_scores && (t.qk_norm || (key_side && query_side) || is<SameAsKey>(t.query))) {
       tally_.cannot("a query and a key that both, or under a norm, have no matrix");
+      fix(s);
     }
     if (!of_scores && (!is<Dense>(t.value) || !is<Dense>(t.output)) && !(is<Dense>(t.value) || is<Dense>(t.output))) {
       tally_.cannot("a value and an output that both have no matrix");
+      fix(s);
     }
     if (!of_scores && (is<FromKey>(t.value) || is<FromValue>(t.key) || is<Shrunk>(t.value))) {
       tally_.cannot("an output without a matrix after a value that is computed");
+      fix(s);
     }
     return {t.kv_heads, t.heads, t.head_width, of_scores && t.rope ? t.rope->width : 0};
   }
 
-  HeadBlocks meet(const std::vector<HeadBlocks>& blocks) {
+  HeadBlocks meet(size_t s, const std::vector<HeadBlocks>& blocks) {
     HeadBlocks least = blocks.front();
     for (const HeadBlocks& other : blocks) {
       HeadBlocks unturned = other, mine = least;
       unturned.turned = mine.turned = 0;
       if (unturned != mine || (other.turned != 0 && least.turned != 0 && other.turned != least.turned)) {
         tally_.cannot("projections without a matrix in heads of different shapes");
+        fix(s);
       }
       least.turned = std::max(least.turned, other.turned);
     }
@@ -232,6 +236,7 @@ class BasisCount {
           });
           if (!plain) {
             tally_.cannot("a projection without a matrix on a stream with norms");
+            changed = fix(s) || changed;
           }
         }
       }
@@ -322,6 +327,12 @@ class BasisCount {
       }
     }
     const bool gained = takes_gain(h);
+    const std::vector<const NormEdge*> at_table = out_of(t), at_head = into(h);
+    if (gained && !at_table.empty() && at_head.front()->norm.kind == NormKind::rms &&
+        std::all_of(at_table.begin(), at_table.end(),
+                    [](const NormEdge* e) { return e->norm.kind == NormKind::layer; })) {
+      tally_.cannot("a tied head behind an RMSNorm with gains, where LayerNorms read the table");
+    }
     if (t == h) {
       tied_to_itself_ = true;
       if (all_dyt(out_of(t)) && !out_of(t).empty()) {
@@ -344,7 +355,16 @@ class BasisCount {
       return;
     }
     const bool token_free = !has_norms(t), head_free = !has_norms(h);
-    if (token_free) {
+    const bool token_heads = heads_.contains(t), head_heads = heads_.contains(h);
+    if ((token_heads && (head_heads || !head_free)) || (head_heads && !token_free)) {
+      tally_.cannot("a tied head, and projections without a matrix or norms at both of its ends");
+      fix_component(t);
+      fix_component(h);
+      fix(t);
+      fix(h);
+    } else if (token_heads) {
+      determined_ = h;  // by the token table's
+    } else if (token_free) {
       determined_ = t;  // by the head's
     } else if (head_free) {
       determined_ = h;

@@ -133,6 +133,10 @@ void count_heads(Tally& tally, const Architecture& a, const Places& places) {
     if (a.blocks[static_cast<size_t>(n)].attention.gate && a.context <= a.width) {
       tally.cannot("a gate that sees fewer positions than it has weights for");
     }
+    if (a.blocks[static_cast<size_t>(n)].attention.gate && a.embedding.position == Position::sinusoidal &&
+        a.embedding.factor) {
+      tally.cannot("a gate that sees computed positions twice, beside a factorised table");
+    }
     count_value_output(tally, a, places, n);
     count_computed(tally, a, places, n);
     count_query_key(tally, a, places, n);

@@ -18,8 +18,10 @@ namespace pare {
 
 namespace {
 
-constexpr int64_t rows_per_input = 16;  // few of many inputs see more than many of few
-constexpr double rounding = 1e-15;      // of the largest singular value: nothing below it means anything
+// Few rows of many inputs see more than many of few: all that is before a head of a few classes shows in no more
+// directions of an answer than the stream is wide.
+constexpr int64_t most_rows_per_input = 16;
+constexpr double rounding = 1e-15;  // of the largest singular value: nothing below it means anything
 
 // Thousands of tiny products: threads that wait for one another make them four times slower.
 class OneThread {
@@ -33,7 +35,8 @@ class OneThread {
   int before_ = at::get_num_threads();
 };
 
-// One sequence, or one image. Full attention sees how long a sequence is, so lengths differ.
+// One sequence, or one image. Full attention sees how long a sequence is, so lengths differ; but half are as long as
+// can be, or the last positions would hardly be seen.
 Inputs draw_input(const Architecture& a, at::Generator& generator) {
   Inputs inputs;
   if (a.embedding.patch) {
@@ -42,7 +45,8 @@ Inputs draw_input(const Architecture& a, at::Generator& generator) {
     return inputs;
   }
   const int64_t shortest = (a.context + 1) / 2;
-  const int64_t tokens = at::randint(shortest, a.context + 1, {1}, generator, at::kLong).item<int64_t>();
+  const int64_t drawn = at::randint(2 * shortest, 2 * a.context + 1, {1}, generator, at::kLong).item<int64_t>();
+  const int64_t tokens = drawn % 2 == 0 ? a.context : drawn / 2;
   inputs.ids = at::randint(a.vocab, {1, tokens}, generator, at::kLong);
   if (a.embedding.types > 0) {
     inputs.types = at::randint(a.embedding.types, {1, tokens}, generator, at::kLong);
@@ -83,7 +87,7 @@ at::Tensor sampled_jacobian(const Executor& model, int64_t parameters, uint64_t 
   while (std::ssize(rows) < wanted) {
     check_interrupt();
     const at::Tensor answer = said(model.forward(draw_input(model.architecture(), generator)));
-    const int64_t count = std::min(answer.numel(), rows_per_input);
+    const int64_t count = std::clamp<int64_t>(answer.numel() / 4, 1, most_rows_per_input);
     for (int64_t i = 0; i < count; ++i) {
       rows.push_back(gradient(answer, at::randn({answer.numel()}, generator, at::kDouble), model.parameters()));
     }
@@ -131,14 +135,14 @@ bool is_switch(Activation activation) {
   return activation == Activation::relu || activation == Activation::relu_squared;
 }
 
+}  // namespace
+
 bool has_switches(const Architecture& a) {
   return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
     const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
     return dense && is_switch(dense->activation);
   });
 }
-
-}  // namespace
 
 static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {
   const Model twin{architecture, random_weights(architecture, seed, Dtype::f64, Draw::generic)};

@@ -19,6 +19,9 @@ struct JacobianRank {
   bool is_determined() const { return gap >= least_gap; }
 };
 
+// Neurons that are off for some inputs, and say nothing of their weights there.
+bool has_switches(const Architecture& architecture);
+
 // In float64, by automatic differentiation of the one executor over random inputs. For small models: the time is that
 // of a singular value decomposition of as many columns as there are parameters.
 // `known_redundant`: that symmetries prove to be there, so that no weights can show less.

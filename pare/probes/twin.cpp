@@ -39,8 +39,9 @@ HeadShape small_heads(const Attention& t) {
   shape.kv_heads = std::min<int64_t>(t.kv_heads, 2);
   shape.heads = shape.kv_heads * (t.heads > t.kv_heads ? 2 : 1);
   const bool partly = t.rope && t.rope->width < t.head_width;
-  // Four heads make a wide twin: of narrow heads then, where one plane turns, or nothing.
-  const int64_t wide = shape.heads == 4 ? (partly ? 3 : 2) : t.rope ? 4 : 3;
+  // Four heads make a wide twin: of narrow heads then, where one plane turns, or nothing. So does a gate, whose
+  // computed positions turn the more slowly the wider the stream is.
+  const int64_t wide = shape.heads == 4 || t.gate ? (t.rope && !partly ? 2 : t.gate || partly ? 3 : 2) : t.rope ? 4 : 3;
   shape.width = std::min<int64_t>(t.head_width, wide);
   shape.turned = !t.rope ? 0 : partly ? std::min<int64_t>(t.rope->width, 2) : shape.width / 2 * 2;
   return shape;
@@ -149,11 +150,14 @@ class TwinMaker {
     }
   }
 
-  // A parallel MLP of the first layer, with no position before it, sees single tokens: so few that they would not tell
-  // its neurons apart.
-  bool reads_tokens_alone() const {
+  // How many more tokens than the stream is wide. A parallel MLP of the first layer, with no position before it, sees
+  // single tokens: so few would not tell its neurons apart. Nor would they always turn a neuron of ReLU on and off.
+  int64_t more_tokens() const {
     const Block& first = twin_.blocks[static_cast<size_t>(layer_blocks(twin_)[0])];
-    return first.wiring == Wiring::parallel && twin_.embedding.position == Position::none;
+    if (first.wiring == Wiring::parallel && twin_.embedding.position == Position::none) {
+      return 4 * width_ + 9;
+    }
+    return has_switches(twin_) ? width_ + 4 : 3;
   }
 
   // Computed positions turn slowly: over a few tokens the slowest of them are no more than constants.
@@ -173,7 +177,7 @@ class TwinMaker {
 
   void shrink_ends() {
     Embedding& e = twin_.embedding;
-    twin_.vocab = a_.vocab == 0 ? 0 : related(a_.vocab, a_.width, width_, reads_tokens_alone() ? 4 * width_ + 9 : 3);
+    twin_.vocab = a_.vocab == 0 ? 0 : related(a_.vocab, a_.width, width_, more_tokens());
     twin_.context = std::max(related(a_.context, a_.width, width_, 3), turning_context());
     e.scale = e.scale == 1 ? 1 : 1.5;
     e.types = std::min<int64_t>(e.types, 2);

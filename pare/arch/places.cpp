@@ -1,5 +1,6 @@
 #include "pare/arch/places.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -20,18 +21,35 @@ bool value_bias_reaches_all(const Attention& t, int64_t width) {
   return t.bias.value && passes_value_constants(t) && t.values == Form::factored && t.kv_heads * t.head_width >= width;
 }
 
-const PlaceNorm* Places::layer_norm_of(size_t place) const {
-  const PlaceNorm* found = nullptr;
+std::optional<Norm> Places::layer_norm_of(size_t place) const {
+  const Sum* found = nullptr;
   for (const Sum& sum : sums) {
     if (sum.target != place) {
       continue;
     }
-    if (found || !sum.norm || sum.norm->norm.kind != NormKind::layer) {
-      return nullptr;
+    if (found || !sum.norm || sum.norm->norm.kind == NormKind::dyt) {
+      return std::nullopt;
     }
-    found = &*sum.norm;
+    found = &sum;
   }
-  return found;
+  if (!found) {
+    return std::nullopt;
+  }
+  Norm norm = found->norm->norm;
+  if (norm.kind == NormKind::layer) {
+    return norm;
+  }
+  for (size_t p = 0; p < all.size(); ++p) {
+    const bool reads = std::any_of(all[p].norms.begin(), all[p].norms.end(),
+                                   [&](const PlaceNorm& n) { return n.module == found->norm->module; });
+    const std::optional<Norm> before = reads ? layer_norm_of(p) : std::nullopt;
+    if (before && !before->bias) {
+      norm.kind = NormKind::layer;
+      norm.gain = norm.gain || before->gain;
+      return norm;
+    }
+  }
+  return std::nullopt;
 }
 
 namespace {
@@ -166,12 +184,14 @@ class PlaceFinder {
       const int64_t both = t.heads * (2 * a_.width - 1 + (t.bias.query ? 1 : 0));
       const int64_t one = t.heads * a_.width;
       const bool absorbs = t.bias.query && !t.softcap;
-      found_.all[place].readers.push_back(
-          {at(Slot::query_key), t.heads * 2 * a_.width, absorbs, absorbs, both, t.softcap ? 0 : one});
+      found_.all[place].readers.push_back({at(Slot::query_key), t.heads * 2 * a_.width, absorbs, absorbs, both,
+                                           t.softcap ? 0 : one, t.softcap ? 0 : one});
     } else {
-      const int64_t free = t.qk_norm && t.qk_norm->kind == NormKind::layer ? t.head_width - 1 : t.head_width;
+      const bool centred = t.qk_norm && t.qk_norm->kind == NormKind::layer;  // which sees no mean of a head
+      const int64_t free = centred ? t.head_width - 1 : t.head_width;
       if (is<Dense>(t.query)) {
-        found_.all[place].readers.push_back({at(Slot::query), rows, t.bias.query, t.bias.query, t.heads * free, 0});
+        found_.all[place].readers.push_back(
+            {at(Slot::query), rows, t.bias.query, t.bias.query, t.heads * free, 0, centred ? t.heads : 0});
       } else if (!is<SameAsKey>(t.query)) {
         pin_unless(place, t.bias.query);
       }
@@ -185,7 +205,7 @@ class PlaceFinder {
       if (is<Dense>(t.key) || is<Shrunk>(t.key)) {
         found_.all[place].readers.push_back({at(Slot::key), kv_rows, key_absorbs && (!also_values || value_absorbs),
                                              key_absorbs && (!also_values || value_settles), t.kv_heads * free,
-                                             unturned});
+                                             unturned, centred && !also_values ? t.kv_heads : unturned});
       } else if (is<Identity>(t.key)) {
         pin_unless(place, key_absorbs && (!also_values || value_absorbs));
       }

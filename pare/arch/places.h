@@ -21,6 +21,7 @@ struct PlaceReader {
   bool settles = false;  // it ends there: by a bias of its own or the next, or because nobody sees it
   int64_t unseen = 0;    // directions of it that LayerNorm's zero mean hides; usually its rows
   int64_t unless = 0;    // the same where the norm has a bias, and the matrix does not settle constants
+  int64_t passed = 0;    // rows whose constants nobody sees, though the matrix does not absorb
 };
 
 // A matrix or table that writes a place: so many vectors.
@@ -63,8 +64,9 @@ struct Places {
   std::vector<BlockPlaces> blocks;
   size_t embedded = 0, head_input = 0;
 
-  // The one LayerNorm whose output a place is, and nothing else.
-  const PlaceNorm* layer_norm_of(size_t place) const;
+  // The LayerNorm whose output a place is, and nothing else: what it writes lies beside one direction. An RMSNorm after
+  // one without a bias keeps that; the two are then one norm.
+  std::optional<Norm> layer_norm_of(size_t place) const;
 };
 
 Places find_places(const Architecture& architecture);

@@ -1,5 +1,7 @@
 #include "pare/arch/redundancy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "pare/arch/head.h"
@@ -40,6 +42,8 @@ const char* words_of(Symmetry symmetry) {
       return "mean before a LayerNorm";
     case Symmetry::layer_norm_ones:
       return "mean after a LayerNorm";
+    case Symmetry::table_norm:
+      return "norm of a table alone";
     case Symmetry::unread_rows:
       return "rows nobody reads";
   }
@@ -48,6 +52,9 @@ const char* words_of(Symmetry symmetry) {
 
 // What sees so little that parameters are left which no symmetry explains.
 void refuse_blindness(Tally& tally, const Architecture& a) {
+  if (!a.embedding.patch && a.vocab < a.width) {
+    tally.cannot(fmt::format("a vocabulary of {}, smaller than the width {}", a.vocab, a.width));
+  }
   for (const Block& block : a.blocks) {
     if (block.attention.window == 1 || a.context == 1) {
       tally.cannot("a token that sees only itself: its query and key do nothing");
@@ -55,6 +62,31 @@ void refuse_blindness(Tally& tally, const Architecture& a) {
     if (block.attention.mask == Mask::causal && a.head.pool == Pool::first && answers_sequences(a)) {
       tally.cannot("the first token answers, and sees only itself");
     }
+  }
+}
+
+// Where nothing but the token table stands before the embedding's norm, the table takes back whatever an RMSNorm or a
+// DyT does to each row: the norm might as well not be there. A LayerNorm leaves the rows on a plane, which is one in
+// any basis; what of its gain and bias does not move that plane the table takes back.
+bool norms_table_alone(const Architecture& a) {
+  const Embedding& e = a.embedding;
+  return e.norm && e.position == Position::none && e.types == 0 && !e.patch && !a.head.tied &&
+         a.first_layer == FirstLayer::dense && (!e.factor || e.factor_scope == FactorScope::sum);
+}
+
+void count_table_norm(Tally& tally, const Architecture& a) {
+  const Norm& norm = *a.embedding.norm;
+  const int64_t width = embedding_width(a), gains = norm.gain ? width : 0, biases = norm.bias ? width : 0;
+  switch (norm.kind) {
+    case NormKind::layer:
+      tally.add(Symmetry::table_norm, (norm.gain ? 1 : 0) + (norm.bias ? width - 1 : 0));
+      break;
+    case NormKind::rms:
+      tally.add(Symmetry::table_norm, gains + biases);
+      break;
+    case NormKind::dyt:
+      tally.add(Symmetry::table_norm, gains + biases + 1);
+      break;
   }
 }
 
@@ -66,18 +98,27 @@ Redundancy Tally::result() const {
     found.symmetries.push_back({words_of(symmetry), counted.places, counted.parameters});
     found.total += counted.parameters;
   }
-  found.undetermined.assign(reasons_.begin(), reasons_.end());
+  found.lower_bound.assign(reasons_.begin(), reasons_.end());
   return found;
 }
 
 Redundancy redundancy(const Architecture& architecture) {
   Tally tally;
-  const Places places = find_places(architecture);
-  refuse_blindness(tally, architecture);
-  count_bases(tally, architecture);
-  count_heads(tally, architecture, places);
-  count_mlps(tally, architecture);
-  count_constants(tally, architecture, places);
+  Architecture bare = architecture;  // as bases see it
+  if (norms_table_alone(architecture)) {
+    count_table_norm(tally, architecture);
+    bare.embedding.norm.reset();
+  }
+  const bool on_a_plane = architecture.embedding.norm && architecture.embedding.norm->kind == NormKind::layer;
+  const Architecture& a = on_a_plane ? architecture : bare;
+  const Places places = find_places(a);
+  refuse_blindness(tally, a);
+  count_bases(tally, bare);
+  count_heads(tally, a, places);
+  count_mlps(tally, a);
+  count_shifts(tally, a, places);
+  count_constants(tally, a, places);
+  count_means(tally, a, places);
   return tally.result();
 }
 

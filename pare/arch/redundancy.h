@@ -23,8 +23,9 @@ struct SymmetryCount {
 struct Redundancy {
   std::vector<SymmetryCount> symmetries;  // those that are there, in the order of docs/redundancy.md
   int64_t total = 0;
-  std::vector<std::string> undetermined;  // why the rules cannot count this one; the total is then not to be used
-  bool is_determined() const { return undetermined.empty(); }
+  // Why there may be more: what the rules do not count all of. The total is then a lower bound.
+  std::vector<std::string> lower_bound;
+  bool is_exact() const { return lower_bound.empty(); }
 };
 
 Redundancy redundancy(const Architecture& architecture);

@@ -53,6 +53,7 @@ class BasisCount {
     settle_norms();
     tie();
     settle_norms();
+    look_at_gains_before_norms();
     count_rotations();
     count_gains();
   }
@@ -134,7 +135,7 @@ class BasisCount {
           fix(s);
           break;
         case TouchKind::identity:
-          blocks.push_back(blocks_of(touch.module));
+          blocks.push_back(blocks_of(s, touch.module));
           break;
         case TouchKind::shrunk: {
           const Attention& t = a_.blocks[static_cast<size_t>(*touch.module.block)].attention;
@@ -150,34 +151,38 @@ class BasisCount {
       }
     }
     if (!blocks.empty()) {
-      heads_[s] = meet(blocks);
+      heads_[s] = meet(s, blocks);
     }
   }
 
-  HeadBlocks blocks_of(const ModuleId& module) {
+  HeadBlocks blocks_of(size_t s, const ModuleId& module) {
     const Attention& t = a_.blocks[static_cast<size_t>(*module.block)].attention;
     const bool of_scores = module.slot == Slot::query || module.slot == Slot::key;
     const bool key_side = is<Identity>(t.key) || is<FromValue>(t.key) || is<Shrunk>(t.key);
     const bool query_side = !is<Dense>(t.query);
     if (of_scores && (t.qk_norm || (key_side && query_side) || is<SameAsKey>(t.query))) {
       tally_.cannot("a query and a key that both, or under a norm, have no matrix");
+      fix(s);
     }
     if (!of_scores && (!is<Dense>(t.value) || !is<Dense>(t.output)) && !(is<Dense>(t.value) || is<Dense>(t.output))) {
       tally_.cannot("a value and an output that both have no matrix");
+      fix(s);
     }
     if (!of_scores && (is<FromKey>(t.value) || is<FromValue>(t.key) || is<Shrunk>(t.value))) {
       tally_.cannot("an output without a matrix after a value that is computed");
+      fix(s);
     }
     return {t.kv_heads, t.heads, t.head_width, of_scores && t.rope ? t.rope->width : 0};
   }
 
-  HeadBlocks meet(const std::vector<HeadBlocks>& blocks) {
+  HeadBlocks meet(size_t s, const std::vector<HeadBlocks>& blocks) {
     HeadBlocks least = blocks.front();
     for (const HeadBlocks& other : blocks) {
       HeadBlocks unturned = other, mine = least;
       unturned.turned = mine.turned = 0;
       if (unturned != mine || (other.turned != 0 && least.turned != 0 && other.turned != least.turned)) {
         tally_.cannot("projections without a matrix in heads of different shapes");
+        fix(s);
       }
       least.turned = std::max(least.turned, other.turned);
     }
@@ -231,6 +236,7 @@ class BasisCount {
           });
           if (!plain) {
             tally_.cannot("a projection without a matrix on a stream with norms");
+            changed = fix(s) || changed;
           }
         }
       }
@@ -263,6 +269,36 @@ class BasisCount {
     }
   }
 
+  // Gains that a norm reads are seen only as the form that they make of its input, which other bases make too.
+  void look_at_gains_before_norms() {
+    const auto all_layer = [](const std::vector<const NormEdge*>& edges) {
+      return std::all_of(edges.begin(), edges.end(), [](const NormEdge* e) { return e->norm.kind == NormKind::layer; });
+    };
+    std::vector<const NormEdge*> between;  // LayerNorms
+    for (const NormEdge& edge : edges_) {
+      const std::vector<const NormEdge*> reading = out_of(edge.output);
+      if (!edge.norm.gain || edge.norm.kind == NormKind::dyt || reading.empty() || all_dyt(reading)) {
+        continue;
+      }
+      if (streams_.all[edge.output].ports.empty()) {
+        tally_.cannot("two norms in a row, the first with gains");
+      }
+      if (all_layer(reading) && all_layer(out_of(edge.input))) {
+        between.push_back(&edge);
+      }
+    }
+    // One rotation has to suit the gains of all norms that it passes: of two it is none.
+    for (const NormEdge* edge : between) {
+      const bool alone = std::none_of(between.begin(), between.end(), [&](const NormEdge* other) {
+        return other != edge && (other->input == edge->input || other->output == edge->output ||
+                                 other->input == edge->output || other->output == edge->input);
+      });
+      if (alone) {
+        tally_.cannot("one LayerNorm with gains between streams that LayerNorms read");
+      }
+    }
+  }
+
   // ---- a tied table: what it writes in one basis it reads in the inverse of the other
 
   bool has_norms(size_t s) const { return !into(s).empty() || !out_of(s).empty(); }
@@ -291,6 +327,12 @@ class BasisCount {
       }
     }
     const bool gained = takes_gain(h);
+    const std::vector<const NormEdge*> at_table = out_of(t), at_head = into(h);
+    if (gained && !at_table.empty() && at_head.front()->norm.kind == NormKind::rms &&
+        std::all_of(at_table.begin(), at_table.end(),
+                    [](const NormEdge* e) { return e->norm.kind == NormKind::layer; })) {
+      tally_.cannot("a tied head behind an RMSNorm with gains, where LayerNorms read the table");
+    }
     if (t == h) {
       tied_to_itself_ = true;
       if (all_dyt(out_of(t)) && !out_of(t).empty()) {
@@ -313,7 +355,16 @@ class BasisCount {
       return;
     }
     const bool token_free = !has_norms(t), head_free = !has_norms(h);
-    if (token_free) {
+    const bool token_heads = heads_.contains(t), head_heads = heads_.contains(h);
+    if ((token_heads && (head_heads || !head_free)) || (head_heads && !token_free)) {
+      tally_.cannot("a tied head, and projections without a matrix or norms at both of its ends");
+      fix_component(t);
+      fix_component(h);
+      fix(t);
+      fix(h);
+    } else if (token_heads) {
+      determined_ = h;  // by the token table's
+    } else if (token_free) {
       determined_ = t;  // by the head's
     } else if (head_free) {
       determined_ = h;

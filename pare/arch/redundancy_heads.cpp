@@ -16,8 +16,8 @@ struct SeenInputs {
 };
 
 SeenInputs inputs_of(const Architecture& a, const Places& places, int64_t n) {
-  const PlaceNorm* norm = places.layer_norm_of(places.blocks[static_cast<size_t>(n)].attention_input);
-  return {norm ? a.width - 1 : a.width, norm && norm->norm.bias};
+  const std::optional<Norm> norm = places.layer_norm_of(places.blocks[static_cast<size_t>(n)].attention_input);
+  return {norm ? a.width - 1 : a.width, norm && norm->bias};
 }
 
 int64_t missing(int64_t width, int64_t seen) {
@@ -69,7 +69,8 @@ void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
     return;
   }
   if (t.qk_norm->gain) {
-    tally.add(Symmetry::qk_norm_gain, turned / 2 + rest);
+    // Beside a mean the gains make a form of which rotations leave only the spectrum, one number less than gains.
+    tally.add(Symmetry::qk_norm_gain, turned / 2 + rest + (layer && !t.rope ? 1 : 0));
   } else {
     // A mean that the norm takes away leaves the directions beside it; a plane that turns has no such direction.
     const int64_t turns = layer ? rotations(rest - 1) : turned / 2 + rotations(rest);
@@ -131,6 +132,10 @@ void count_heads(Tally& tally, const Architecture& a, const Places& places) {
     }
     if (a.blocks[static_cast<size_t>(n)].attention.gate && a.context <= a.width) {
       tally.cannot("a gate that sees fewer positions than it has weights for");
+    }
+    if (a.blocks[static_cast<size_t>(n)].attention.gate && a.embedding.position == Position::sinusoidal &&
+        a.embedding.factor) {
+      tally.cannot("a gate that sees computed positions twice, beside a factorised table");
     }
     count_value_output(tally, a, places, n);
     count_computed(tally, a, places, n);

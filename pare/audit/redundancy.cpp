@@ -16,9 +16,12 @@ std::string share_of(int64_t part, int64_t whole) {
   return fmt::format("{:.2f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string undetermined_text(const Redundancy& counted) {
-  std::string text = wrapped("How many parameters are redundant: undetermined. The rules do not count", 0);
-  for (const std::string& reason : counted.undetermined) {
+std::string lower_bound_text(const Redundancy& counted) {
+  if (counted.is_exact()) {
+    return "";
+  }
+  std::string text = wrapped("The count is a lower bound here, because the rules do not count all that comes from", 0);
+  for (const std::string& reason : counted.lower_bound) {
     text += wrapped(reason, 4, "  - ");
   }
   return text;
@@ -33,7 +36,8 @@ std::string symmetry_table(const RedundancyAudit& audit, int64_t removable) {
                share_of(row.parameters, audit.parameters)});
   }
   table.rule();
-  table.row({"redundant", "", with_commas(audit.counted.total), share_of(audit.counted.total, audit.parameters)});
+  table.row({audit.counted.is_exact() ? "redundant" : "redundant, at least", "", with_commas(audit.counted.total),
+             share_of(audit.counted.total, audit.parameters)});
   table.row({"of which a stored file can lose", "", with_commas(removable), share_of(removable, audit.parameters)});
   return table.text();
 }
@@ -61,8 +65,10 @@ std::string proof_text(const TwinProof& proof) {
   }
   const std::string found = fmt::format("of {} {} are redundant by the rank of its Jacobian (gap {:.1e})", twin,
                                         with_commas(measured.redundant()), measured.gap);
-  if (!proof.counted.is_determined()) {
-    return wrapped(fmt::format("Proof: {}; the rules do not count it.", found), 0);
+  if (proof.is_lower_bound()) {
+    return wrapped(fmt::format("Proof: {}, and at least {} by the same rules: the count is a lower bound, as it says.",
+                               found, with_commas(proof.counted.total)),
+                   0);
   }
   if (proof.is_complete()) {
     return wrapped(fmt::format("Proof: {}, and as many by the same rules: the count is complete.", found), 0);
@@ -86,35 +92,28 @@ RedundancyAudit audit_redundancy(const Architecture& architecture, Prove prove) 
 }
 
 std::string text_of(const RedundancyAudit& audit, int64_t removable) {
-  std::string text = audit.counted.is_determined() ? symmetry_table(audit, removable) + advice(audit)
-                                                   : undetermined_text(audit.counted);
+  const std::string text = symmetry_table(audit, removable) + lower_bound_text(audit.counted) + advice(audit);
   return audit.proof ? text + proof_text(*audit.proof) : text;
 }
 
 void add_json(nlohmann::ordered_json& json, const RedundancyAudit& audit) {
-  if (audit.counted.is_determined()) {
-    json["redundant"] = audit.counted.total;
-    json["symmetries"] = nlohmann::ordered_json::array();
-    for (const SymmetryCount& row : audit.counted.symmetries) {
-      json["symmetries"].push_back(
-          {{"symmetry", row.symmetry}, {"places", row.places}, {"parameters", row.parameters}});
-    }
-  } else {
-    json["redundant"] = nullptr;
-    json["undetermined"] = audit.counted.undetermined;
+  json["redundant"] = audit.counted.total;
+  json["symmetries"] = nlohmann::ordered_json::array();
+  for (const SymmetryCount& row : audit.counted.symmetries) {
+    json["symmetries"].push_back({{"symmetry", row.symmetry}, {"places", row.places}, {"parameters", row.parameters}});
+  }
+  if (!audit.counted.is_exact()) {
+    json["lower_bound"] = audit.counted.lower_bound;
   }
   if (audit.proof) {
     const TwinProof& proof = *audit.proof;
     json["proof"] = {{"twin_parameters", proof.measured.parameters},
                      {"twin_redundant", nullptr},
-                     {"predicted_redundant", nullptr},
+                     {"predicted_redundant", proof.counted.total},
                      {"gap", proof.measured.gap},
                      {"complete", proof.is_complete()}};
     if (proof.measured.is_determined()) {
       json["proof"]["twin_redundant"] = proof.measured.redundant();
-    }
-    if (proof.counted.is_determined()) {
-      json["proof"]["predicted_redundant"] = proof.counted.total;
     }
   }
 }

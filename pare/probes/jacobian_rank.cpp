@@ -18,8 +18,10 @@ namespace pare {
 
 namespace {
 
-constexpr int64_t rows_per_input = 16;  // few of many inputs see more than many of few
-constexpr double rounding = 1e-15;      // of the largest singular value: nothing below it means anything
+// Few rows of many inputs see more than many of few: all that is before a head of a few classes shows in no more
+// directions of an answer than the stream is wide.
+constexpr int64_t most_rows_per_input = 16;
+constexpr double rounding = 1e-15;  // of the largest singular value: nothing below it means anything
 
 // Thousands of tiny products: threads that wait for one another make them four times slower.
 class OneThread {
@@ -33,7 +35,8 @@ class OneThread {
   int before_ = at::get_num_threads();
 };
 
-// One sequence, or one image. Full attention sees how long a sequence is, so lengths differ.
+// One sequence, or one image. Full attention sees how long a sequence is, so lengths differ; but half are as long as
+// can be, or the last positions would hardly be seen.
 Inputs draw_input(const Architecture& a, at::Generator& generator) {
   Inputs inputs;
   if (a.embedding.patch) {
@@ -42,7 +45,8 @@ Inputs draw_input(const Architecture& a, at::Generator& generator) {
     return inputs;
   }
   const int64_t shortest = (a.context + 1) / 2;
-  const int64_t tokens = at::randint(shortest, a.context + 1, {1}, generator, at::kLong).item<int64_t>();
+  const int64_t drawn = at::randint(2 * shortest, 2 * a.context + 1, {1}, generator, at::kLong).item<int64_t>();
+  const int64_t tokens = drawn % 2 == 0 ? a.context : drawn / 2;
   inputs.ids = at::randint(a.vocab, {1, tokens}, generator, at::kLong);
   if (a.embedding.types > 0) {
     inputs.types = at::randint(a.embedding.types, {1, tokens}, generator, at::kLong);
@@ -78,12 +82,12 @@ at::Tensor gradient(const at::Tensor& answer, const at::Tensor& direction,
 at::Tensor sampled_jacobian(const Executor& model, int64_t parameters, uint64_t seed) {
   const at::AutoGradMode grad(true);
   at::Generator generator = at::detail::createCPUGenerator(seed);
-  const int64_t wanted = parameters + parameters / 4 + 40;
+  const int64_t wanted = parameters + parameters / 8 + 40;
   std::vector<at::Tensor> rows;
   while (std::ssize(rows) < wanted) {
     check_interrupt();
     const at::Tensor answer = said(model.forward(draw_input(model.architecture(), generator)));
-    const int64_t count = std::min(answer.numel(), rows_per_input);
+    const int64_t count = std::clamp<int64_t>(answer.numel() / 4, 1, most_rows_per_input);
     for (int64_t i = 0; i < count; ++i) {
       rows.push_back(gradient(answer, at::randn({answer.numel()}, generator, at::kDouble), model.parameters()));
     }
@@ -101,11 +105,10 @@ void equilibrate(at::Tensor& jacobian) {
 }
 
 // Many singular values that are exactly zero are too much for LAPACK now and then; turned by a rotation they are not.
-std::pair<at::Tensor, at::Tensor> decomposed(at::Tensor matrix) {
+at::Tensor singular_values(at::Tensor matrix) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     try {
-      const auto [left, values, right] = at::linalg_svd(matrix, false);
-      return {values, right};
+      return at::linalg_svdvals(matrix);
     } catch (const c10::Error&) {
       at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(attempt));
       const at::Tensor square = at::randn({matrix.size(0), matrix.size(0)}, generator, at::kDouble);
@@ -132,6 +135,8 @@ bool is_switch(Activation activation) {
   return activation == Activation::relu || activation == Activation::relu_squared;
 }
 
+}  // namespace
+
 bool has_switches(const Architecture& a) {
   return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
     const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
@@ -139,34 +144,32 @@ bool has_switches(const Architecture& a) {
   });
 }
 
-}  // namespace
-
 static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {
   const Model twin{architecture, random_weights(architecture, seed, Dtype::f64, Draw::generic)};
   const Executor model(twin, at::kDouble, at::kCPU, Use::training);
   JacobianRank found{.parameters = count(architecture).total};
   at::Tensor jacobian = sampled_jacobian(model, found.parameters, seed);
   equilibrate(jacobian);
-  const auto [values, right] = decomposed(std::get<1>(at::linalg_qr(jacobian, "r")));
+  const at::Tensor values = singular_values(std::get<1>(at::linalg_qr(jacobian, "r")));
   if (!values.defined()) {
     return found;  // undetermined
   }
   split_at_largest_gap(found, values);
-  const at::Tensor shares = right.narrow(0, found.rank, found.redundant()).square().sum(0);
-  int64_t begin = 0;
-  for (const auto& [name, leaf] : model.parameters()) {
-    found.unseen[name] = shares.narrow(0, begin, leaf.numel()).sum().item<double>();
-    begin += leaf.numel();
-  }
   return found;
 }
 
-// A neuron of ReLU that hardly any input turns on is seen by hardly any row, and seems redundant where it is not. The
-// rank of the function is the largest over all weights.
-JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed) {
+// The rank of the function is the largest over all weights. A neuron of ReLU that hardly any input turns on is seen by
+// hardly any row, and seems redundant where it is not: other weights are tried until as little is redundant as is known
+// to be. Any other function has its rank almost everywhere, and is tried again only where the gap is lost.
+JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed, int64_t known_redundant) {
   const OneThread one;
+  const uint64_t most_draws = has_switches(architecture) ? 6 : 3;
   JacobianRank best = rank_at(architecture, seed);
-  for (uint64_t again = 1; has_switches(architecture) && again <= 2; ++again) {
+  for (uint64_t again = 1; again < most_draws; ++again) {
+    const bool settled = best.is_determined() && (!has_switches(architecture) || best.redundant() <= known_redundant);
+    if (settled) {
+      break;
+    }
     JacobianRank found = rank_at(architecture, seed + again);
     if (found.is_determined() && (found.rank > best.rank || !best.is_determined())) {
       best = std::move(found);

@@ -4,8 +4,6 @@
 // reparametrisation could do without that many parameters.
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "pare/arch/architecture.h"
 
@@ -16,15 +14,17 @@ constexpr double least_gap = 1e4;  // between the singular values that count and
 struct JacobianRank {
   int64_t parameters = 0, rank = 0;
   double gap = 0;  // the smallest singular value that counts over the largest that does not
-  // Of the directions that move nothing, how many lie in each tensor; they add up to redundant().
-  std::map<std::string, double> unseen;
 
   int64_t redundant() const { return parameters - rank; }
   bool is_determined() const { return gap >= least_gap; }
 };
 
+// Neurons that are off for some inputs, and say nothing of their weights there.
+bool has_switches(const Architecture& architecture);
+
 // In float64, by automatic differentiation of the one executor over random inputs. For small models: the time is that
 // of a singular value decomposition of as many columns as there are parameters.
-JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed = 1);
+// `known_redundant`: that symmetries prove to be there, so that no weights can show less.
+JacobianRank jacobian_rank(const Architecture& architecture, uint64_t seed = 1, int64_t known_redundant = 0);
 
 }  // namespace pare

@@ -21,27 +21,52 @@ struct HeadShape {
   int64_t heads = 0, kv_heads = 0, width = 0, turned = 0;
 };
 
+bool any_block(const Architecture& a, bool (*holds)(const Attention&)) {
+  return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& b) { return holds(b.attention); });
+}
+
+// A projection without a matrix: so many heads together are as wide as the stream.
+bool keeps_query(const Attention& t) {
+  return is<Identity>(t.query) || is<Nonlinear>(t.query) || is<Identity>(t.output);
+}
+bool keeps_key(const Attention& t) {
+  return is<Identity>(t.key) || is<Identity>(t.value);
+}
+
 // Few heads, narrow ones; what turns and what does not, one or several query heads for a key head.
 HeadShape small_heads(const Attention& t) {
   HeadShape shape;
   shape.kv_heads = std::min<int64_t>(t.kv_heads, 2);
   shape.heads = shape.kv_heads * (t.heads > t.kv_heads ? 2 : 1);
   const bool partly = t.rope && t.rope->width < t.head_width;
-  // Four heads make a wide twin: of narrow heads then, where one plane turns, or nothing.
-  const int64_t wide = shape.heads == 4 ? (partly ? 3 : 2) : t.rope ? 4 : 3;
+  // Four heads make a wide twin: of narrow heads then, where one plane turns, or nothing. So does a gate, whose
+  // computed positions turn the more slowly the wider the stream is.
+  const int64_t wide = shape.heads == 4 || t.gate ? (t.rope && !partly ? 2 : t.gate || partly ? 3 : 2) : t.rope ? 4 : 3;
   shape.width = std::min<int64_t>(t.head_width, wide);
   shape.turned = !t.rope ? 0 : partly ? std::min<int64_t>(t.rope->width, 2) : shape.width / 2 * 2;
   return shape;
 }
 
-// The stream as wide as the heads of the first block together, where it was.
+// The block whose heads say how wide the stream is: one without a matrix somewhere, or the first.
+const Attention& leading_block(const Architecture& a) {
+  for (const Block& block : a.blocks) {
+    if (keeps_query(block.attention) || keeps_key(block.attention)) {
+      return block.attention;
+    }
+  }
+  return a.blocks.front().attention;
+}
+
+// The stream as wide as the heads of that block together, where it was.
 int64_t small_width(const Architecture& a) {
-  const Attention& t = a.blocks.front().attention;
+  const Attention& t = leading_block(a);
   const HeadShape shape = small_heads(t);
-  const int64_t together = shape.heads * shape.width, before = t.heads * t.head_width;
+  const bool by_keys = keeps_key(t);
+  const int64_t together = (by_keys ? shape.kv_heads : shape.heads) * shape.width;
+  const int64_t before = (by_keys ? t.kv_heads : t.heads) * t.head_width;
   const int64_t width = before == a.width ? together : before > a.width ? together - 1 : together + 2;
   // A head narrower than the stream stays so.
-  return t.head_width < a.width ? std::max(width, shape.width + 2) : width;
+  return t.head_width < a.width && before != a.width ? std::max(width, shape.width + 2) : width;
 }
 
 class TwinMaker {
@@ -91,9 +116,23 @@ class TwinMaker {
 
   int64_t inner_width(int64_t width) const { return related(width, a_.width, width_, 3); }
 
+  // Without a matrix the heads together are the stream, whatever other blocks have.
+  HeadShape fitted(const Attention& t, HeadShape shape) const {
+    if (!keeps_query(t) && !keeps_key(t)) {
+      return shape;
+    }
+    const Attention& leading = leading_block(a_);
+    shape.width = small_heads(leading).width;
+    shape.turned = std::min(shape.turned, shape.width / 2 * 2);
+    const int64_t count = width_ / shape.width, group = t.heads / t.kv_heads > 1 ? 2 : 1;
+    shape.kv_heads = keeps_key(t) ? count : count % group == 0 ? count / group : count;
+    shape.heads = keeps_query(t) ? count : shape.kv_heads * group;
+    return shape;
+  }
+
   void shrink(Block& block) {
     Attention& t = block.attention;
-    const HeadShape shape = small_heads(t);
+    const HeadShape shape = fitted(t, small_heads(t));
     t.heads = shape.heads;
     t.kv_heads = shape.kv_heads;
     t.head_width = shape.width;
@@ -111,11 +150,23 @@ class TwinMaker {
     }
   }
 
-  // A parallel MLP of the first layer, with no position before it, sees single tokens: so few that they would not tell
-  // its neurons apart.
-  bool reads_tokens_alone() const {
+  // How many more tokens than the stream is wide. A parallel MLP of the first layer, with no position before it, sees
+  // single tokens: so few would not tell its neurons apart. Nor would they always turn a neuron of ReLU on and off.
+  int64_t more_tokens() const {
     const Block& first = twin_.blocks[static_cast<size_t>(layer_blocks(twin_)[0])];
-    return first.wiring == Wiring::parallel && twin_.embedding.position == Position::none;
+    if (first.wiring == Wiring::parallel && twin_.embedding.position == Position::none) {
+      return 4 * width_ + 9;
+    }
+    return has_switches(twin_) ? width_ + 4 : 3;
+  }
+
+  // Computed positions turn slowly: over a few tokens the slowest of them are no more than constants.
+  int64_t turning_context() const {
+    const bool gated = any_block(a_, [](const Attention& t) { return t.gate.has_value(); });
+    if (a_.context <= a_.width || (a_.embedding.position != Position::sinusoidal && !gated)) {
+      return 0;
+    }
+    return a_.embedding.position == Position::learned ? 40 : 64;
   }
 
   void shrink(std::optional<HeadTransform>& transform) {
@@ -126,8 +177,8 @@ class TwinMaker {
 
   void shrink_ends() {
     Embedding& e = twin_.embedding;
-    twin_.vocab = a_.vocab == 0 ? 0 : related(a_.vocab, a_.width, width_, reads_tokens_alone() ? 4 * width_ + 9 : 3);
-    twin_.context = related(a_.context, a_.width, width_, 3);
+    twin_.vocab = a_.vocab == 0 ? 0 : related(a_.vocab, a_.width, width_, more_tokens());
+    twin_.context = std::max(related(a_.context, a_.width, width_, 3), turning_context());
     e.scale = e.scale == 1 ? 1 : 1.5;
     e.types = std::min<int64_t>(e.types, 2);
     e.position_offset = std::min<int64_t>(e.position_offset, 2);
@@ -173,7 +224,7 @@ TwinProof prove_redundancy(const Architecture& architecture) {
   TwinProof proof;
   proof.twin = small_twin(architecture);
   proof.counted = redundancy(proof.twin);
-  proof.measured = jacobian_rank(proof.twin);
+  proof.measured = jacobian_rank(proof.twin, 1, proof.counted.total);
   return proof;
 }
 

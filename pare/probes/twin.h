@@ -15,13 +15,15 @@ namespace pare {
 // of equal blocks two are kept.
 Architecture small_twin(const Architecture& architecture);
 
-// Whether the rules of redundancy() find all that there is, as far as a twin can tell.
+// Whether the rules of redundancy() find all that there is, as far as a twin can tell. Where they say that they count a
+// lower bound, the twin shows whether it is one.
 struct TwinProof {
   Architecture twin;
   Redundancy counted;     // of the twin
   JacobianRank measured;  // of the twin
+  bool is_lower_bound() const { return !counted.is_exact() && counted.total <= measured.redundant(); }
   bool is_complete() const {
-    return counted.is_determined() && measured.is_determined() && counted.total == measured.redundant();
+    return counted.is_exact() && measured.is_determined() && counted.total == measured.redundant();
   }
 };
 

@@ -2,90 +2,65 @@
 
 #include "pare/probes/twin.h"
 
-#include <random>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "pare/arch/count.h"
-#include "pare/arch/norms.h"
 #include "pare/arch/presets.h"
 #include "pare/arch/validate.h"
 #include "tests/model/helpers.h"
+#include "tests/passes/random_architecture.h"
 
 namespace pare::test {
 
 namespace {
 
-// Small models of usual features, in any combination. What the passes' own draw has beside them is mostly too narrow
-// somewhere for a count by symmetries, which the rules then say.
-class SmallDraw {
- public:
-  explicit SmallDraw(uint64_t seed) : random_(seed) {}
-
-  Architecture draw() {
-    Architecture a;
-    a.name = "small";
-    a.width = 6;
-    a.vocab = 9;
-    a.context = 8;
-    a.embedding.position = chance(0.6) ? Position::learned : Position::none;
-    a.embedding.types = chance(0.2) ? 2 : 0;
-    normed_ = chance(0.7);
-    gained_ = chance(0.6);
-    norm_bias_ = chance(0.5);
-    kind_ = chance(0.45) ? NormKind::layer : chance(0.8) ? NormKind::rms : NormKind::dyt;
-    biases_ = chance(0.5);
-    const bool parallel = a.embedding.position == Position::learned && chance(0.25);
-    a.blocks.assign(2, block(parallel));
-    if (chance(0.15)) {
-      a.layers = std::vector<int64_t>{0, 1, 1};
+// A draw from the whole schema, as the passes' property test has it. Sizes that leave matrices without work are not
+// what is asked here: where the draw is too narrow somewhere for a count by symmetries, the rules say so, and two
+// thirds of the models would be such. Every fifth stays as it was drawn.
+Architecture drawn_model(uint64_t seed) {
+  Architecture a = ArchitectureDraw(seed).draw();
+  std::vector<Block> kinds;
+  std::vector<int64_t> kind_of;
+  for (const Block& block : a.blocks) {
+    const auto found = std::find(kinds.begin(), kinds.end(), block);
+    kind_of.push_back(found - kinds.begin());
+    if (found == kinds.end()) {
+      kinds.push_back(block);
     }
-    if (normed_) {
-      a.final_norm = norm();
-    }
-    a.head.tied = chance(0.4);
-    a.head.bias = chance(0.3);
+  }
+  a.blocks = kinds;  // one of each: time is for other models
+  for (int64_t i = 0; a.layers && i < std::ssize(*a.layers); ++i) {
+    int64_t& layer = (*a.layers)[static_cast<size_t>(i)];
+    layer = kind_of[static_cast<size_t>(layer)];
+  }
+  if (seed % 5 == 0) {
     return a;
   }
-
- private:
-  bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(random_) < p; }
-  Norm norm() const { return {.kind = kind_, .epsilon = 0.1, .gain = gained_, .bias = norm_bias_}; }
-
-  Block block(bool parallel) {
-    Block b;
-    b.wiring = parallel ? Wiring::parallel : Wiring::serial;
-    Attention& t = b.attention;
-    t.heads = 2;
-    t.kv_heads = chance(0.3) ? 1 : 2;
-    t.head_width = 3;
-    t.bias = {.query = biases_ && chance(0.8), .key = biases_, .value = biases_, .output = biases_ && chance(0.8)};
-    if (chance(0.3)) {
-      t.head_width = 4;
-      t.rope = Rope{.theta = 100, .width = chance(0.5) ? 4 : 2};
-    } else if (chance(0.2)) {
-      t.qk_norm = Norm{.epsilon = 0.1, .gain = chance(0.5)};
-    } else if (chance(0.15)) {
-      t.softcap = 2;
-    }
-    Mlp m;
-    m.kind = DenseMlp{.width = 8,
-                      .activation = chance(0.2) && normed_ ? Activation::relu : Activation::gelu,
-                      .gated = chance(0.4),
-                      .bias = {.up = biases_, .down = biases_ && chance(0.8)}};
-    if (normed_) {
-      t.norm = norm();
-      m.norm = norm();
-    } else {
-      t.skip = chance(0.7);
-      m.skip = t.skip && chance(0.6);
-    }
-    b.mlp = m;
-    return b;
+  a.vocab = a.vocab == 0 ? 0 : a.width + 20;
+  a.context = a.width + 10;
+  if (a.embedding.patch) {
+    a.embedding.patch = Patch{.size = 2, .channels = 4, .image = 8, .bias = a.embedding.patch->bias};
+    a.context = patch_positions(a);
   }
-
-  std::mt19937_64 random_;
-  bool normed_ = false, gained_ = false, norm_bias_ = false, biases_ = false;
-  NormKind kind_ = NormKind::rms;
-};
+  if (a.embedding.factor) {
+    a.embedding.factor = seed % 2 == 0 ? a.width - 2 : a.width + 2;
+  }
+  if (a.head.classes) {
+    a.head.classes = a.width + 2;
+  }
+  for (Block& block : a.blocks) {
+    block.attention.window = block.attention.window == 1 ? 3 : block.attention.window;
+    if (block.mlp) {
+      std::visit([&](auto& kind) { kind.width = a.width + 4; }, block.mlp->kind);
+    }
+    if (Nonlinear* query = std::get_if<Nonlinear>(&block.attention.query)) {
+      query->width = a.width + 3;
+    }
+  }
+  return a;
+}
 
 }  // namespace
 
@@ -118,24 +93,42 @@ TEST_CASE("a twin keeps features and inequalities") {
   }
 }
 
-TEST_CASE("count and Jacobian agree over random small models") {
-  int compared = 0;
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+// Where the rules count exactly, the Jacobian's rank is what they say; where they say that they count a lower bound, it
+// is one. Both the rules and the measurement may say that they do not know, but seldom.
+TEST_CASE("count and Jacobian agree over models drawn from the whole schema") {
+  constexpr int wanted = 60;
+  constexpr int64_t largest = 600;  // parameters of a twin that takes a second
+  int exact = 0, bounded = 0, attained = 0, without_gap = 0;
+  for (uint64_t seed = 1; exact + bounded + without_gap < wanted; ++seed) {
     CAPTURE(seed);
-    const Architecture a = SmallDraw(seed).draw();
-    CAPTURE(architecture_to_json(a).dump());
-    const Redundancy counted = redundancy(a);
-    if (!counted.is_determined()) {
+    const Architecture twin = small_twin(drawn_model(seed));
+    CAPTURE(architecture_to_json(twin).dump());
+    Problems problems;
+    validate(twin, problems);
+    REQUIRE(problems.empty());
+    if (count(twin).total > largest) {
       continue;
     }
-    const JacobianRank measured = jacobian_rank(a, seed);
+    const Redundancy counted = redundancy(twin);
+    CAPTURE(fmt::format("{}", fmt::join(counted.lower_bound, "; ")));
+    const JacobianRank measured = jacobian_rank(twin, 1, counted.total);
     if (!measured.is_determined()) {
-      continue;
+      ++without_gap;
+    } else if (counted.is_exact()) {
+      ++exact;
+      CHECK(measured.redundant() == counted.total);
+    } else {
+      ++bounded;
+      attained += measured.redundant() == counted.total ? 1 : 0;
+      CHECK(measured.redundant() >= counted.total);
     }
-    ++compared;
-    CHECK(measured.redundant() == counted.total);
   }
-  CHECK(compared >= 22);
+  fmt::print(
+      "of {} drawn models the rules count {} exactly, of {} a lower bound ({} of them all there is); "
+      "{} without a clear gap\n",
+      wanted, exact, bounded, attained, without_gap);
+  CHECK(exact >= 36);
+  CHECK(without_gap <= 3);
 }
 
 }  // namespace pare::test

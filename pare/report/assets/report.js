@@ -27,7 +27,7 @@
   };
   // Categories of one name are one category to Plotly, so names that are alike once cut get their number.
   const unique = (names) => {
-    const labels = names.map((name) => plain(cut(String(name), 22)));
+    const labels = names.map((name) => plain(cut(String(name), isNarrow() ? 22 : 30)));
     return labels.map((label, i) => (labels.indexOf(label) === i && labels.lastIndexOf(label) === i ? label : `${label} [${i}]`));
   };
   const isNarrow = () => window.matchMedia("(max-width: 640px)").matches;
@@ -167,8 +167,14 @@
 
   function axisLayout(axis, look, extra) {
     const base = { title: { text: axisTitle(axis), standoff: 10, font: { size: 12.5 } }, gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.line, tickfont: { size: 11.5, color: look.soft }, automargin: true };
-    if (axis.log) Object.assign(base, { type: "log", exponentformat: "power", dtick: undefined, nticks: 7 });
     return Object.assign(base, extra);
+  }
+
+  // Within two powers of ten 2 and 5 are labelled too.
+  function logAxis(values) {
+    const logs = values.filter((v) => v !== null && v > 0).map(Math.log10);
+    const span = logs.length ? logs.reduce((a, b) => Math.max(a, b)) - logs.reduce((a, b) => Math.min(a, b)) : 0;
+    return { type: "log", exponentformat: "power", minorloglabels: "complete", ...(span < 2 ? { dtick: "D2" } : span < 8 ? { dtick: 1 } : { nticks: 8 }) };
   }
 
   // Counts of layers have no halves.
@@ -178,6 +184,8 @@
     const range = Math.max(...xs) - Math.min(...xs);
     return whole && range <= 16 && !data.x.log ? { dtick: 1 } : {};
   }
+
+  const shownMarks = (data) => data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0));
 
   function layoutOf(figure, look) {
     const { data, plot } = figure, width = plot.clientWidth;
@@ -195,29 +203,30 @@
         layout.xaxis.constrain = "domain";
         layout.height = narrow ? width + 90 : Math.min(Math.max(width * 0.78, 320), 520);
       } else {
-        layout.height = Math.min(Math.max(110 + 24 * rows, 300), 720) + (narrow ? 80 : 0);
+        layout.height = Math.min(Math.max(110 + 24 * rows, 340), 720) + (narrow ? 80 : 0);
       }
       return layout;
     }
     if (data.kind === "bars") {
       const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
       const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * data.series.length), 0);
-      layout.xaxis = axisLayout(data.y, look, {});
+      layout.xaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : {});
       layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, title: { text: "" } });
       layout.height = Math.max(150, 74 + 17 * lines);
       layout.bargap = 0.28;
     } else {
-      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : wholeTicks(data));
-      layout.yaxis = axisLayout(data.y, look, data.y.log ? {} : { rangemode: "tozero" });
+      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logAxis(data.series.flatMap((s) => s.x)) : wholeTicks(data));
+      layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : { rangemode: data.kind === "scatter" ? "normal" : "tozero" });
+      layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * (data.y.log ? 1.4 : 1.1)) };
       if (data.kind === "lines" && data.series.length > 1 && data.series.length <= 6) layout.hovermode = "x unified";
     }
     if (data.series.length > 1 && !hasScale(data)) {
       layout.showlegend = true;
-      layout.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } };
+      layout.legend = { orientation: "h", x: 0, y: 1, yref: "container", yanchor: "top", font: { size: 12 } };
       layout.height += 22 * Math.ceil(data.series.length / (isNarrow() ? 2 : 3));
     }
     if (data.kind !== "bars") {
-      layout.shapes = data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0)).map((mark) => ({
+      layout.shapes = shownMarks(data).map((mark) => ({
         type: "line", xref: "paper", x0: 0, x1: 1, y0: mark.value, y1: mark.value, line: { color: look.soft, width: 1.3, dash: "dash" },
         label: { text: short(mark.name), textposition: "end", yanchor: "bottom", font: { size: 11.5, color: look.soft } },
       }));

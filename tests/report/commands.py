@@ -75,7 +75,7 @@ def check_audit(report, work):
     report.check("audit: redundant parameters", expect(sum(figures["Redundant parameters, by symmetry"]["series"][0]["y"]), document["redundant"]))
     report.check("audit: parameters by part", expect(sum(figures["Parameters of each part"]["series"][0]["y"]), document["parameters"]))
     text = (work / "a.html").read_text(encoding="utf-8")
-    missing = [p["id"] for p in document["passes"] if p["reasons"] and p["id"] not in text]
+    missing = [p["id"] for p in document["passes"] if any(r["remedy"] for r in p["reasons"]) and f">{p['id']}<" not in text]
     report.check("audit: refusals are listed", expect(missing, []))
     report.check("audit of a preset", ended(pare("audit", "gpt2", "--prove", "--report", "preset.html", cwd=work)))
     report.check("audit: a proof is among the verdicts", expect([v[2] for v in verdicts_of(work / "preset.html") if v[1].startswith("Is that count")], ["yes"]))
@@ -195,7 +195,7 @@ def check_pages(report, work, program):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue
-            for dark, width in ((False, 1200), (True, 400)):
+            for dark, width in ((False, 1200), (True, 400)) if name in "vp" else ((True, 400),):
                 page = browser.open(work / f"{name}.html", dark=dark, width=width)
                 when = f"{name}.html, {'dark' if dark else 'light'}, {width} pixels"
                 report.check(f"{when}: no complaint", "; ".join(page.problems()))

@@ -74,6 +74,12 @@ def check_hover(report, page):
     report.check("hover says where and how much", "" if re.search(r"layer 11, head 1\s*8\.18\d* degrees", said) else f"said {said!r}")
 
 
+def check_buttons(report, page):
+    """Plotly offers to send a chart to a server unless it is told which buttons to have."""
+    titles = page.evaluate("[...new Set([...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title))].sort()")
+    report.check("the plots' own buttons", expect(titles, ["Download plot as a PNG", "Reset axes"]))
+
+
 def check_panels(report, page):
     read = "document.querySelector('figure.matrix .plot').data[0].customdata[0][1]"
     first = page.evaluate(read)
@@ -113,6 +119,7 @@ def check_wide(report, browser, path):
     check_names(report, page)
     check_numbers(report, page)
     check_hover(report, page)
+    check_buttons(report, page)
     check_panels(report, page)
     check_theme(report, page)
     check_tools(report, page)

@@ -238,7 +238,7 @@
     const look = theme(), { data } = figure;
     const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
     return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d", "autoScale2d"],
+      responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],  // Plotly's own list would share data with a server
       toImageButtonOptions: { filename: figure.node.id, scale: 2 },
     });
   }

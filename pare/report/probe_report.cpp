@@ -101,6 +101,9 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
   for (const CollapseFinding& finding : results.findings) {
     report.verdicts.push_back(verdict_of(finding));
   }
+  if (results.sequences == 0) {  // interrupted before anything was measured
+    return report;
+  }
   for (const ReportSection& section :
        {rank_section(results), entropy_section(results), heads_section(results), angles_section(results),
         spectra_section(results), width_section(results), norms_section(results)}) {

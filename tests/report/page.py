@@ -44,8 +44,16 @@ def check_names(report, page):
     report.check("nothing of a hostile name runs", expect(page.evaluate("window.hacked === undefined"), True))
     report.check("and none of it became an element", expect(page.evaluate("document.querySelectorAll('img, svg a, b:not(svg *)').length"), 0))
     report.check("but it is shown as it is", expect(page.evaluate("document.querySelector('h1').textContent.includes('</script><script>window.hacked=1</script>')"), True))
-    labels = page.evaluate("[...document.querySelectorAll('.plot .legendtext, .plot .ytick text')].map(t => t.textContent).join(' ')")
-    report.check("in plots too", "" if "<script>" in labels and "<b" not in page.evaluate("document.querySelector('.plot .legend').innerHTML") else labels[:300])
+    # Plotly has a markup of its own, with links, and places for values.
+    short = "<b>x</b><a href='javascript:0'>y</a> %{y}"
+    legend = page.evaluate("[...document.querySelectorAll('#figure-1 .legendtext')].map(t => t.textContent)")
+    report.check("in legends too", expect([len(legend), legend[1] if len(legend) > 1 else ""], [3, short]))
+    ticks = page.evaluate("[...document.querySelectorAll('figure.bars .ytick text')].map(t => t.textContent).join(' ')")
+    report.check("at axes", "" if "<script>window" in ticks else ticks[:300])
+    page.evaluate("Plotly.Fx.hover(document.querySelector('#figure-1 .plot'), {xval: 3})")
+    page.settle()
+    said = page.evaluate("document.querySelector('#figure-1 .hoverlayer').textContent")
+    report.check("and where the mouse is", "" if short in said and "layer 3" in said and "34 ± 1.60 directions" in said else said[:400])
 
 
 def check_numbers(report, page):

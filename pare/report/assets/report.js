@@ -99,6 +99,9 @@
     };
   }
 
+  // Few lines are read together, at one place; its name then stands above them.
+  const isUnified = (data) => data.kind === "lines" && data.series.length > 1 && data.series.length <= 6;
+
   function drawnLines(data, look) {
     const colours = seriesColours(data, look), traces = [];
     const names = data.x.names && unique(data.x.names);
@@ -116,7 +119,7 @@
         mode: data.kind === "scatter" ? "markers" : many ? "lines" : "lines+markers",
         line: { color: colours[i], width: 2 }, marker: { color: colours[i], size: data.kind === "scatter" ? 8 : 5, opacity: data.kind === "scatter" ? 0.8 : 1 },
         customdata: series.y.map((_, k) => [series.spread && series.spread[k] !== null ? ` ± ${series.spread[k].toPrecision(3)}` : "", series.labels ? plain(series.labels[k]) + "<br>" : ""]),
-        hovertemplate: `%{customdata[1]}${plain(data.x.words)} %{x}<br><b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
+        hovertemplate: `%{customdata[1]}${isUnified(data) ? "" : plain(data.x.words) + " %{x}<br>"}<b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
       });
     });
     if (hasScale(data)) traces.push(scaleTrace(data, look));
@@ -218,7 +221,10 @@
       layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logAxis(data.series.flatMap((s) => s.x)) : wholeTicks(data));
       layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : { rangemode: data.kind === "scatter" ? "normal" : "tozero" });
       layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * (data.y.log ? 1.4 : 1.1)) };
-      if (data.kind === "lines" && data.series.length > 1 && data.series.length <= 6) layout.hovermode = "x unified";
+      if (isUnified(data)) {
+        layout.hovermode = "x unified";
+        layout.xaxis.unifiedhovertitle = { text: `${plain(data.x.words)} %{x}` };
+      }
     }
     if (data.series.length > 1 && !hasScale(data)) {
       layout.showlegend = true;

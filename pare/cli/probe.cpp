@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/run_inputs.h"
@@ -149,6 +150,9 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   if (settings.json) {
     nlohmann::ordered_json document = {{"model", flags.model}, {"inputs", inputs.kind}, {"seed", settings.seed}};
     document.update(to_json(results));
+    if (results.partial) {
+      document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
+    }
     print_json(document);
   } else {
     print_text(flags.model + "\n" + text_of(results, flags.heads ? HeadRows::heads : HeadRows::layers));
@@ -208,7 +212,7 @@ void add_probe(CLI::App& app, const Settings& settings) {
   command->add_flag("--permute-heads", flags->permute_heads, "heads in another order");
   command->add_flag("--heads", flags->heads, "a row for each head");
   add_report_flags(*command, flags->report, "-o,--report");
-  command->footer(R"(Ctrl-C keeps what was measured: it is shown, marked as partial, with exit code 130.
+  command->footer(R"(Ctrl-C keeps what was measured: it is shown, marked as partial.
 docs/probes.md defines every number.
 Example: pare probe model --random 64 --without residuals)");
   command->callback([flags, &settings] { probe_command(*flags, settings); });

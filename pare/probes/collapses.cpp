@@ -17,7 +17,7 @@ constexpr double most_heads = 0.5, some_heads = 0.1;
 
 CollapseFinding rank_in_depth(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_depth,
-                          .measure = "least mean rank of the stream behind a layer",
+                          .measure = "least mean rank of the stream behind a sublayer",
                           .rule = "collapsed below 1.5; partial below half of the embedding's"};
   const PointMeasures* least = nullptr;
   for (const PointMeasures& point : results.points) {

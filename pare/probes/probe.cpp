@@ -1,9 +1,11 @@
 #include "pare/probes/probe.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -43,11 +45,20 @@ BlockFacts facts_of(const BlockLayer& block, bool tabled, const std::vector<int6
   const ScoreMaps maps = score_maps(block.attention, tabled);
   facts.no_asymmetry = maps.missing;
   facts.asymmetries.resize(order.size());
-  for (size_t h = 0; h < order.size() && maps.missing.empty(); ++h) {
-    const auto& [query, key] = maps.heads[static_cast<size_t>(order[h])];
-    const double found = asymmetry(query, key);
-    if (std::isfinite(found)) {
-      facts.asymmetries[h] = found;
+  if (!maps.missing.empty()) {
+    return facts;
+  }
+  std::vector<double> found(order.size());
+  at::parallel_for(0, std::ssize(order), 1, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;
+    for (int64_t h = begin; h < end; ++h) {
+      const auto& [query, key] = maps.heads[static_cast<size_t>(order[static_cast<size_t>(h)])];
+      found[static_cast<size_t>(h)] = asymmetry(query, key);
+    }
+  });
+  for (size_t h = 0; h < found.size(); ++h) {
+    if (std::isfinite(found[h])) {
+      facts.asymmetries[h] = found[h];
     } else {
       facts.no_asymmetry = "the product of the query and the key matrix is zero";
     }

@@ -34,14 +34,14 @@ std::string short_text(double value) {
   return std::abs(value) < 10 ? fmt::format("{:.2f}", value) : number_text(value);
 }
 
-// Means of heads: their mean, least and most. "1.20 (0.10..2.30)"
+// Means of heads: their mean, least and most. "1.20 (0.10-2.30)"
 std::string range_text(const Spread& means) {
   if (means.count == 0) {
     return dash;
   }
   return means.count == 1
              ? short_text(means.mean)
-             : fmt::format("{} ({}..{})", short_text(means.mean), short_text(means.least), short_text(means.most));
+             : fmt::format("{} ({}-{})", short_text(means.mean), short_text(means.least), short_text(means.most));
 }
 
 std::string point_label(const PointMeasures& point) {
@@ -173,7 +173,7 @@ std::string contexts_text(const ProbeResults& results) {
     table.row({std::to_string(tokens), gap.count > 0 ? number_text(gap.mean) : dash,
                gap.count > 0 ? fmt::format("{} .. {}", number_text(gap.least), number_text(gap.most)) : dash});
   }
-  return "\nGap of attention as the context grows\n" + table.text();
+  return "\n" + wrapped("Gap of attention as the context grows", 0) + table.text();
 }
 
 const char* title_of(Collapse collapse) {
@@ -204,36 +204,40 @@ std::string findings_text(const ProbeResults& results) {
 }  // namespace
 
 std::string text_of(const ProbeResults& results, HeadRows rows) {
-  std::string text = fmt::format(
-      "{}{} sequences of {} tokens, computed in {}; rank: above {:g} of the largest\nsingular value; mean±standard "
-      "deviation over the sequences\n",
-      results.partial ? fmt::format("PARTIAL, interrupted: {} sequences were asked for\n", results.asked_sequences)
-                      : "",
-      results.sequences,
-      results.shortest == results.longest ? std::to_string(results.longest)
-                                          : fmt::format("{} to {}", results.shortest, results.longest),
-      results.dtype, results.threshold);
+  const auto title = [](const std::string& line) { return "\n" + wrapped(line, 0); };
+  std::string text;
+  if (results.partial) {
+    text += wrapped(fmt::format("PARTIAL, interrupted: {} sequences were asked for", results.asked_sequences), 0);
+  }
+  const std::string tokens = results.shortest == results.longest
+                                 ? std::to_string(results.longest)
+                                 : fmt::format("{} to {}", results.shortest, results.longest);
+  text += wrapped(fmt::format("{} sequences of {} tokens, computed in {}; rank: above {:g} of the largest singular "
+                              "value; mean±standard deviation over the sequences",
+                              results.sequences, tokens, results.dtype, results.threshold),
+                  0);
   for (const std::string& intervention : results.interventions) {
-    text += fmt::format("changed: {}\n", intervention);
+    text += wrapped("changed: " + intervention, 2, "");
   }
   if (!results.interventions.empty()) {
-    text += fmt::format("which moves what the last layer leaves by {} of its size\n", spread_text(results.effect));
+    text += wrapped(
+        fmt::format("which moves what the last layer leaves by {} of its size", spread_text(results.effect)), 2, "");
   }
-  text += "\nCollapses\n" + findings_text(results);
-  text += "\nTokens × width, from layer to layer\n" + ranks_text(results);
+  text += title("Collapses") + findings_text(results);
+  text += title("Tokens × width, from layer to layer") + ranks_text(results);
   if (!results.norms.empty()) {
-    text += "\nNorms: what they do to ranks, and in how many sequences H1 to H4 hold\n" + norms_text(results);
+    text += title("Norms: what they do to ranks, and in how many sequences H1 to H4 hold") + norms_text(results);
   }
-  text += rows == HeadRows::heads ? "\nHeads\n" + heads_one_by_one(results)
-                                  : "\nHeads of a layer: mean (least..most)\n" + heads_by_layer(results);
+  text += rows == HeadRows::heads ? title("Heads") + heads_one_by_one(results)
+                                  : title("Heads of a layer: mean (least-most)") + heads_by_layer(results);
   text += contexts_text(results);
-  text +=
-      "\nWhat the heads write together: rank r in a sequence and of all tokens; angles in\ndegrees, the smallest of "
-      "two heads\n" +
-      layers_text(results);
-  text += results.gauge.dimension
-              ? fmt::format("\nGauge dimension of the model: {}\n", with_commas(*results.gauge.dimension))
-              : "\n" + wrapped("Gauge dimension of the model: not determined, " + results.gauge.undetermined, 2);
+  text += title(
+              "What the heads write together: rank r in a sequence and of all tokens; the smallest angle of two heads "
+              "in degrees") +
+          layers_text(results);
+  text += title("Gauge dimension of the model: " + (results.gauge.dimension
+                                                        ? with_commas(*results.gauge.dimension)
+                                                        : "not determined, " + results.gauge.undetermined));
   return text;
 }
 

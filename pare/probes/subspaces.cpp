@@ -95,7 +95,12 @@ at::Tensor principal_angles(const at::Tensor& a, const at::Tensor& b) {
 OutputBases output_bases(const at::Tensor& output, int64_t heads) {
   const int64_t d = output.size(0), k = output.size(1) / heads;
   OutputBases bases;
-  std::tie(bases.basis, bases.upper) = at::linalg_qr(output.view({d, heads, k}).transpose(0, 1), "reduced");
+  const Stacks factors = over_rows({output.view({d, heads, k}).transpose(0, 1)}, [](const Stacks& in) -> Stacks {
+    const auto [basis, upper] = at::linalg_qr(in[0], "reduced");
+    return {basis, upper};
+  });
+  bases.basis = factors[0];
+  bases.upper = factors[1];
   std::vector<at::Tensor> between;
   for (int64_t g = 0; g < heads; ++g) {
     for (int64_t h = g + 1; h < heads; ++h) {

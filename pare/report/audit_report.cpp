@@ -214,7 +214,7 @@ std::optional<ReportSection> conditions_section(const PassAudit& audit) {
 
 Report audit_report(const std::string& name, const Audit& audit, const nlohmann::ordered_json& described,
                     const ReportOrigin& origin) {
-  Report report{.title = fmt::format("What {} can do without", name_of_path(name)),
+  Report report{.title = fmt::format("What “{}” can do without", name_of_path(name)),
                 .summary = "What can provably go, under which theorem, and where it cannot, why not.",
                 .measured = facts_of(origin),
                 .verdicts = verdicts_of(audit)};

@@ -6,6 +6,7 @@
 
 #include "pare/report/html.h"
 #include "pare/report/probe_sections.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -59,7 +60,7 @@ Series by_norm(const ProbeResults& results, const std::string& name, Spread Norm
 }
 
 std::string whole_number(const std::optional<int64_t>& value) {
-  return value ? std::to_string(*value) : "–";
+  return value ? with_commas(*value) : "–";
 }
 
 }  // namespace
@@ -103,8 +104,7 @@ ReportSection rank_section(const ProbeResults& results) {
                  along_stream(results, "affine rank", &RankMeasures::affine_rank),
                  along_stream(results, "effective rank", &RankMeasures::effective_rank),
                  along_stream(results, "stable rank", &RankMeasures::stable_rank)},
-      .marks = {
-          {fmt::format("the most that {} tokens in {} dimensions can have", results.longest, results.width), most}}};
+      .marks = {{fmt::format("most possible: {}", most), most}}};
   Figure distance{.title = "Distance of the stream to rank one, by layer",
                   .words = "‖X − 1x̄ᵀ‖ / ‖X‖: 0 where all tokens have become the same, at most 1.",
                   .x = {.words = layers_and_halves},

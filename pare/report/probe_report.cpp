@@ -65,9 +65,9 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
       verdict.word = "undetermined";
       break;
   }
-  verdict.number = finding.number ? fmt::format("{}: {}", number_text(*finding.number), finding.measure)
-                                  : "no number: " + finding.measure;
-  verdict.words = fmt::format("{} {}.{}", question_of(finding.collapse), finding.rule,
+  verdict.number =
+      finding.number ? fmt::format("{:.3g}: {}", *finding.number, finding.measure) : "no number: " + finding.measure;
+  verdict.words = fmt::format("{} It is {}.{}", question_of(finding.collapse), finding.rule,
                               finding.place.empty() ? "" : fmt::format(" Worst at {}.", finding.place));
   return verdict;
 }
@@ -76,13 +76,16 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
 
 Report probe_report(const std::string& name, const ProbeResults& results, const nlohmann::ordered_json& described,
                     const std::string& inputs, const ReportOrigin& origin) {
-  Report report{.title = fmt::format("Is {} collapsing?", name_of_path(name)),
+  Report report{.title = fmt::format("Is “{}” collapsing?", name_of_path(name)),
                 .summary = "Ranks, norms and heads on data: which of the four collapses there are, and where.",
                 .measured = facts_of(origin),
                 .fingerprint = hashes_of(described)};
+  const std::string lengths = results.shortest == results.longest
+                                  ? std::to_string(results.longest)
+                                  : fmt::format("{} to {}", results.shortest, results.longest);
   report.measured.push_back(
-      {"inputs", fmt::format("{}, {} sequences of {} to {} tokens, {} in all", inputs, with_commas(results.sequences),
-                             results.shortest, results.longest, with_commas(results.tokens))});
+      {"inputs", fmt::format("{}, {} sequences of {} tokens, {} in all", inputs, with_commas(results.sequences),
+                             lengths, with_commas(results.tokens))});
   report.measured.push_back(
       {"computed in", fmt::format("{}, rank above {:g} of the largest", results.dtype, results.threshold)});
   if (!results.interventions.empty()) {
@@ -97,6 +100,9 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
   }
   for (const CollapseFinding& finding : results.findings) {
     report.verdicts.push_back(verdict_of(finding));
+  }
+  if (results.sequences == 0) {  // interrupted before anything was measured
+    return report;
   }
   for (const ReportSection& section :
        {rank_section(results), entropy_section(results), heads_section(results), angles_section(results),

@@ -317,7 +317,7 @@ ReportSection settings_section(const Verification& v) {
 Report verify_report(const Json& reference, const Json& candidate, const std::string& input_kind, const Verification& v,
                      const ReportOrigin& origin) {
   const std::string first = reference.at("path"), second = candidate.at("path");
-  Report report{.title = fmt::format("{} against {}", name_of_path(second), name_of_path(first)),
+  Report report{.title = fmt::format("“{}” against “{}”", name_of_path(second), name_of_path(first)),
                 .summary =
                     "Whether a candidate is the same function as its reference: proved where every tensor is "
                     "explained, measured row by row, and set against the noise of storage.",

@@ -126,6 +126,20 @@ class Page:
             raise RuntimeError(result["exceptionDetails"]["exception"].get("description", "exception"))
         return result["result"].get("value")
 
+    def in_frame(self, expression, seconds=60):
+        """The same in the page's only frame, once it is drawn."""
+        end = time.monotonic() + seconds
+        while True:
+            frame = self.send("Page.getFrameTree")["frameTree"]["childFrames"][0]["frame"]["id"]
+            world = self.send("Page.createIsolatedWorld", frameId=frame)["executionContextId"]
+            ready = "document.readyState === 'complete' && document.documentElement.dataset.ready === 'yes'"
+            result = self.send("Runtime.evaluate", contextId=world, returnByValue=True, expression=f"({ready}) ? ({expression}) : null")["result"]
+            if result.get("value") is not None:
+                return result["value"]
+            if time.monotonic() > end:
+                raise TimeoutError("the frame was not drawn")
+            time.sleep(0.2)
+
     def move_mouse(self, x, y):
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 

@@ -17,6 +17,9 @@ const std::string hostile =
     "href=\"javascript:window.hacked=3\">"
     "x</a><b>bold</b>\xFF\xE2\x80\xAE %{x} ${y}";
 
+// Short enough to be a label whole.
+const std::string short_hostile = "<b>x</b><a href='javascript:0'>y</a> %{y}";
+
 std::vector<double> counted(int n) {
   std::vector<double> list;
   for (int i = 0; i < n; ++i) {
@@ -39,7 +42,7 @@ Figure lines() {
                 .x = {.words = "layer"},
                 .y = {.words = "effective rank", .unit = "directions"}};
   for (int s = 0; s < 3; ++s) {
-    Series series{.name = s == 2 ? hostile : "after " + std::to_string(s), .x = counted(13)};
+    Series series{.name = s == 2 ? hostile : s == 1 ? short_hostile : "after attention", .x = counted(13)};
     for (int i = 0; i < 13; ++i) {
       series.y.push_back(s == 1 && i == 5 ? gap : 40 - 2.0 * i + 3 * s);
       series.spread.push_back(1 + 0.2 * i);

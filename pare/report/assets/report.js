@@ -27,7 +27,7 @@
   };
   // Categories of one name are one category to Plotly, so names that are alike once cut get their number.
   const unique = (names) => {
-    const labels = names.map((name) => plain(cut(String(name), 22)));
+    const labels = names.map((name) => plain(cut(String(name), isNarrow() ? 22 : 30)));
     return labels.map((label, i) => (labels.indexOf(label) === i && labels.lastIndexOf(label) === i ? label : `${label} [${i}]`));
   };
   const isNarrow = () => window.matchMedia("(max-width: 640px)").matches;
@@ -99,6 +99,9 @@
     };
   }
 
+  // Few lines are read together, at one place; its name then stands above them.
+  const isUnified = (data) => data.kind === "lines" && data.series.length > 1 && data.series.length <= 6;
+
   function drawnLines(data, look) {
     const colours = seriesColours(data, look), traces = [];
     const names = data.x.names && unique(data.x.names);
@@ -116,7 +119,7 @@
         mode: data.kind === "scatter" ? "markers" : many ? "lines" : "lines+markers",
         line: { color: colours[i], width: 2 }, marker: { color: colours[i], size: data.kind === "scatter" ? 8 : 5, opacity: data.kind === "scatter" ? 0.8 : 1 },
         customdata: series.y.map((_, k) => [series.spread && series.spread[k] !== null ? ` ± ${series.spread[k].toPrecision(3)}` : "", series.labels ? plain(series.labels[k]) + "<br>" : ""]),
-        hovertemplate: `%{customdata[1]}${plain(data.x.words)} %{x}<br><b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
+        hovertemplate: `%{customdata[1]}${isUnified(data) ? "" : plain(data.x.words) + " %{x}<br>"}<b>%{y:.4~g}%{customdata[0]}</b>${withUnit(data.y)}<extra>${short(series.name)}</extra>`,
       });
     });
     if (hasScale(data)) traces.push(scaleTrace(data, look));
@@ -167,8 +170,14 @@
 
   function axisLayout(axis, look, extra) {
     const base = { title: { text: axisTitle(axis), standoff: 10, font: { size: 12.5 } }, gridcolor: look.grid, linecolor: look.line, zerolinecolor: look.line, tickfont: { size: 11.5, color: look.soft }, automargin: true };
-    if (axis.log) Object.assign(base, { type: "log", exponentformat: "power", dtick: undefined, nticks: 7 });
     return Object.assign(base, extra);
+  }
+
+  // Within two powers of ten 2 and 5 are labelled too.
+  function logAxis(values) {
+    const logs = values.filter((v) => v !== null && v > 0).map(Math.log10);
+    const span = logs.length ? logs.reduce((a, b) => Math.max(a, b)) - logs.reduce((a, b) => Math.min(a, b)) : 0;
+    return { type: "log", exponentformat: "power", minorloglabels: "complete", ...(span < 2 ? { dtick: "D2" } : span < 8 ? { dtick: 1 } : { nticks: 8 }) };
   }
 
   // Counts of layers have no halves.
@@ -178,6 +187,8 @@
     const range = Math.max(...xs) - Math.min(...xs);
     return whole && range <= 16 && !data.x.log ? { dtick: 1 } : {};
   }
+
+  const shownMarks = (data) => data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0));
 
   function layoutOf(figure, look) {
     const { data, plot } = figure, width = plot.clientWidth;
@@ -195,29 +206,33 @@
         layout.xaxis.constrain = "domain";
         layout.height = narrow ? width + 90 : Math.min(Math.max(width * 0.78, 320), 520);
       } else {
-        layout.height = Math.min(Math.max(110 + 24 * rows, 300), 720) + (narrow ? 80 : 0);
+        layout.height = Math.min(Math.max(110 + 24 * rows, 340), 720) + (narrow ? 80 : 0);
       }
       return layout;
     }
     if (data.kind === "bars") {
       const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
       const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * data.series.length), 0);
-      layout.xaxis = axisLayout(data.y, look, {});
+      layout.xaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : {});
       layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, title: { text: "" } });
       layout.height = Math.max(150, 74 + 17 * lines);
       layout.bargap = 0.28;
     } else {
-      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : wholeTicks(data));
-      layout.yaxis = axisLayout(data.y, look, data.y.log ? {} : { rangemode: "tozero" });
-      if (data.kind === "lines" && data.series.length > 1 && data.series.length <= 6) layout.hovermode = "x unified";
+      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logAxis(data.series.flatMap((s) => s.x)) : wholeTicks(data));
+      layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : { rangemode: data.kind === "scatter" ? "normal" : "tozero" });
+      layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * (data.y.log ? 1.4 : 1.1)) };
+      if (isUnified(data)) {
+        layout.hovermode = "x unified";
+        layout.xaxis.unifiedhovertitle = { text: `${plain(data.x.words)} %{x}` };
+      }
     }
     if (data.series.length > 1 && !hasScale(data)) {
       layout.showlegend = true;
-      layout.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } };
+      layout.legend = { orientation: "h", x: 0, y: 1, yref: "container", yanchor: "top", font: { size: 12 } };
       layout.height += 22 * Math.ceil(data.series.length / (isNarrow() ? 2 : 3));
     }
     if (data.kind !== "bars") {
-      layout.shapes = data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0)).map((mark) => ({
+      layout.shapes = shownMarks(data).map((mark) => ({
         type: "line", xref: "paper", x0: 0, x1: 1, y0: mark.value, y1: mark.value, line: { color: look.soft, width: 1.3, dash: "dash" },
         label: { text: short(mark.name), textposition: "end", yanchor: "bottom", font: { size: 11.5, color: look.soft } },
       }));
@@ -229,7 +244,7 @@
     const look = theme(), { data } = figure;
     const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
     return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "pan2d", "zoom2d", "autoScale2d"],
+      responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],  // Plotly's own list would share data with a server
       toImageButtonOptions: { filename: figure.node.id, scale: 2 },
     });
   }

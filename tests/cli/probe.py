@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""`pare probe`: its tables, what it refuses, what it says of odd sequences, Ctrl-C, and what it holds in memory."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from report import PARE, Report, ended, expect, pare
+
+NORM = {"kind": "layer", "bias": True}
+DECODER = {
+    "width": 16, "vocab": 40, "context": 32, "embedding": {"position": "learned"}, "final_norm": NORM,
+    "blocks": [{"repeat": 3, "attention": {"heads": 4, "head_width": 4, "norm": NORM},
+                "mlp": {"width": 40, "activation": "gelu", "norm": NORM}}],
+}
+IMAGES = {
+    "task": "classifier", "width": 12, "context": 17, "embedding": {"class_token": True, "patch": {"size": 2, "image": 8, "channels": 1}},
+    "blocks": [{"attention": {"heads": 2, "head_width": 6, "mask": "full"}}], "head": {"classes": 3},
+}
+BARE = {"width": 12, "vocab": 40, "context": 32, "blocks": [
+    {"attention": {"heads": 3, "head_width": 4, "skip": False, "alibi": {"scaled": True}}, "mlp": {"width": 9, "activation": "gelu", "skip": False}}]}
+
+REFUSED = [  # arguments, words of the message
+    (["model", "--tokens", "ids.json", "--random", "3"], ["--tokens", "--random", "not several"]),
+    (["model", "--tokens", "ids.json", "--length", "3"], ["--length", "--random"]),
+    (["model", "--length", "33"], ["33 tokens", "context of 32"]),
+    (["model", "--tokens", "empty.json"], ["empty.json"]),
+    (["model", "--tokens", "none.json"], ["none.json", "an empty list"]),
+    (["model", "--tokens", "hole.json"], ["sequence 1 is empty"]),
+    (["model", "--tokens", "large.json"], ["token id 40", "vocabulary of 40"]),
+    (["model", "--threshold", "0"], ["--threshold", "above 0"]),
+    (["model", "--threshold", "1.5"], ["--threshold", "at most 1", "'1.5'"]),
+    (["model", "--zero-gains", "2"], ["--zero-gains", "at most 1"]),
+    (["model", "--gauge", "-1"], ["--gauge", "at least 0"]),
+    (["model", "--without", "attention"], ["--without", "attention-residual"]),
+    (["model", "--withot", "residuals"], ["--withot", "did you mean --without"]),
+    (["images", "--tokens", "ids.json"], ["reads images"]),
+    (["images", "--length", "4"], ["reads images"]),
+    (["bare", "--without", "residuals", "--zero-gains", "0.5", "--permute-heads"],
+     ["4 problems", "no block has a skip around its attention", "no block has a skip around its MLP", "no norms", "ALiBi"]),
+    (["gpt2"], ["gpt2"]),
+]
+
+
+def document(*arguments, cwd):
+    return json.loads(pare("probe", *arguments, "--json", "--quiet", cwd=cwd).stdout)
+
+
+def make(work):
+    for name, architecture in (("model", DECODER), ("images", IMAGES), ("bare", BARE)):
+        (work / f"{name}.json").write_text(json.dumps(architecture))
+        made = pare("init", f"{name}.json", "-o", name, "--generic", cwd=work)
+        assert made.returncode == 0, made.stderr
+    for name, text in (("ids", "[[1, 2, 3, 4, 5, 6, 7], [4, 5]]"), ("empty", ""), ("none", "[]"), ("hole", "[[1, 2], []]"), ("large", "[[40]]"),
+                       ("one", "[[7]]"), ("same", "[[7, 7, 7, 7, 7, 7]]")):
+        (work / f"{name}.json").write_text(text)
+
+
+def check_tables(report, work):
+    plain = pare("probe", "model", "--random", "5", "--heads", "--gauge", "2", cwd=work)
+    report.check("all tables", ended(plain, 0, ["Collapses", "rank in depth", "head channels  structural", "end normed", "H4", "2.attention.norm",
+                                                "(H-1)k", "2.3 ", "changed: heads in another basis"]))
+    for arguments in (["--heads"], [], ["--without", "residuals"]):
+        lines = pare("probe", "model", *arguments, cwd=work).stdout.splitlines()
+        wide = [line for line in lines[1:] if len(line) > 80]  # the first is the path
+        report.check(f"80 columns {arguments}", f"{wide[:2]}" if wide else "")
+    narrow = pare("probe", "model", cwd=work, env={**os.environ, "COLUMNS": "50"}).stdout.splitlines()
+    wide = [line for line in narrow[1:] if len(line) > 50]
+    report.check("a terminal of 50 columns", f"{wide[:2]}" if wide else "")
+
+
+def check_odd(report, work):
+    one = document("model", "--tokens", "one.json", cwd=work)
+    head = one["layers"][0]["heads"][0]
+    report.check("one token", expect((one["tokens"], head["gap"]["mean"], head["gap"]["reason"], head["gap_by_context"], one["points"][0]["rank"]["std"]),
+                                     (1, None, "one token sees only itself", [], None)))
+    verdicts = [finding["verdict"] for finding in one["collapses"]]
+    report.check("one token decides nothing", expect(verdicts, ["undetermined", "undetermined", "structural", "undetermined"]))
+    images = document("images", "--random", "3", cwd=work)
+    report.check("images", expect((images["sequences"], images["longest"], images["layers"][0]["heads"][0]["gap_by_context"]), (3, 17, [])))
+    again = [pare("probe", "model", "--json", "--seed", seed, cwd=work).stdout for seed in (3, 3, 4)]
+    report.check("the same seed, the same numbers", "" if again[0] == again[1] != again[2] else "it was not so")
+    threads = [document("model", "--random", "9", "--threads", n, cwd=work)["points"][-1]["effective_rank"]["mean"] for n in (1, 2)]
+    report.check("any number of threads", "" if abs(threads[0] - threads[1]) < 1e-9 else f"{threads}")
+    zeroed = document("model", "--zero-gains", "1", cwd=work)
+    report.check("all gains zero", expect((zeroed["points"][-1]["rank"]["mean"], zeroed["norms"][-1]["H3"]["holds"]), (1, 0)))
+
+
+def check_interrupt(report, work):
+    """Ctrl-C after the first line of progress: the document is whole, marked, and has an error."""
+    for flags in (["--json"], []):
+        process = subprocess.Popen([str(PARE), "probe", "model", "--random", "200000", *flags], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=120)
+        report.check(f"Ctrl-C {flags}", expect((process.returncode, "probing" in line, "interrupted" in errors), (130, True, True)))
+        if flags:
+            found = json.loads(out)
+            right = found["partial"] and 0 < found["sequences"] < found["asked_sequences"] == 200000 and found["error"]["kind"] == "interrupted"
+            report.check("partial results", "" if right else f"{found['partial']}, {found['sequences']} of {found['asked_sequences']}, {found.get('error')}")
+            counts = {point["rank"]["count"] for point in found["points"]} | {head["entropy"]["count"] for layer in found["layers"] for head in layer["heads"]}
+            report.check("of the same sequences everywhere", expect(counts, {found["sequences"]}))
+        else:
+            report.check("said first", "" if "PARTIAL, interrupted: 200000 sequences were asked for" in out else out[:200])
+
+
+def peak(work, sequences):
+    process = subprocess.Popen([str(PARE), "probe", "model", "--random", str(sequences), "--quiet"], cwd=work, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss * 1024
+
+
+def check_memory(report, work):
+    if "asan" in str(PARE):
+        report.skip("memory", "the sanitizer keeps what is freed")
+        return
+    few, many = peak(work, 32), peak(work, 320)
+    # Ten times as many sequences of 32 tokens: their activations would be 40 MB.
+    report.check("memory does not grow with the corpus", "" if many < few + 12e6 else f"{few / 1e6:.0f} MB, then {many / 1e6:.0f} MB")
+
+
+def main():
+    report = Report("probe")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        make(work)
+        for arguments, words in REFUSED:
+            report.check(" ".join(arguments), ended(pare("probe", *arguments, cwd=work), 1, words))
+        check_tables(report, work)
+        check_odd(report, work)
+        check_interrupt(report, work)
+        check_memory(report, work)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

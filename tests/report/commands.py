@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""The pages of `audit`, `verify` and `probe`: they say what the commands say, draw in a real browser, and replace nothing.
+
+What is drawn layer by layer is computed again here, from what `pare run` records of both models.
+"""
+
+import html
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "error")]
+from browser import Browser, find_chromium  # noqa: E402  (the folders above are not a package)
+from files import read_tensors, write_tensors  # noqa: E402
+from report import PARE, Report, ended, expect, pare  # noqa: E402
+
+ARCHITECTURE = {
+    "width": 12, "vocab": 23, "context": 32, "embedding": {"position": "learned"},
+    "blocks": [{"repeat": 3, "attention": {"heads": 2, "head_width": 6, "bias": {"key": True}, "norm": {"kind": "rms"}},
+                "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "rms"}}}],
+    "final_norm": {"kind": "rms"},
+}
+TOKENS = [[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9], [3, 2, 3, 8, 4]]
+HOSTILE = "<img src=x onerror=window.hacked=1>"
+
+
+def figures_of(page):
+    """The data of every figure in a page, by title."""
+    text = pathlib.Path(page).read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json">(.*?)</script>', text, re.S)
+    return {figure["title"]: figure for figure in map(json.loads, found)}
+
+
+def verdicts_of(page):
+    text = pathlib.Path(page).read_text(encoding="utf-8")
+    cards = re.findall(r'<article class="verdict (\w+)"><h3>(.*?)</h3><p class="word">(.*?)</p><p class="number">(.*?)</p>', text, re.S)
+    return [tuple(html.unescape(part) for part in card) for card in cards]
+
+
+def doubles(tensor):
+    return struct.unpack(f"<{len(tensor[2]) // 8}d", tensor[2])
+
+
+def make_models(work):
+    (work / "arch.json").write_text(json.dumps(ARCHITECTURE))
+    (work / "ids.json").write_text(json.dumps(TOKENS))
+    problems = [ended(pare("init", "arch.json", "-o", "model", "--generic", cwd=work))]
+    problems.append(ended(pare("rewrite", "model", "-o", "smaller", "--passes", "auto", "--quiet", cwd=work)))
+    # The same settings, other numbers: one weight of the second block.
+    problems.append(ended(pare("init", "arch.json", "-o", "other", "--generic", cwd=work)))
+    path = work / "other" / "model.safetensors"
+    tensors = dict(read_tensors(path))
+    name = "blocks.1.attention.query.weight"
+    kind, shape, data = tensors[name]
+    tensors[name] = (kind, shape, struct.pack("<f", struct.unpack_from("<f", data)[0] + 0.25) + data[4:])
+    write_tensors(path, tensors)
+    return "; ".join(filter(None, problems))
+
+
+def check_audit(report, work):
+    report.check("audit --report", ended(pare("audit", "model", "--report", "a.html", cwd=work)))
+    document = json.loads(pare("audit", "model", "--json", cwd=work).stdout)
+    figures = figures_of(work / "a.html")
+    passes = figures["Parameters that each pass removes"]
+    drawn = dict(zip(passes["x"]["names"], passes["series"][0]["y"]))
+    report.check("audit: what each pass saves", expect(drawn, {p["id"]: p["saved_parameters"] for p in document["passes"] if p["applies"]}))
+    report.check("audit: redundant parameters", expect(sum(figures["Redundant parameters, by symmetry"]["series"][0]["y"]), document["redundant"]))
+    report.check("audit: parameters by part", expect(sum(figures["Parameters of each part"]["series"][0]["y"]), document["parameters"]))
+    text = (work / "a.html").read_text(encoding="utf-8")
+    missing = [p["id"] for p in document["passes"] if any(r["remedy"] for r in p["reasons"]) and f">{p['id']}<" not in text]
+    report.check("audit: refusals are listed", expect(missing, []))
+    report.check("audit of a preset", ended(pare("audit", "gpt2", "--prove", "--report", "preset.html", cwd=work)))
+    report.check("audit: a proof is among the verdicts", expect([v[2] for v in verdicts_of(work / "preset.html") if v[1].startswith("Is that count")], ["yes"]))
+
+
+def gaps_by_hand(work, first, second):
+    """Of each layer: the largest difference of a probability by head, and the stream's relative difference by sequence."""
+    runs = []
+    for model in (first, second):
+        pare("run", model, "-o", f"{model}.taps", "--tokens", "ids.json", "--taps", "blocks.*.attention.probabilities,residual.*", cwd=work)
+        runs.append(dict(read_tensors(work / f"{model}.taps")))
+    one, two = runs
+    layers = []
+    for layer in range(3):
+        heads, streams = [0.0, 0.0], []
+        for s, ids in enumerate(TOKENS):
+            a, b = (doubles(run[f"blocks.{layer}.attention.probabilities.{s}"]) for run in runs)
+            for head in range(2):
+                part = slice(head * len(ids) ** 2, (head + 1) * len(ids) ** 2)
+                heads[head] = max([heads[head], *(abs(x - y) for x, y in zip(a[part], b[part]))])
+            a, b = (doubles(run[f"residual.{layer + 1}.{s}"]) for run in runs)
+            streams.append(math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)))
+        layers.append((heads, sum(streams) / len(streams)))
+    return layers
+
+
+def check_verify(report, work):
+    report.check("verify --report", ended(pare("verify", "model", "smaller", "--report", "v.html", cwd=work)))
+    document = json.loads(pare("verify", "model", "smaller", "--json", cwd=work).stdout)
+    verdicts = verdicts_of(work / "v.html")
+    report.check("verify: the certificate's verdict", expect(verdicts[0][2].replace(" ", "_"), document["verdict"]))
+    report.check("verify: a good one is green", expect(verdicts[0][0], "good"))
+    text = (work / "v.html").read_text(encoding="utf-8")
+    hashes = [h for side in ("reference", "candidate") for h in document[side]["files"].values()]
+    report.check("verify: every file's hash", expect([h for h in hashes if h not in text], []))
+    errors = figures_of(work / "v.html")["How far off rows are"]["series"][0]
+    report.check("verify: the largest row is the largest error", expect(max(e for e in errors["y"] if e is not None), document["metrics"]["max_relative_logit_error"]))
+
+    different = pare("verify", "model", "other", "--tokens", "ids.json", "--report", "d.html", cwd=work)
+    report.check("verify: a page also where they differ", ended(different, 3))
+    report.check("verify: which says so", expect(verdicts_of(work / "d.html")[0][:3:2], ("bad", "different")))
+    figures = figures_of(work / "d.html")
+    heads = figures["Where attention differs: each head of each layer"]["panels"][0]["values"]
+    stream = figures["Difference of the stream, by layer"]["series"][0]["y"]
+    problem = ""
+    for layer, (by_hand, residual) in enumerate(gaps_by_hand(work, "model", "other")):
+        pairs = list(zip(heads[layer], by_hand)) + [(stream[layer], residual)]
+        for found, wanted in pairs:
+            if abs(found - wanted) > 1e-9 * max(wanted, 1e-3):
+                problem += f" layer {layer}: {found}, by hand {wanted};"
+    report.check("verify: layers, computed again", problem)
+    report.check("verify: the first layer is the same, the second is not", expect([stream[0] == 0, stream[1] > 1e-4], [True, True]))
+    settings = json.loads(json.dumps(ARCHITECTURE)) | {"context": 16}
+    (work / "short.json").write_text(json.dumps(settings))
+    pare("init", "short.json", "-o", "short", cwd=work)
+    report.check("verify: settings that differ", ended(pare("verify", "model", "short", "--report", "e.html", cwd=work), 3))
+    report.check("verify: are listed", "" if "context" in (work / "e.html").read_text() else "no word of it")
+
+
+def check_probe(report, work):
+    result = pare("probe", "model", "--tokens", "ids.json", "-o", "p.html", cwd=work)
+    report.check("probe -o", ended(result))
+    document = json.loads(pare("probe", "model", "--tokens", "ids.json", "--json", cwd=work).stdout)
+    verdicts = verdicts_of(work / "p.html")
+    report.check("probe: a verdict for each collapse", expect([v[2] for v in verdicts], [finding["verdict"] for finding in document["collapses"]]))
+    titles = list(figures_of(work / "p.html"))
+    wanted = ["Rank of the stream, by layer", "Attention entropy, by layer", "Attention entropy of each head", "Directional asymmetry of each head",
+              "σ₁/σ₂ of each head's attention matrix", "Smallest principal angle between what two heads write",
+              "Spectrum of the stream after each layer", "The width bound against the width that is there, by layer"]
+    report.check("probe: figures", expect([w for w in wanted if w not in titles], []))
+
+
+def check_interrupted(report, work):
+    """Ctrl-C keeps what was measured: the page is there, and says that it is partial."""
+    big = {"width": 96, "vocab": 64, "context": 128, "blocks": [{"repeat": 6, "attention": {"heads": 8, "head_width": 12}, "mlp": {"width": 64, "activation": "gelu"}}]}
+    (work / "big.json").write_text(json.dumps(big))
+    pare("init", "big.json", "-o", "big", cwd=work)
+    process = subprocess.Popen([PARE, "probe", "big", "--random", "100000", "--length", "64", "-o", "partial.html"], cwd=work,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = ""
+    while "probing" not in said or not re.search(r"[1-9]\d* of", said):
+        line = process.stderr.readline()
+        if not line:
+            break
+        said += line
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    page = work / "partial.html"
+    report.check("probe, interrupted: exit code", expect(process.returncode, 130))
+    report.check("probe, interrupted: a page that says so", "" if page.exists() and "<strong>Partial.</strong>" in page.read_text() else f"{page.exists()}: {said[-300:]}")
+
+
+def check_replacing(report, work):
+    page = work / "a.html"
+    before = page.read_bytes()
+    report.check("a page that is there stays", ended(pare("audit", "model", "--report", "a.html", cwd=work), 1, ["a.html"]))
+    report.check("untouched", expect(page.read_bytes() == before, True))
+    report.check("--force replaces it", ended(pare("audit", "gpt2", "--report", "a.html", "--force", cwd=work)))
+    report.check("by the new one", "" if "gpt2" in page.read_text() else "the old one")
+    (work / "mine.html").write_text("<!doctype html><title>thesis</title>")
+    report.check("--force replaces no other file", ended(pare("audit", "gpt2", "--report", "mine.html", "--force", cwd=work), 1, ["no report of pare"]))
+    report.check("which stays", expect((work / "mine.html").read_text(), "<!doctype html><title>thesis</title>"))
+    report.check("no such folder", ended(pare("audit", "gpt2", "--report", "nowhere/a.html", cwd=work), 1, ["nowhere"]))
+    report.check("no leftovers", expect([f.name for f in work.iterdir() if f.name.startswith(".")], []))
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    for name in ("one", "two"):
+        pare("audit", "gpt2", "--report", f"{name}.html", cwd=work, env=environment)
+    pages = [(work / f"{name}.html").read_text().replace(f"{name}.html", "") for name in ("one", "two")]
+    report.check("the same bytes at the same time", expect([pages[0] == pages[1], "2023-11-14 22:13 UTC" in pages[0]], [True, True]))
+
+
+def check_pages(report, work, program):
+    (work / "model").rename(work / HOSTILE)
+    report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
+    with Browser(program) as browser:
+        for name in ("a", "preset", "v", "d", "e", "p", "h", "partial"):
+            if not (work / f"{name}.html").exists():
+                report.check(f"{name}.html", "was not written")
+                continue
+            for dark, width in ((False, 1200), (True, 400)) if name in "vp" else ((True, 400),):
+                page = browser.open(work / f"{name}.html", dark=dark, width=width)
+                when = f"{name}.html, {'dark' if dark else 'light'}, {width} pixels"
+                report.check(f"{when}: no complaint", "; ".join(page.problems()))
+                report.check(f"{when}: no name runs", expect(page.evaluate("[window.hacked === undefined, document.images.length]"), [True, 0]))
+                report.check(f"{when}: nothing to scroll sideways", expect(page.evaluate("document.documentElement.scrollWidth"), width))
+                empty = page.evaluate("""[...document.querySelectorAll('figure')].filter(f => f.querySelector('.plot') &&
+                  !f.querySelector('path.js-line, path.point, .barlayer path, .heatmaplayer image')).map(f => f.querySelector('h3').textContent)""")
+                report.check(f"{when}: every plot has marks", expect([title for title in empty if has_data(work / f"{name}.html", title)], []))
+                page.close()
+
+
+def has_data(page, title):
+    """Whether there is a number to draw: on a logarithmic axis zeros are not."""
+    data = figures_of(page)[title]
+    axis = data["value"] if "panels" in data else data["y"]
+    values = [v for p in data["panels"] for row in p["values"] for v in row] if "panels" in data else [v for s in data["series"] for v in s["y"]]
+    return any(v is not None and (v > 0 or not axis["log"]) for v in values)
+
+
+def main():
+    report = Report("report commands")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        report.check("models", make_models(work))
+        check_audit(report, work)
+        check_verify(report, work)
+        check_probe(report, work)
+        check_interrupted(report, work)
+        check_replacing(report, work)
+        program = find_chromium()
+        if program:
+            check_pages(report, work, program)
+        else:
+            report.skip("pages in a browser", "no Chromium: apt-get install chromium, or make test as root, which does")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

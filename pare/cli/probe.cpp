@@ -138,6 +138,9 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   Probe probe(stored.model, options);
   measure_all(probe, batches, sequences);
   ProbeResults results = probe.results();
+  if (results.sequences == 0) {
+    throw Interrupted();
+  }
   results.asked_sequences = sequences;
   results.partial = results.sequences < sequences;
   print_warnings(results.warnings);

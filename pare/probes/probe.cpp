@@ -17,6 +17,7 @@
 #include "pare/probes/recording.h"
 #include "pare/probes/score_maps.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/memory.h"
 
 namespace pare {
@@ -117,10 +118,11 @@ struct Probe::State {
   void add_symmetries(Taps& taps) const;
   at::Tensor plain_answer(const Inputs& inputs) const;
   void measure_prefix(const Inputs& inputs, int64_t tokens);
-  void measure_layer(int64_t layer, const Taps& taps);
+  at::Tensor measure_layer(int64_t layer, const Taps& taps);  // what the heads wrote together
   void measure_points(const std::map<std::string, at::Tensor>& values, std::map<size_t, StackRanks>& batch);
   void measure_norms(const std::map<size_t, StackRanks>& batch);
   void count(int64_t rows, int64_t tokens, const std::map<size_t, StackRanks>& batch);
+  void measure(const Inputs& inputs);
 };
 
 void Probe::State::load() {
@@ -232,6 +234,7 @@ void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens) {
   Forward run(model.architecture, tables, {&prefix, 1}, nullptr, &taps);
   run.embed(embedding);
   while (run.done() < run.layers()) {
+    check_interrupt();
     const int64_t layer = run.done();
     run.run_layer(supply(blocks));
     record_prefix(results.layers[static_cast<size_t>(layer)],
@@ -240,7 +243,7 @@ void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens) {
   }
 }
 
-void Probe::State::measure_layer(int64_t layer, const Taps& taps) {
+at::Tensor Probe::State::measure_layer(int64_t layer, const Taps& taps) {
   LayerMeasures& to = results.layers[static_cast<size_t>(layer)];
   const at::Tensor probabilities = taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble);
   record_attention(to, block(layer).attention.spec, probabilities, tolerance.epsilon);
@@ -250,8 +253,7 @@ void Probe::State::measure_layer(int64_t layer, const Taps& taps) {
     }
   }
   const at::Tensor written = taps.recorded().at(attention_tap(layer, "heads")).to(at::kDouble);
-  record_heads(to, written.index_select(2, fact(layer).order), fact(layer).bases, fact(layer).output,
-               grams[static_cast<size_t>(layer)], tolerance);
+  return record_heads(to, written.index_select(2, fact(layer).order), fact(layer).bases, fact(layer).output, tolerance);
 }
 
 void Probe::State::measure_points(const std::map<std::string, at::Tensor>& values,
@@ -294,6 +296,45 @@ void Probe::State::count(int64_t rows, int64_t tokens, const std::map<size_t, St
   broken_sequences += broken.sum().item<int64_t>();
 }
 
+void Probe::State::measure(const Inputs& inputs) {
+  const Architecture& a = model.architecture;
+  const int64_t tokens = tokens_of(inputs, a), rows = batch_size(inputs);
+  Taps taps;
+  record_points(taps);
+  add_symmetries(taps);
+  Forward run(a, tables, {&inputs, 1}, nullptr, &taps);
+  run.embed(embedding);
+  std::map<size_t, StackRanks> batch;  // by point: a norm compares two
+  std::vector<at::Tensor> written;     // by layer
+  while (run.done() < run.layers()) {
+    check_interrupt();
+    const int64_t layer = run.done();
+    run.run_layer(supply(blocks));
+    written.push_back(measure_layer(layer, taps));
+    measure_points(values_at_points(block(layer), taps, layer), batch);
+    taps.clear();
+  }
+  const at::Tensor answer = run.finish(head, Logits::none).front().hidden.to(at::kDouble);
+  measure_points(taps.recorded(), batch);
+  measure_norms(batch);
+  if (!looks_back_only(a) && inputs.ids.defined()) {
+    for (int64_t prefix = shortest_prefix; prefix < tokens; prefix *= 2) {
+      measure_prefix(inputs, prefix);
+    }
+  }
+  if (options.interventions.any()) {
+    const at::Tensor plain = plain_answer(inputs).to(at::kDouble);
+    const at::Tensor changes = ((answer - plain).flatten(1).norm(2, 1) / plain.flatten(1).norm(2, 1)).to(at::kCPU);
+    for (int64_t row = 0; row < rows; ++row) {
+      results.effect.add(changes[row].item<double>());
+    }
+  }
+  for (size_t layer = 0; layer < written.size(); ++layer) {
+    grams[layer].addmm_(written[layer].t(), written[layer]);
+  }
+  count(rows, tokens, batch);
+}
+
 Probe::Probe(const Model& model, const ProbeOptions& options) {
   const at::NoGradGuard no_grad;
   check_interventions(options.interventions, model.architecture);
@@ -307,39 +348,13 @@ Probe::~Probe() = default;
 void Probe::measure(const Inputs& sequences) {
   PARE_CHECK(!sequences.mask.defined(), "sequences come without padding: see probe_batches");
   const at::NoGradGuard no_grad;
-  State& s = *state_;
-  const Architecture& a = s.model.architecture;
-  const Inputs inputs = moved(sequences, s.options.arithmetic.device);
-  const int64_t tokens = tokens_of(inputs, a), rows = batch_size(inputs);
-  Taps taps;
-  record_points(taps);
-  s.add_symmetries(taps);
-  Forward run(a, s.tables, {&inputs, 1}, nullptr, &taps);
-  run.embed(s.embedding);
-  std::map<size_t, StackRanks> batch;  // by point: a norm compares two
-  while (run.done() < run.layers()) {
-    const int64_t layer = run.done();
-    run.run_layer(supply(s.blocks));
-    s.measure_layer(layer, taps);
-    s.measure_points(values_at_points(s.block(layer), taps, layer), batch);
-    taps.clear();
+  const ProbeResults before = state_->results;  // no sequence counts in some layers and not in others
+  try {
+    state_->measure(moved(sequences, state_->options.arithmetic.device));
+  } catch (...) {
+    state_->results = before;
+    throw;
   }
-  const at::Tensor answer = run.finish(s.head, Logits::none).front().hidden.to(at::kDouble);
-  s.measure_points(taps.recorded(), batch);
-  s.measure_norms(batch);
-  if (!looks_back_only(a) && inputs.ids.defined()) {
-    for (int64_t prefix = shortest_prefix; prefix < tokens; prefix *= 2) {
-      s.measure_prefix(inputs, prefix);
-    }
-  }
-  if (s.options.interventions.any()) {
-    const at::Tensor plain = s.plain_answer(inputs).to(at::kDouble);
-    const at::Tensor changes = ((answer - plain).flatten(1).norm(2, 1) / plain.flatten(1).norm(2, 1)).to(at::kCPU);
-    for (int64_t row = 0; row < rows; ++row) {
-      s.results.effect.add(changes[row].item<double>());
-    }
-  }
-  s.count(rows, tokens, batch);
 }
 
 ProbeResults Probe::results() const {

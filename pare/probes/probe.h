@@ -26,7 +26,7 @@ class Probe {
   Probe(const Model& model, const ProbeOptions& options);
   ~Probe();
 
-  // Sequences of one length, without padding.
+  // Sequences of one length, without padding. Interrupted, none of them counts.
   void measure(const Inputs& sequences);
   ProbeResults results() const;
 

@@ -127,8 +127,8 @@ void record_prefix(LayerMeasures& to, const at::Tensor& probabilities, double ep
   }
 }
 
-void record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBases& bases, const at::Tensor& output,
-                  at::Tensor& gram, const Tolerance& tolerance) {
+at::Tensor record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBases& bases,
+                        const at::Tensor& output, const Tolerance& tolerance) {
   const at::Tensor finite = at::isfinite(written).flatten(1).all(1);
   const StackSubspaces spaces = stack_subspaces(written, bases, tolerance);
   for (int64_t h = 0; h < std::ssize(to.heads); ++h) {
@@ -143,11 +143,10 @@ void record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBase
   }
   const at::Tensor together = at::matmul(written.flatten(2, 3), output.t());
   add_all(to.multi_head_rank, stack_rank(together, tolerance), finite, not_finite);
-  const at::Tensor tokens = at::where(finite.view({-1, 1, 1}), together, 0.0).flatten(0, 1);
-  gram.addmm_(tokens.t(), tokens);
   for (int64_t row = 0; row < written.size(0); ++row) {
     to.recovery_ambiguity.add(static_cast<double>(written.size(1) * to.ambiguity_of_a_token));
   }
+  return at::where(finite.view({-1, 1, 1}), together, 0.0).flatten(0, 1);
 }
 
 int64_t rank_of_gram(const at::Tensor& gram, double threshold) {

@@ -19,11 +19,11 @@ void record_attention(LayerMeasures& to, const Attention& attention, const at::T
 // The gaps of a prefix alone.
 void record_prefix(LayerMeasures& to, const at::Tensor& probabilities, double epsilon);
 
-// What the heads of a layer wrote, [rows, n, heads, k], and what W_O [d, heads * k] makes of it, whose Gram matrix is
-// added to `gram` [d, d].
-void record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBases& bases, const at::Tensor& output,
-                  at::Tensor& gram, const Tolerance& tolerance);
-// How many directions all that was added to a Gram matrix has.
+// What the heads of a layer wrote, [rows, n, heads, k]. Hands back what W_O [d, heads * k] makes of it, [tokens, d],
+// with zeros for sequences that are not finite.
+at::Tensor record_heads(LayerMeasures& to, const at::Tensor& written, const OutputBases& bases,
+                        const at::Tensor& output, const Tolerance& tolerance);
+// How many directions the rows have that were added to a Gram matrix.
 int64_t rank_of_gram(const at::Tensor& gram, double threshold);
 
 // H3 of a norm with these gains (undefined: none), and which of the others say nothing about its kind.

@@ -78,10 +78,7 @@ struct Decode {
 
   void operator()(const DecodeSpaces& step) const {
     for (size_t n = 0; n < pieces.size(); ++n) {
-      if (n == 0 && step.drop_first && pieces[n].starts_with(step.replacement)) {
-        pieces[n].erase(0, step.replacement.size());
-      }
-      replace_all(pieces[n], step.replacement, " ");
+      replace_all(pieces[n], step.replacement, n == 0 && step.drop_first ? "" : " ");
     }
   }
 

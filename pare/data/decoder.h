@@ -14,7 +14,7 @@ struct DecodeWordPieces {
 };
 struct DecodeSpaces {  // Metaspace
   std::string replacement;
-  bool drop_first = true;
+  bool drop_first = true;  // those of the first token, all of them
 };
 struct DecodeSuffix {  // end of a word
   std::string suffix;

@@ -16,7 +16,9 @@ WORDS = ["naïve", "cafe\u0301", "Ångström", "A\u030angstro\u0308m", "ﬁnance
 
 
 def characters():
-    return [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+    """All of them; of planes in which nothing is assigned, and of private ones, every 16th."""
+    dull = [range(0x33500, 0xE0000), range(0xE0200, 0xFFFF0), range(0x100010, 0x10FFF0)]
+    return [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF and (c % 16 == 5 or not any(c in r for r in dull))]
 
 
 def every_character():

@@ -365,7 +365,11 @@ class BasisCount {
     } else if (token_heads) {
       determined_ = h;  // by the token table's
     } else if (token_free) {
-      determined_ = t;  // by the head's
+      determined_ = t;  // by the head's, but for what the LayerNorm before the head hides of the table
+      const Norm* last = at_head.size() == 1 ? &at_head.front()->norm : nullptr;
+      if (last && last->kind == NormKind::layer && (!last->bias || a_.head.bias)) {
+        tally_.add(Symmetry::stream_basis, streams_.all[t].width);
+      }
     } else if (head_free) {
       determined_ = h;
     } else if (gained && all_dyt(out_of(t)) && !out_of(t).empty() && into(t).empty()) {

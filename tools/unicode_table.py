@@ -40,7 +40,7 @@ def matched(pattern):
 
 
 def alone(pre_tokenizer, pieces):
-    """Which characters stand alone between two letters, or vanish."""
+    """Which characters give so many pieces between two letters: 3 where they stand alone, 1 where they join them."""
     return [c for c in POINTS if len(pre_tokenizer.pre_tokenize_str(f"a{chr(c)}b")) == pieces]
 
 
@@ -109,7 +109,11 @@ def table():
     for category in CATEGORIES:
         yield category, ranges(matched(rf"\p{{{category}}}"))
     yield "white", ranges(matched(r"\s"))
-    yield "word", ranges(matched(r"\w"))
+    word = matched(r"\w")
+    other = alone(pre_tokenizers.Whitespace(), 1)  # by another library for expressions, which Whitespace uses
+    yield "word", ranges(word)
+    yield "rust_word_more", ranges(sorted(set(other) - set(word)))
+    yield "rust_word_less", ranges(sorted(set(word) - set(other)))
     yield "han", ranges(matched(r"\p{Han}"))
     yield "numeric", ranges(alone(pre_tokenizers.Digits(individual_digits=True), 3))
     yield "mark", ranges(c for c in POINTS if normalizers.StripAccents().normalize_str(chr(c)) == "")

@@ -10,11 +10,11 @@ namespace pare {
 namespace {
 
 bool ends_with_word(std::string_view text) {
-  return !text.empty() && UnicodeTable::get().is(character_before(text, text.size()), CharacterFlag::word);
+  return !text.empty() && UnicodeTable::get().is(character_before(text, text.size()), CharacterFlag::rust_word);
 }
 
 bool begins_with_word(std::string_view text) {
-  return !text.empty() && UnicodeTable::get().is(character_at(text, 0).point, CharacterFlag::word);
+  return !text.empty() && UnicodeTable::get().is(character_at(text, 0).point, CharacterFlag::rust_word);
 }
 
 // Where the white space at the end of a text begins.

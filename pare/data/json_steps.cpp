@@ -94,8 +94,7 @@ SplitStep split_step(const json& value, const JsonStep& step, const std::string&
     return split;
   }
   if (type == "Whitespace") {
-    return SplitByPattern{
-        .pattern = Pattern(R"(\w+|[^\w\s]+)", subject), .behavior = SplitBehavior::removed, .invert = true};
+    return SplitToWords{};
   }
   if (type == "WhitespaceSplit") {
     return SplitByFlag{CharacterFlag::white, SplitBehavior::removed};

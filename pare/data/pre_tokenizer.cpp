@@ -135,6 +135,31 @@ void split_for_bert(std::string_view text, Words& words) {
   end_word(text.size());
 }
 
+void split_to_words(std::string_view text, Words& words) {
+  enum class Kind { white, word, other };
+  const UnicodeTable& table = UnicodeTable::get();
+  size_t begin = 0;
+  Kind run = Kind::white;
+  const auto end_run = [&](size_t at) {
+    if (run != Kind::white && at > begin) {
+      words.push_back(text.substr(begin, at - begin));
+    }
+    begin = at;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Character c = character_at(text, at);
+    const Kind kind = table.is(c.point, CharacterFlag::rust_word) ? Kind::word
+                      : table.is(c.point, CharacterFlag::white)   ? Kind::white
+                                                                  : Kind::other;
+    if (kind != run) {
+      end_run(at);
+      run = kind;
+    }
+    at += c.bytes;
+  }
+  end_run(text.size());
+}
+
 struct Split {
   std::string_view text;
   SectionPlace place;
@@ -203,6 +228,7 @@ struct Split {
   }
 
   void operator()(const SplitForBert&) const { split_for_bert(text, words); }
+  void operator()(const SplitToWords&) const { split_to_words(text, words); }
 };
 
 }  // namespace

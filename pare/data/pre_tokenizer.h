@@ -39,8 +39,9 @@ struct SplitBySpace {  // Metaspace
   bool split = true;
 };
 struct SplitForBert {};
+struct SplitToWords {};  // Whitespace: runs of letters and digits, and runs of everything else but white space
 
-using SplitStep = std::variant<SplitByPattern, SplitByFlag, SplitToBytes, SplitBySpace, SplitForBert>;
+using SplitStep = std::variant<SplitByPattern, SplitByFlag, SplitToBytes, SplitBySpace, SplitForBert, SplitToWords>;
 
 // Where a section of a text stands: later sections follow an added token.
 struct SectionPlace {

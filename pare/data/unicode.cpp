@@ -123,6 +123,11 @@ void UnicodeTable::read_line(std::string_view line) {
     } else if (flag != flag_names.end()) {
       for (char32_t c = first; c <= last; ++c) {
         flags_[c] |= static_cast<uint16_t>(flag->second);
+        flags_[c] |= name == "word" ? static_cast<uint16_t>(CharacterFlag::rust_word) : 0;
+      }
+    } else if (name == "rust_word_more" || name == "rust_word_less") {
+      for (char32_t c = first; c <= last; ++c) {
+        flags_[c] ^= static_cast<uint16_t>(CharacterFlag::rust_word);
       }
     } else if (name == "class") {
       word.remove_prefix(1);

@@ -27,6 +27,7 @@ enum class CharacterFlag : uint16_t {
   bert_mark = 128,    // by BERT's strip_accents
   bert_chinese = 256,
   has_lower = 512,
+  rust_word = 1024,  // for Whitespace and added tokens: not quite \w
 };
 
 class UnicodeTable {

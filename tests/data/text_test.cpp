@@ -65,6 +65,25 @@ TEST_CASE("normal forms: marks are ordered, Hangul computed, and exclusions stay
   CHECK(normalized("\u1E9B\u0323", NormalForm::nfkd) == "s\u0323\u0307");
 }
 
+TEST_CASE("characters are what the table says, where versions and libraries differ") {
+  const UnicodeTable& table = UnicodeTable::get();
+  CHECK(is_letter(U'字'));
+  CHECK(is_letter(0x1C89));                                  // Unicode 16
+  CHECK(!table.is(0x61D, CharacterFlag::bert_punctuation));  // Unicode 14, and BERT's classes are of 8
+  CHECK(table.is(U'$', CharacterFlag::bert_punctuation));
+  CHECK((table.category_bit(U'$') & UnicodeTable::categories_named("Punctuation")) == 0);
+  CHECK(table.is(0x200D, CharacterFlag::rust_word));
+  CHECK(!table.is(0x200D, CharacterFlag::word));
+  CHECK(!table.is(U'²', CharacterFlag::rust_word));
+  CHECK(table.is(U'²', CharacterFlag::word));
+  CHECK(table.is(U'a', CharacterFlag::rust_word));
+  CHECK(!table.is(0x180E, CharacterFlag::white));
+  std::string lower;
+  table.append_lower(0x130, lower);
+  CHECK(lower == "i\u0307");
+  CHECK(UnicodeTable::categories_named("Lx") == 0);
+}
+
 TEST_CASE("a normal form is its own, whatever the text") {
   std::mt19937 random(5);
   const std::u32string drawn = U"ae\u0301\u0323\u0327\u1100\u1161\u11A8\uAC00\u0345\u0958\u093C \u00C5\u212B\uFB01";

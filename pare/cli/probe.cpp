@@ -15,6 +15,7 @@
 #include "pare/cli/report_file.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
+#include "pare/cli/text_inputs.h"
 #include "pare/model/device.h"
 #include "pare/probes/probe.h"
 #include "pare/probes/probe_json.h"
@@ -36,11 +37,12 @@ struct ProbeFlags {
   int64_t random = 0, length = 0;  // 0: not given
   double threshold = 1e-3, zero_gains = 0, gauge = -1;
   bool permute_heads = false, heads = false;
+  TextFlags text;
   ReportFlags report;
 };
 
 struct ProbeInputs {
-  std::string kind;  // tokens, tensors, random
+  std::string kind;  // tokens, tensors, text, random
   std::vector<Inputs> batches;
 };
 
@@ -71,20 +73,27 @@ int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
 }
 
 ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint64_t seed) {
-  const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
+  const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) +
+                    (flags.text.text.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
   if (given > 1) {
-    throw InputError("one of --tokens, --inputs and --random, not several: what should the model read?");
+    throw InputError("one of --tokens, --inputs, --text and --random, not several: what should the model read?");
   }
-  if (flags.length > 0 && given > 0 && flags.random == 0) {
-    throw InputError("--length is that of --random sequences: those of a file have their own");
+  check_text_flags(flags.text);
+  if (flags.length > 0 && (!flags.tokens.empty() || !flags.inputs.empty())) {
+    throw InputError(
+        "--length is that of --random sequences, and of what --text is cut into: those of a file have their own");
   }
   ProbeInputs read;
   if (given == 0 || flags.random > 0) {
     const int64_t count = flags.random > 0 ? flags.random : usual_sequences;
     return {"random", {random_sequences(a, count, random_length(flags, a), seed)}};
   }
-  read.kind = flags.tokens.empty() ? "tensors" : "tokens";
-  for (Batch& batch : flags.tokens.empty() ? read_input_tensors(flags.inputs, a) : read_token_lists(flags.tokens, a)) {
+  Architecture cut = a;  // a text is cut to what fits the context, or to shorter sequences
+  cut.context = flags.length > 0 ? random_length(flags, a) : a.context;
+  read.kind = !flags.tokens.empty() ? "tokens" : !flags.inputs.empty() ? "tensors" : "text";
+  for (Batch& batch : !flags.tokens.empty()   ? read_token_lists(flags.tokens, a)
+                      : !flags.inputs.empty() ? read_input_tensors(flags.inputs, a)
+                                              : read_text(flags.text, flags.model, cut)) {
     read.batches.push_back(std::move(batch.inputs));
   }
   return read;
@@ -189,10 +198,13 @@ void add_probe(CLI::App& app, const Settings& settings) {
   command->add_option("--tokens", flags->tokens, "measured on: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", flags->inputs, "or: safetensors with input_ids, pixel_values, ...")
       ->type_name("FILE");
+  add_text_flags(*command, flags->text);
   command->add_option("--random", flags->random, fmt::format("or: so many random sequences [{}]", usual_sequences))
       ->check(whole_number(1, 1'000'000))
       ->type_name("N");
-  command->add_option("--length", flags->length, fmt::format("tokens of a random sequence [{}]", usual_length))
+  command
+      ->add_option("--length", flags->length,
+                   fmt::format("tokens of a random sequence [{}], or of one of the text", usual_length))
       ->check(whole_number(1, 1'000'000))
       ->type_name("N");
   command->add_option("--threshold", flags->threshold, "singular values above this share of the first are rank")

@@ -195,10 +195,11 @@ void Probe::State::describe() {
   results.points = std::move(found.points);
   results.norms = std::move(found.norms);
   const Redundancy redundant = redundancy(a);
-  if (redundant.is_determined()) {
+  if (redundant.is_exact()) {
     results.gauge.dimension = redundant.total;
   } else {
-    results.gauge.undetermined = fmt::format("{}", fmt::join(redundant.undetermined, "; "));
+    results.gauge.undetermined =
+        fmt::format("at least {}: {}", redundant.total, fmt::join(redundant.lower_bound, "; "));
   }
   for (int64_t layer = 0; layer < std::ssize(order); ++layer) {
     results.layers.push_back(described_layer(layer));

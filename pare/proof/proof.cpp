@@ -166,7 +166,8 @@ class Prover {
   void check_premises() {
     for (const Premise& premise : premises_) {
       const at::Tensor residual = premise.found.value - premise.expected.value;
-      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted);
+      const Allowance allowed =
+          allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted, premise.unit);
       const Finding finding = judged(residual, allowed, residual, premise.expected.value);
       proof_.moved = std::max(proof_.moved, finding.moved);
       if (!finding.holds()) {

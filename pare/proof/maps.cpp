@@ -117,7 +117,7 @@ double most_of_usual(double unit) {
   return std::clamp(0x1p12 * unit, 0x1p-30, 0.25);
 }
 double most_of_itself(double unit) {
-  return std::max(most_roundings * unit, lost_of_usual);
+  return std::max(most_roundings * unit, 0x1p-46);
 }
 
 }  // namespace

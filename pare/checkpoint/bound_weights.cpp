@@ -187,6 +187,37 @@ void check_complete(const Family& family, const std::vector<Binding>& bindings, 
   }
 }
 
+// Places of an identity block: a few numbers of each head, and one that no input has would be found deep in the
+// arithmetic of others.
+void check_pivots(const TensorTable& table, const Weights& canonical, Problems& problems) {
+  for (const TensorSpec& spec : table) {
+    if (!spec.index) {
+      continue;
+    }
+    const Weight& weight = canonical.at(spec.name);
+    if (weight.dtype() != Dtype::i32) {
+      problems.add(fmt::format("tensor {} is stored as {}, expected I32: places of inputs", quote(spec.name),
+                               dtype_name(weight.dtype())));
+      continue;
+    }
+    const int64_t inputs = table.at(weight_of(spec.id.module)).shape.back() + spec.shape.back();
+    const at::Tensor pivots = weight.load();
+    const int64_t least = pivots.min().item<int64_t>(), largest = pivots.max().item<int64_t>();
+    if (least < 0 || largest >= inputs) {
+      problems.add(fmt::format("tensor {} has the pivot {}, expected places of the {} inputs, 0 to {}",
+                               quote(spec.name), least < 0 ? least : largest, inputs, inputs - 1));
+      continue;
+    }
+    const at::Tensor sorted = std::get<0>(pivots.sort(-1));
+    const at::Tensor twice = sorted.slice(-1, 1).eq(sorted.slice(-1, 0, -1)).nonzero();
+    if (twice.size(0) > 0) {
+      const int64_t head = twice[0][0].item<int64_t>(), place = twice[0][1].item<int64_t>();
+      problems.add(fmt::format("tensor {} has the pivot {} twice in head {}, expected each input once at most",
+                               quote(spec.name), sorted[head][place].item<int64_t>(), head));
+    }
+  }
+}
+
 }  // namespace
 
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
@@ -267,6 +298,8 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
     problems.add(fmt::format("{} unexpected: {}{}", count == 1 ? "a tensor is" : fmt::format("{} tensors are", count),
                              listed(matching.unexpected), explained(matching.unexpected)));
   }
+  problems.throw_if_any(subject);
+  check_pivots(table, canonical, problems);
   problems.throw_if_any(subject);
   return canonical;
 }

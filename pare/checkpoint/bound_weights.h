@@ -10,8 +10,9 @@
 namespace pare {
 
 // Everything the Architecture needs, under canonical names. InputError listing every tensor that is missing,
-// unexpected, of the wrong shape or of a type that pare does not compute with; no data is read. A fused tensor is read
-// once for all that it holds. Where a file holds a tied tensor twice, the first is taken.
+// unexpected, of the wrong shape or of a type that pare does not compute with, and pivots that are none; no other data
+// is read. A fused tensor is read once for all that it holds. Where a file holds a tied tensor twice, the first is
+// taken.
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
                           const std::string& subject);
 

@@ -174,6 +174,11 @@ Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tens
   return scaled || folds || centred || made ? Rigour::folded : Rigour::stored;
 }
 
+double AttentionProof::unit(Slot slot) const {
+  const ModuleId module = in_attention(block_, slot);
+  return b_.unit({weight_of(module), bias_of(module)});
+}
+
 Effective AttentionProof::output(const ProofSide& side) const {
   const TensorId id = weight_of(in_attention(block_, Slot::output));
   const Effective matrix = side.stores(id) ? side.load(id) : side.made(at::eye(side.architecture().width, at::kDouble));
@@ -189,19 +194,21 @@ Finding AttentionProof::check_query(const StreamMap& in, const at::Tensor& gauge
   const Rigour closely = rigour(Slot::query, in, gauge);
   if (!gauge.defined()) {
     const at::Tensor residual = expected.value - b.value;
-    return judged(residual, allowance(expected.rounding + solving_error_of(b.value, in), own, closely),
-                  projected_back(residual, in), size_of(a));
+    return judged(residual,
+                  allowance(expected.rounding + solving_error_of(b.value, in), own, closely, unit(Slot::query)),
+                  projected_back(residual, in), before_projection(a.value, expected.value, in));
   }
   const at::Tensor residual = expected.value - on_heads(gauge, b.value), sizes = gauge.abs();
   const at::Tensor lost =
       on_heads(sizes, solving_error_of(b.value, in).expand_as(b.value)) + gauge_error(gauge, size_of(expected), in);
-  return judged(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely),
-                projected_back(residual, in), a.value);
+  return judged(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely, unit(Slot::query)),
+                projected_back(residual, in), before_projection(a.value, expected.value, in));
 }
 
 Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) const {
   const Effective a = projection(a_, Slot::key), b = projection(b_, Slot::key);
   Effective expected = projected(a, in);
+  const at::Tensor whole = before_projection(a.value, expected.value, in);
   if (gauge.defined()) {
     const at::Tensor turned = gauge.transpose(1, 2);
     expected = {
@@ -211,7 +218,9 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) 
   const at::Tensor residual = expected.value - b.value;
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
-  return judged(residual, allowance(lost, own, rigour(Slot::key, in, gauge)), residual, b.value);
+  const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
+  return judged(residual, allowance(lost, own, rigour(Slot::key, in, gauge), unit(Slot::key)),
+                projected_back(moved, in), whole);
 }
 
 Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge) const {
@@ -225,15 +234,17 @@ Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge
     lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
   }
   const at::Tensor residual = expected.value - found;
-  return judged(residual, allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge)),
-                projected_back(residual, in), size_of(a));
+  return judged(residual,
+                allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge), unit(Slot::value)),
+                projected_back(residual, in), before_projection(a.value, expected.value, in));
 }
 
 Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const {
   const Effective a = transposed(output(a_)), b = transposed(output(b_));  // [heads * k, width]
   Effective expected = a;
+  at::Tensor wide;
   if (gauge.defined()) {
-    const at::Tensor wide = gauge.repeat_interleave(spec(a_).heads / spec(a_).kv_heads, 0).transpose(1, 2);
+    wide = gauge.repeat_interleave(spec(a_).heads / spec(a_).kv_heads, 0).transpose(1, 2);
     expected = {on_heads(wide, a.value), on_heads(wide.abs(), a.rounding)};
     expected.rounding = expected.rounding + gauge_error(wide, size_of(expected), in);
   }
@@ -241,7 +252,8 @@ Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, 
   const at::Tensor own = gauge.defined() ? usual_in_heads(found.rounding, spec(a_).head_width) : found.rounding;
   const at::Tensor residual = expected.value - found.value;
   const at::Tensor lost = expected.rounding + solving_error(expected.value, out, Role::writer);
-  return judged(residual, allowance(lost, own, rigour(Slot::output, out, gauge)), residual, expected.value);
+  return judged(residual, allowance(lost, own, rigour(Slot::output, out, gauge), unit(Slot::output)),
+                gauge.defined() ? on_heads_back(wide, residual) : residual, a.value);
 }
 
 // Ψᵀ A_h Ψ = B_h: collapsed scores read the stream on both sides.
@@ -265,9 +277,12 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
   if (!in.is_identity()) {
     own = at_least_usual(at_least_usual(own, in.units).transpose(1, 2), in.units).transpose(1, 2);
   }
-  const Allowance allowed =
-      allowance(twice.rounding.transpose(1, 2) + lost, own, rigour(Slot::query_key, in, at::Tensor()));
-  return judged(residual, allowed, residual, b.value);
+  const Allowance allowed = allowance(twice.rounding.transpose(1, 2) + lost, own,
+                                      rigour(Slot::query_key, in, at::Tensor()), unit(Slot::query_key));
+  const auto back = [&](const at::Tensor& x) {
+    return pulled_back(pulled_back(x, in).transpose(1, 2), in).transpose(1, 2);
+  };
+  return judged(residual, allowed, back(residual), in.absorbed ? back(expected) : a.value);
 }
 
 std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, const StreamMap& out,
@@ -300,7 +315,8 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
         const TensorId id{in_attention(block_, slot), kind};
         const Effective a = a_.load(id), b = b_.load(id);
         const at::Tensor residual = a.value - b.value;
-        found.push_back({id, How::same_up_to_rounding, judged(residual, {b.rounding}, residual, a.value)});
+        found.push_back({id, How::same_up_to_rounding,
+                         judged(residual, {b.rounding, one_rounding, unit(slot)}, residual, a.value)});
       }
     }
   }

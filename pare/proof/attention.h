@@ -15,6 +15,11 @@ struct HeadMaps {
   at::Tensor scores, values;
 };
 
+// The map of a stream, and what of it is a gauge of heads where a matrix that only one side has pins the rest.
+struct PinnedMap {
+  at::Tensor map, gauges;
+};
+
 class AttentionProof {
  public:
   AttentionProof(const ProofSide& reference, const ProofSide& candidate, int64_t block);
@@ -46,7 +51,7 @@ class AttentionProof {
   bool pins_output() const { return pins(Slot::output); }
   at::Tensor fit_pinned_input(Slot slot, const std::vector<MapSamples>& samples) const;
   // `gauge` where the values pin it already, in the same way.
-  at::Tensor fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const;
+  PinnedMap fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const;
   // Where the candidate has neither a value nor an output matrix: what reads the output reads the input too.
   bool passes_through() const;
   bool determines(Slot slot) const;  // the gauge of its heads, without rounding
@@ -59,6 +64,7 @@ class AttentionProof {
   double query_scale(const ProofSide& side) const;  // what a change of the scores' scale put into the query
   // How closely a projection is compared, with a stream's basis and a gauge between the sides or without.
   Rigour rigour(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;
+  double unit(Slot slot) const;
   Effective key_bias(const ProofSide& side, const Effective& bias) const;
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;

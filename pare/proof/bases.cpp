@@ -103,15 +103,17 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
     const at::Tensor own = map.is_identity() ? b.rounding : at_least_usual(b.rounding, map.units);
-    const Allowance allowed = allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour);
-    const bool back = map.is_identity() || (map.inverse.defined() && !map.absorbed);
-    return judged(residual, allowed, back ? pulled_back(residual, map) : residual, back ? size_of(a) : b.value);
+    const Allowance allowed =
+        allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour, b_.unit(port.parts));
+    return judged(residual, allowed, pulled_back(residual, map), before_moving(a.value, expected.value, map));
   }
+  const at::Tensor whole = port.usual ? at::full_like(a.value, *port.usual) : a.value;
   a = through_samples(port, a);
   const Effective found = written_through(with_usual_samples(port, b), map);
   const at::Tensor residual = a.value - found.value;
-  const Allowance allowed = allowance(a.rounding + solving_error(a.value, map, Role::writer), found.rounding, rigour);
-  return judged(residual, allowed, residual, size_of(a));
+  const Allowance allowed =
+      allowance(a.rounding + solving_error(a.value, map, Role::writer), found.rounding, rigour, b_.unit(port.parts));
+  return judged(residual, allowed, through_samples_back(port, residual), whole);
 }
 
 // A matrix between two streams: the one that it reads is the candidate's from now on.
@@ -125,6 +127,15 @@ Effective ProofBases::through_samples(const ProofPort& port, const Effective& ro
     return at::matmul(matrix, x.reshape({-1, width, out})).reshape({-1, out});
   };
   return {turned(map, rows.value), turned(map.abs(), rows.rounding)};
+}
+
+at::Tensor ProofBases::through_samples_back(const ProofPort& port, const at::Tensor& rows) const {
+  if (!port.samples_on || maps_[*port.samples_on].is_identity()) {
+    return rows;
+  }
+  const int64_t width = maps_[*port.samples_on].map.size(0), out = rows.size(1);
+  const at::Tensor along = rows.reshape({-1, width, out}).transpose(1, 2);
+  return pulled_back(along, maps_[*port.samples_on]).transpose(1, 2).reshape({-1, out});
 }
 
 // The same for the rounding of what the candidate has there.
@@ -150,7 +161,9 @@ Finding ProofBases::check(const ProofPort& port) const {
   }
   Finding all;
   const int64_t width = port.stream ? a_.streams().all[*port.stream].width : 1;
-  const int64_t step = port.sliced ? rows_at_once(width) : port.samples;
+  // Slices of one size: what is usual in a column is no less sure in the last of them.
+  const int64_t most = port.sliced ? rows_at_once(width) : port.samples, slices = (port.samples + most - 1) / most;
+  const int64_t step = (port.samples + slices - 1) / std::max<int64_t>(slices, 1);
   for (int64_t begin = 0; begin < port.samples; begin += step) {
     merge(all, check_rows(port, begin, std::min(step, port.samples - begin)), begin);
   }
@@ -321,9 +334,9 @@ void ProofBases::fit_stream(size_t s) {
   for (size_t each : streams) {
     add_samples(each, step, samples, tables);
   }
-  at::Tensor map = fit_once(s, samples);
+  PinnedMap map = fit_once(s, samples);
   constexpr int most_trials = 12;
-  for (int i = 0; i < most_trials && weigh_down_strange_rows(map, tables, samples); ++i) {
+  for (int i = 0; i < most_trials && weigh_down_strange_rows(map.map, tables, samples); ++i) {
     map = fit_once(s, samples);
   }
   for (size_t each : streams) {
@@ -349,7 +362,8 @@ void ProofBases::add_samples(size_t s, int64_t step, std::vector<MapSamples>& sa
   }
 }
 
-void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapSamples>& samples) {
+void ProofBases::set_map(size_t s, const PinnedMap& found, const std::vector<MapSamples>& samples) {
+  const at::Tensor& map = found.map;
   known_[s] = true;
   for (size_t i = 0; i < ports_.size(); ++i) {
     if (ports_[i].stream == s || ports_[i].samples_on == s) {
@@ -370,6 +384,10 @@ void ProofBases::set_map(size_t s, const at::Tensor& map, const std::vector<MapS
   }
   maps_[s] = stream_map(map, usual_sizes(samples, map));
   maps_[s].absorbed = is_absorbed(s);
+  if (maps_[s].absorbed) {
+    const auto [back, info] = at::linalg_inv_ex(found.gauges);
+    maps_[s].back = info.item<int64_t>() == 0 ? back : at::Tensor();
+  }
 }
 
 void ProofBases::add_head_samples(size_t n, size_t s, int64_t step, std::vector<MapSamples>& samples) const {
@@ -408,11 +426,11 @@ at::Tensor ProofBases::known_values(size_t n) const {
   return at::eye(t.head_width, options_).expand({t.kv_heads, t.head_width, t.head_width});
 }
 
-at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples) const {
+PinnedMap ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples) const {
   for (size_t n = 0; n < attentions_.size(); ++n) {
     const std::optional<Slot> pinned = attentions_[n].pinned_input();
     if (streams_of(n).attention_input == s && pinned) {
-      return attentions_[n].fit_pinned_input(*pinned, samples);
+      return {attentions_[n].fit_pinned_input(*pinned, samples), {}};
     }
     if (streams_of(n).attention_output == s && attentions_[n].pins_output()) {
       return attentions_[n].fit_pinned_output(samples, known_values(n));
@@ -420,7 +438,7 @@ at::Tensor ProofBases::fit_once(size_t s, const std::vector<MapSamples>& samples
   }
   const int64_t width = a_.streams().all[s].width;
   const at::Tensor guess = maps_[s].is_identity() ? at::eye(width, options_) : maps_[s].map;
-  return together_.contains(s) ? fit_rotation(samples, guess) : fit_map(samples, guess);
+  return {together_.contains(s) ? fit_rotation(samples, guess) : fit_map(samples, guess), {}};
 }
 
 int64_t ProofBases::enough_samples(const ProofPort& port) const {

@@ -54,6 +54,7 @@ class ProofBases {
   Finding check(const ProofPort& port) const;
   Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;
   Effective through_samples(const ProofPort& port, const Effective& rows) const;
+  at::Tensor through_samples_back(const ProofPort& port, const at::Tensor& rows) const;
   Effective with_usual_samples(const ProofPort& port, const Effective& rows) const;
 
   void find_identities();
@@ -62,8 +63,8 @@ class ProofBases {
   void fit_stream(size_t stream);
   void add_samples(size_t stream, int64_t step, std::vector<MapSamples>& samples,
                    std::vector<TableSamples>& tables) const;
-  void set_map(size_t stream, const at::Tensor& map, const std::vector<MapSamples>& samples);
-  at::Tensor fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
+  void set_map(size_t stream, const PinnedMap& found, const std::vector<MapSamples>& samples);
+  PinnedMap fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
   int64_t samples_on(size_t stream) const;  // at most, and about
   MapSamples samples_of(const ProofPort& port) const;
   int64_t enough_samples(const ProofPort& port) const;

@@ -257,13 +257,13 @@ at::Tensor AttentionProof::through_values(const at::Tensor& readers) const {
 }
 
 // Ψ = W_O E, or Ψ W_O = E.
-at::Tensor AttentionProof::fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const {
+PinnedMap AttentionProof::fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const {
   const Attention& t = spec(a_);
   const int64_t k = t.head_width, groups = t.kv_heads;
   const bool of_reference = a_.stores(weight_of(in_attention(block_, Slot::output)));
   const at::Tensor matrix = output(of_reference ? a_ : b_).value;
   const auto between = [&](const at::Tensor& all) {
-    return of_reference ? at::matmul(matrix, all) : at::linalg_solve(matrix, all, /*left=*/false);
+    return PinnedMap{of_reference ? at::matmul(matrix, all) : at::linalg_solve(matrix, all, /*left=*/false), all};
   };
   if (gauge.defined()) {
     return between(block_diagonal(gauge, t.heads));

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
+
 #include "pare/proof/proof.h"
 
 namespace pare {
@@ -35,6 +37,10 @@ at::Tensor projected_back(const at::Tensor& residual, const StreamMap& in) {
   return at::cat({pulled_back(residual.narrow(1, 0, width), in), residual.narrow(1, width, 1)}, 1);
 }
 
+at::Tensor before_projection(const at::Tensor& both, const at::Tensor& projected, const StreamMap& in) {
+  return in.absorbed ? projected_back(projected, in) : both;
+}
+
 at::Tensor solving_error_of(const at::Tensor& both, const StreamMap& in) {
   const int64_t width = both.size(1) - 1;
   if (in.is_identity() || width == 0) {
@@ -57,6 +63,12 @@ at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t h
 at::Tensor on_heads(const at::Tensor& matrices, const at::Tensor& rows) {
   const int64_t groups = matrices.size(0), k = matrices.size(1);
   return at::matmul(matrices.unsqueeze(1), rows.reshape({groups, -1, k, rows.size(1)})).reshape(rows.sizes());
+}
+
+at::Tensor on_heads_back(const at::Tensor& matrices, const at::Tensor& rows) {
+  const auto [inverse, info] = at::linalg_inv_ex(matrices);
+  const bool singular = info.any().item<bool>();
+  return singular ? at::full_like(rows, std::numeric_limits<double>::infinity()) : on_heads(inverse, rows);
 }
 
 at::Tensor samples_of_group(const at::Tensor& rows, int64_t groups, int64_t k, int64_t g) {

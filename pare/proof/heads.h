@@ -13,11 +13,14 @@ at::Tensor usual_in_heads(const at::Tensor& rounding, int64_t k);
 Effective projected(const Effective& both, const StreamMap& in);
 // The same for what a residual of [W | b] is in the reference's coordinates.
 at::Tensor projected_back(const at::Tensor& residual, const StreamMap& in);
+at::Tensor before_projection(const at::Tensor& both, const at::Tensor& projected, const StreamMap& in);
 at::Tensor solving_error_of(const at::Tensor& both, const StreamMap& in);
 // The rounding of [W | b] where the stream's basis, and the head's, were found by samples: as of usual entries.
 at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t head_width, bool gauged);
 // One matrix on the rows of each head: [heads * k, n].
 at::Tensor on_heads(const at::Tensor& matrices, const at::Tensor& rows);
+// The same by their inverses; infinite where there is none.
+at::Tensor on_heads_back(const at::Tensor& matrices, const at::Tensor& rows);
 // The rows of one group's heads, as samples of its k entries: [heads of the group * n, k].
 at::Tensor samples_of_group(const at::Tensor& rows, int64_t groups, int64_t k, int64_t g);
 // What float64 loses where somebody solved with a gauge, perhaps with several one after another; it is known as well as

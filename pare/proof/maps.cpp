@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,9 +13,12 @@ namespace pare {
 
 namespace {
 
-// A product that only has to be right to a few digits. Scaled, so that nothing leaves the range of float32.
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+// A product that only has to be right to a few digits of each row and column. Scaled, so that nothing leaves the range
+// of float32.
 at::Tensor rough_product(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.abs().max().clamp_min(1e-300), y = b.abs().max().clamp_min(1e-300);
+  const at::Tensor x = a.abs().amax(-1, true).clamp_min(1e-300), y = b.abs().amax(-2, true).clamp_min(1e-300);
   return at::matmul((a / x).to(at::kFloat), (b / y).to(at::kFloat)).to(at::kDouble) * x * y;
 }
 
@@ -27,7 +31,7 @@ StreamMap stream_map(const at::Tensor& map, const at::Tensor& units) {
   found.condition = smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
   constexpr double most_condition = 1e14;
   if (found.condition < most_condition) {
-    found.inverse = at::linalg_inv(map);
+    found.inverse = found.back = at::linalg_inv(map);
     const at::Tensor there = map.abs(), back = found.inverse.abs();
     found.lost_by_readers = at::matmul(back, there).norm(2, {0}) * lost_in_solving;
     found.lost_by_writers = at::matmul(there, back).norm(2, {1}) * lost_in_solving;
@@ -61,18 +65,28 @@ at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role
   return rows.norm(2, {-1}, true) * (role == Role::reader ? map.lost_by_readers : map.lost_by_writers);
 }
 
-at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map) {
-  return map.inverse.defined() ? rough_product(rows, map.inverse) : rows;
+at::Tensor pulled_back(const at::Tensor& residual, const StreamMap& map) {
+  if (map.is_identity()) {
+    return residual;
+  }
+  return map.back.defined() ? rough_product(residual, map.back) : at::full_like(residual, infinite);
 }
 
-Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour) {
+at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const StreamMap& map) {
+  return map.absorbed ? pulled_back(read, map) : rows;
+}
+
+// An orthogonal factor or a solution is right to roundings of the largest numbers in it, not of each.
+static constexpr double lost_of_usual = 0x1p-40;
+
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, double unit) {
   switch (rigour) {
     case Rigour::stored:
-      return {candidate};
+      return {candidate, one_rounding, unit};
     case Rigour::folded:
-      return {candidate + reference * most_roundings};
+      return {candidate + reference * most_roundings, one_rounding, unit, lost_of_usual};
     case Rigour::fitted:
-      return {reference + candidate, most_roundings};
+      return {reference + candidate, most_roundings, unit, lost_of_usual};
   }
   PARE_UNREACHABLE("a rigour");
 }
@@ -81,43 +95,61 @@ namespace {
 
 void note_wrong(const at::Tensor& wrong, Finding& finding) {
   finding.wrong = wrong.sum().item<int64_t>();
-  const at::Tensor rows = at::nonzero(wrong.flatten(1).any(1)).flatten().to(at::kCPU).contiguous();
+  const at::Tensor rows = at::nonzero(wrong.any(1)).flatten().to(at::kCPU).contiguous();
   finding.wrong_rows.assign(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
 }
 
-// A rounding may be as large as what is rounded: of numbers that a type has no normal form for, times a gain or a gauge
-// that somebody chose. No more than a quarter of its row's, or its column's, largest entry is a rounding of it.
-void find_lost(const at::Tensor& change, const at::Tensor& whole, Finding& finding) {
-  if (change.dim() != 2 || change.sizes() != whole.sizes() || change.size(0) < 2 || change.size(1) < 2) {
-    return;
-  }
-  const at::Tensor size = change.abs(), of = whole.abs(), rows = of.amax(1, true);
-  const at::Tensor least = at::minimum(of.amax(0, true), rows) / 4;
-  note_wrong((size > least) & (size > 1e-12 * rows.median()), finding);  // which no huge row lifts
+// How large the entries of each row are that are not zero, infinite where all are: [n, 1]. A root mean square in which
+// none counts for more than four times the median. Of a long row a few hundred entries tell it.
+at::Tensor usual_in_rows(const at::Tensor& rows) {
+  constexpr int64_t enough = 512;
+  const at::Tensor some = rows.slice(1, 0, std::nullopt, (rows.size(1) + enough - 1) / enough).abs();
+  const at::Tensor counts = (some > 0).sum(1, true);
+  const at::Tensor sorted = std::get<0>(at::where(some > 0, some, infinite).sort(1));
+  const at::Tensor median = sorted.gather(1, (counts - 1).clamp_min(0).div(2, "floor"));
+  const at::Tensor size = (at::minimum(some, median * 4).square().sum(1, true) / counts).sqrt();
+  return at::where(counts > 0, size, infinite);
+}
+
+// What no gauge, no product and no type may hide, as a fraction of what is usual there: in float64 a billionth, in
+// narrow types never more than a quarter. And as a fraction of the entry itself.
+double most_of_usual(double unit) {
+  return std::clamp(0x1p12 * unit, 0x1p-30, 0.25);
+}
+double most_of_itself(double unit) {
+  return std::max(most_roundings * unit, 0x1p-46);
 }
 
 }  // namespace
 
-Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& change,
-               const at::Tensor& of_rows) {
+at::Tensor usual_size(const at::Tensor& matrix) {
+  constexpr int64_t few = 4;  // which have no usual size
+  const at::Tensor rows = usual_in_rows(matrix), columns = usual_in_rows(matrix.t()).t();
+  const at::Tensor size = matrix.size(0) < few   ? rows.expand_as(matrix)
+                          : matrix.size(1) < few ? columns.expand_as(matrix)
+                                                 : at::minimum(rows, columns);
+  return at::where(size.isfinite(), size, at::zeros_like(size));
+}
+
+Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved, const at::Tensor& whole) {
   Finding finding{.entries = residual.numel()};
   if (finding.entries == 0) {
     return finding;
   }
-  const at::Tensor size = residual.abs();
-  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const at::Tensor size = residual.abs().flatten(0, -2);
   // 0 of 0 is fine; what is not a number never is.
-  const at::Tensor tolerance = allowed.rounding.clamp_min(1e-300);
+  const at::Tensor tolerance = allowed.rounding.expand_as(residual).flatten(0, -2).clamp_min(1e-300);
   const at::Tensor roundings = at::where(tolerance.isfinite(), size / tolerance, infinite);  // none where it overflows
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
-  if (!(largest <= allowed.most)) {
-    note_wrong((roundings <= allowed.most).logical_not(), finding);
+  const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
+  const at::Tensor usual = usual_size(of);
+  const at::Tensor most = at::maximum(of * most_of_itself(allowed.unit), usual * most_of_usual(allowed.unit));
+  const at::Tensor right = ((roundings <= allowed.most) & (change <= most)) | (change < usual * allowed.of_usual);
+  if (!right.all().item<bool>()) {
+    note_wrong(right.logical_not(), finding);
   }
-  if (finding.wrong == 0) {
-    find_lost(change, of_rows, finding);
-  }
-  const at::Tensor lengths = of_rows.flatten(1).norm(2, {1}), changes = change.flatten(1).norm(2, {1});
+  const at::Tensor lengths = of.norm(2, {1}), changes = change.norm(2, {1});
   finding.size = lengths.max().item<double>();
   const at::Tensor floor = lengths.max() * 1e-3;  // a row of almost nothing is moved by no fraction of itself
   const at::Tensor fractions = at::where(changes == 0, at::zeros_like(changes), changes / at::maximum(lengths, floor));

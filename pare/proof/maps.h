@@ -10,6 +10,9 @@ namespace pare {
 struct StreamMap {
   at::Tensor map;      // undefined: the identity
   at::Tensor inverse;  // undefined where there is none that float64 could tell
+  // From the candidate's coordinates to those in which it is said how far readers moved: the reference's, or those of
+  // its heads where their output matrix was absorbed.
+  at::Tensor back;
   at::Tensor units;    // how large the entries of a reader usually are, one for each of the candidate's dimensions
   at::Tensor lengths;  // of its columns
   // What float64 loses where somebody multiplied by Ψ⁻¹ or solved with it, for rows of length one.
@@ -32,8 +35,10 @@ Effective written_through(const Effective& rows, const StreamMap& map);
 at::Tensor at_least_usual(const at::Tensor& rounding, const at::Tensor& units);
 constexpr double lost_in_solving = 4 * 0x1p-53;
 at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role);
-// The residual of a reader in the reference's coordinates, where they can be had.
-at::Tensor pulled_back(const at::Tensor& rows, const StreamMap& map);
+// The residual of a reader in the reference's coordinates, infinite where they cannot be had; and what the reference
+// has there, `rows` as they are, `read` as the candidate reads them.
+at::Tensor pulled_back(const at::Tensor& residual, const StreamMap& map);
+at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const StreamMap& map);
 
 // How far a relation is from holding.
 struct Finding {
@@ -50,13 +55,20 @@ struct Finding {
 struct Allowance {
   at::Tensor rounding;
   double most = one_rounding;
+  double unit = 0x1p-53;  // one rounding of a number near one, in the type of what was stored
+  // Where float64 factored or solved for it, so much of what is usual there may be lost whatever the entry is.
+  double of_usual = 0;
 };
 
-// `reference`: what float64 loses in it. `candidate`: one rounding of what it stores.
-Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour);
-// The last two say by which fraction rows moved.
-Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& change,
-               const at::Tensor& of_rows);
+// `reference`: what float64 loses in it. `candidate`: one rounding of what it stores, in a type whose unit is `unit`.
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, double unit);
+// How large the numbers beside each entry usually are: in its row or in its column, where that is less. Zeros do not
+// count, and no few huge ones do.
+at::Tensor usual_size(const at::Tensor& matrix);
+// `moved` is the residual in the reference's own coordinates, and `whole` what the reference has there. Roundings of
+// numbers that cancel may explain anything: whatever they allow, no entry moves by more than a fraction of what is
+// usual where it stands, or a few roundings of itself.
+Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved, const at::Tensor& whole);
 void merge(Finding& all, const Finding& slice, int64_t first_row);
 
 }  // namespace pare

@@ -252,6 +252,8 @@ class PortList {
                       .stream = embedded(),
                       .rigour = folded_if(!a_.stores(id) || !b_.stores(id)),
                       .rows = RowsOf::positions,
+                      // A slow sine is small for long, beside a cosine near one: it is the pair that has a size.
+                      .usual = a_.stores(id) ? std::nullopt : std::optional(1.0),
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {

@@ -22,6 +22,7 @@ struct ProofPort {
   How how = How::basis;
   Rigour rigour = Rigour::stored;  // where nothing is fitted
   RowsOf rows = RowsOf::tensor;
+  std::optional<double> usual = {};  // how large its numbers are, where they do not say it themselves
   int64_t samples = 0;
   bool sliced = false;  // a few rows can be had
   // Rows begin .. begin + count, each a sample: [count, width of the stream].

@@ -113,7 +113,8 @@ class Prover {
   }
 
   // A basis, or numbers that cancel, may be such that one rounding is another function: then there is no proof. So many
-  // roundings of the stored type, times the condition of the bases, is what right rewrites move; never a quarter.
+  // roundings of the stored type, times the condition of the bases, is what right rewrites move, and in float64 what no
+  // gauge of heads may pass; never a quarter.
   double most_moved() const {
     double roundoff = unit_roundoff(Dtype::f64);
     for (const auto& [name, weight] : candidate_.weights) {
@@ -121,7 +122,7 @@ class Prover {
         roundoff = std::max(roundoff, unit_roundoff(weight.dtype()));
       }
     }
-    return std::min(0.25, 0x1p12 * roundoff * proof_.condition);
+    return std::min(0.25, std::max(0x1p12 * roundoff * proof_.condition, 0x1p-30));
   }
 
   // ---- the report
@@ -166,7 +167,8 @@ class Prover {
   void check_premises() {
     for (const Premise& premise : premises_) {
       const at::Tensor residual = premise.found.value - premise.expected.value;
-      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted);
+      const Allowance allowed =
+          allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted, premise.unit);
       const Finding finding = judged(residual, allowed, residual, premise.expected.value);
       proof_.moved = std::max(proof_.moved, finding.moved);
       if (!finding.holds()) {

@@ -81,6 +81,17 @@ const Weight& ProofSide::weight(const TensorId& id) const {
   return model_->weights.at(stored_.at(id).name);
 }
 
+double ProofSide::unit(const std::vector<TensorId>& ids) const {
+  double coarsest = unit_roundoff(Dtype::f64);
+  for (const TensorId& id : ids) {
+    for (const TensorId& source : stores(id) ? sources(id) : std::vector<TensorId>()) {
+      const Dtype dtype = weight(source).dtype();
+      coarsest = at::isFloatingType(scalar_type(dtype)) ? std::max(coarsest, unit_roundoff(dtype)) : coarsest;
+    }
+  }
+  return coarsest;
+}
+
 void ProofSide::use(const TensorId& id) const {
   const std::vector<TensorId> all = sources(id);
   used_.insert(all.begin(), all.end());

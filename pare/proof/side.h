@@ -60,6 +60,9 @@ class ProofSide {
     return unit_roundoff(numbers_ == Numbers::exact ? Dtype::f64 : dtype_of(id));
   }
 
+  // One rounding of a number near one, in the coarsest type that any of these is stored in.
+  double unit(const std::vector<TensorId>& ids) const;
+
   Effective load(const TensorId& id) const;
   // What is stored, for what is made of it; of both sides' same numbers nothing was rounded.
   Effective load_source(const TensorId& id) const;

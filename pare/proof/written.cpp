@@ -185,15 +185,17 @@ void write_out_attention(PlainForms& forms, const Model& reference, const Model&
   PlainForm &a = forms.reference, &b = forms.candidate;
   Attention &t = attention_of(a, block), &u = attention_of(b, block);
   t.remembered = u.remembered = Remembered::keys_values;  // what an engine keeps is no part of the function
+  const auto computed_by_one = [&](Slot slot) { return is_computed(t, slot) != is_computed(u, slot); };
+  const bool multiplied = computed_by_one(Slot::key) || computed_by_one(Slot::value);  // what is whole can be
   for (const Slot slot : {Slot::key, Slot::value}) {
     const bool both = is<Shrunk>(projection_of(t, slot)) && is<Shrunk>(projection_of(u, slot));
-    if (!both || !same_pivots(reference, candidate, in_attention(block, slot))) {
+    if (!both || multiplied || !same_pivots(reference, candidate, in_attention(block, slot))) {
       write_out_shrunk(a, block, slot);
       write_out_shrunk(b, block, slot);
     }
   }
   for (const Slot slot : {Slot::key, Slot::value}) {
-    if (is_computed(t, slot) != is_computed(u, slot)) {
+    if (computed_by_one(slot)) {
       write_out_computed(a, block, slot);
       write_out_computed(b, block, slot);
     }

@@ -36,6 +36,7 @@ struct Premise {
   TensorId tensor;
   std::vector<TensorId> sources;
   Effective found, expected;
+  double unit;  // one rounding of a number near one, in the coarsest type that they are stored in
 };
 
 struct PlainForms {

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "pare/proof/maps.h"
@@ -180,8 +181,12 @@ void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_
                      half_spacing(own.down.contiguous(), model.weights.at(name_of(ids.down)).dtype()) * chosen};
   const Effective both = product(w2, w1);
   const at::Tensor size = at::matmul(w2.value.abs(), w1.value.abs()) * lost_in_solving;
-  forms.premises.push_back(
-      {ids.down, {ids.up, ids.down}, {both.value, size}, {-at::eye(width, both.value.options()), both.rounding}});
+  const auto unit = [&](const TensorId& id) { return unit_roundoff(model.weights.at(name_of(id)).dtype()); };
+  forms.premises.push_back({ids.down,
+                            {ids.up, ids.down},
+                            {both.value, size},
+                            {-at::eye(width, both.value.options()), both.rounding},
+                            std::max(unit(ids.up), unit(ids.down))});
 }
 
 // The skip as neurons: x = α(x) - α(-x).

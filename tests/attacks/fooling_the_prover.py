@@ -2,9 +2,11 @@
 """What was proved and was not so: a dimension that one rare token alone has hides from rows, so only relations can tell."""
 
 import copy
+import json
 
-from attacking import SAME, run  # first: it skips where there is no NumPy
+from attacking import SAME, pare, run  # first: it skips where there is no NumPy
 import numpy
+from safetensors.numpy import load_file, save_file
 from plain import Plain, attention, decoder, drawn, moved
 
 RARE, HIDDEN = 1234, 5
@@ -139,5 +141,28 @@ def basis_without_an_inverse(report):
                    moved(model(ids), other(ids)), verdicts=SAME)
 
 
+def pivots_that_are_none(report):
+    """Places of an identity block outside its inputs, or twice the same: refused when the model is opened, by every command."""
+    architecture = decoder(attention=attention(pairs={"value_output": "shrunk"}))
+    (report.work / "shrunk.json").write_text(json.dumps(architecture))
+    made = pare("init", "shrunk.json", "-o", "shrunk", "--generic", "--quiet", cwd=report.work)
+    report.check("a shrunk model", "" if made.returncode == 0 else made.stderr)
+    report.control("a shrunk model, against itself", "shrunk", "shrunk")
+    name = "blocks.1.attention.value.pivot"
+    for case, place, pivot, reason in (("too large", 2, 24, "has the pivot 24"), ("negative", 0, -1, "has the pivot -1"),
+                                       ("twice", 3, None, "twice in head 1")):
+        report.copy("shrunk", case)
+        path = report.work / case / "model.safetensors"
+        tensors = {key: values.copy() for key, values in load_file(path).items()}
+        tensors[name][1, place] = tensors[name][1, 0] if pivot is None else pivot
+        save_file(tensors, path)
+        for command in (["verify", "shrunk", case], ["verify", case, case],
+                        ["rewrite", case, "-o", f"{case} rewritten", "--passes", "fold_norm_gain", "--no-verify"]):
+            result = pare(*command, "--quiet", cwd=report.work)
+            report.check(f"a pivot {case}: {command[0]} {command[1]}", "" if result.returncode == 1 and reason in result.stderr
+                         else f"exit code {result.returncode}: {result.stderr[-300:]}")
+
+
 if __name__ == "__main__":
-    run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse)
+    run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse,
+        pivots_that_are_none)

@@ -299,3 +299,25 @@ TEST_CASE("form: collapsed heads") {
     CHECK_FALSE(proof_of(pair).complete);
   }
 }
+
+TEST_CASE("form: values from keys that both have without their identity block") {
+  Pair pair = pair_of(R"({"width": 12, "vocab": 40, "context": 9, "blocks": [{
+      "attention": {"heads": 3, "head_width": 4, "norm": {"kind": "rms"}, "pairs": {"query_key": "shrunk"}},
+      "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "rms"}}}], "final_norm": {"kind": "rms"}})");
+  const std::string prefix = "blocks.0.attention.";
+  const at::Tensor pivots = pair.ta.at(prefix + "key.pivot"), rest = pair.ta.at(prefix + "key.weight");
+  at::Tensor key = at::zeros({12, 12}, at::kDouble);
+  for (int64_t row = 0; row < 12; ++row) {
+    int64_t next = 0;
+    for (int64_t column = 0; column < 12; ++column) {
+      const at::Tensor is_pivot = pivots[row / 4] == column;
+      key[row][column] =
+          is_pivot.any().item<bool>() ? is_pivot[row % 4].to(at::kDouble) : rest[row / 4][row % 4][next++];
+    }
+  }
+  pair.b.blocks[0].attention.value = FromKey{};
+  pair.tb.erase(prefix + "value.weight");
+  pair.tb[prefix + "value_from_key.weight"] =
+      at::linalg_solve(key, pair.ta.at(prefix + "value.weight"), /*left=*/false);
+  check_form(pair, /*narrow=*/false);
+}

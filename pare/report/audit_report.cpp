@@ -35,14 +35,10 @@ ReportVerdict redundancy_verdict(const Audit& audit) {
                         .words =
                             "Counted symmetry by symmetry. A rotation or a gauge makes zeros inside dense "
                             "matrices, so a file loses less."};
-  if (!counted.is_determined()) {
-    verdict.word = "undetermined";
-    verdict.number = fmt::format("{} reasons below", counted.undetermined.size());
-    verdict.tone = Tone::fair;
-    return verdict;
-  }
-  verdict.word = share_text(counted.total, audit.parameters);
-  verdict.number = fmt::format("{} parameters", with_commas(counted.total));
+  const std::string bound = counted.is_exact() ? "" : "at least ";
+  verdict.word = bound + share_text(counted.total, audit.parameters);
+  verdict.number = fmt::format("{}{} parameters", bound, with_commas(counted.total));
+  verdict.tone = counted.is_exact() ? verdict.tone : Tone::fair;
   return verdict;
 }
 
@@ -55,7 +51,7 @@ ReportVerdict proof_verdict(const TwinProof& proof) {
       .words = fmt::format("A twin of width {} with {} parameters; gap {:.1e}.", proof.twin.width,
                            with_commas(proof.measured.parameters), proof.measured.gap),
       .tone = proof.is_complete() ? Tone::good : Tone::bad};
-  if (!proof.measured.is_determined() || !proof.counted.is_determined()) {
+  if (!proof.measured.is_determined() || !proof.counted.is_exact()) {
     verdict.word = "undetermined";
     verdict.tone = Tone::fair;
   }
@@ -97,13 +93,12 @@ ReportSection parts_section(const Audit& audit) {
 ReportSection redundancy_section(const RedundancyAudit& audit) {
   ReportSection section{.title = "What is redundant, by symmetry",
                         .words = "The dimension of the set of weights that are the same function, counted by rules."};
-  if (!audit.counted.is_determined()) {
-    ReportTable table{"Why it is undetermined", {"the rules do not count"}, {}};
-    for (const std::string& reason : audit.counted.undetermined) {
+  if (!audit.counted.is_exact()) {
+    ReportTable table{"Why this is a lower bound", {"the rules do not count all of"}, {}};
+    for (const std::string& reason : audit.counted.lower_bound) {
       table.rows.push_back({reason});
     }
     section.tables.push_back(table);
-    return section;
   }
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const SymmetryCount& row : audit.counted.symmetries) {

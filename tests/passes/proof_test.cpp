@@ -148,12 +148,20 @@ TEST_CASE("what passes make is proved, in all four types") {
       std::cout << "  not proved: " << missed << "\n";
     }
     CHECK(tally.applied > 0);
-    // Bases that too little is known of, and those where a rounding is too much, are missed: never more than a few.
-    static const std::map<std::string, int64_t> percent_of_bases = {
-        {"eliminate_projection", 90}, {"merge_skipless", 90}, {"rotate_residual", 80}, {"gauge_heads", 75},
-        {"shrink_head_pairs", 90},    {"collapse_heads", 95}, {"cache_keys_only", 95}};
+    // Bases that too little is known of, and those where a rounding is too much, are missed: never more than a few. In
+    // narrow types a rounding in a basis may be a quarter of what is usual beside it, and nothing is proved by that.
+    struct Percent {
+      int64_t wide, narrow;
+    };
+    static const std::map<std::string, Percent> percent_of_bases = {{"eliminate_projection", {100, 85}},
+                                                                    {"merge_skipless", {100, 80}},
+                                                                    {"rotate_residual", {94, 80}},
+                                                                    {"gauge_heads", {90, 95}},
+                                                                    {"shrink_head_pairs", {93, 90}}};
     const auto found = percent_of_bases.find(std::string(key.first));
-    CHECK(tally.proved * 100 >= tally.applied * (found == percent_of_bases.end() ? 100 : found->second));
+    const bool wide = key.second == Dtype::f64 || key.second == Dtype::f32;
+    const Percent least = found == percent_of_bases.end() ? Percent{100, 100} : found->second;
+    CHECK(tally.proved * 100 >= tally.applied * (wide ? least.wide : least.narrow));
   }
 }
 

@@ -31,16 +31,25 @@ std::vector<AddedToken> normalized_tokens(TokenizerParts& parts) {
   return tokens;
 }
 
-// Whether a token found in a text could lie across a cut, or take white space from its other side.
-bool may_lie_across(const AddedToken& token) {
-  const std::u32string content = characters_of(token.content);
-  for (size_t n = 0; n + 1 < content.size(); ++n) {
-    if ((is_letter(content[n]) && content[n + 1] == ' ') || (content[n] == '\n' && is_letter(content[n + 1]))) {
+// Whether a token found in a text could lie across a cut, or take white space from its other side. `space` and `line`
+// are what a space and the end of a line are in the text where it is looked for.
+bool may_lie_across(const AddedToken& token, const std::string& space, const std::string& line) {
+  const std::string& content = token.content;
+  if (content.empty()) {
+    return false;
+  }
+  for (size_t at = content.find(space, 1); at != std::string::npos; at = content.find(space, at + 1)) {
+    if (is_letter(character_before(content, at))) {
       return true;
     }
   }
-  return !content.empty() && (token.single_word || (token.right_strip && is_letter(content.back())) ||
-                              (token.left_strip && is_letter(content.front())));
+  for (size_t at = content.find(line); at != std::string::npos; at = content.find(line, at + 1)) {
+    if (at + line.size() < content.size() && is_letter(character_at(content, at + line.size()).point)) {
+      return true;
+    }
+  }
+  return token.single_word || (token.right_strip && is_letter(character_before(content, content.size()))) ||
+         (token.left_strip && is_letter(character_at(content, 0).point));
 }
 
 }  // namespace
@@ -48,6 +57,11 @@ bool may_lie_across(const AddedToken& token) {
 Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::move(parts)), raw_(added_tokens(parts_, false)), normalized_(normalized_tokens(parts_)) {
   PARE_CHECK(parts_.model.has_value(), "a tokenizer without a model");
+  for (AddedToken& token : parts_.added) {
+    if (token.normalized) {  // also where ids are made into text again
+      token.content = parts_.normalizer.apply(token.content, TextPart::begins);
+    }
+  }
   find_safe_cuts();
 }
 
@@ -141,11 +155,16 @@ bool Tokenizer::cut_is_safe(std::string_view left, std::string_view right) {
 }
 
 void Tokenizer::find_safe_cuts() {
-  const auto same = [this](const AddedToken& token) {
-    return !token.normalized || parts_.normalizer.apply(token.content, TextPart::begins) == token.content;
+  const auto between = [this](std::string_view sample) {
+    const std::string text = parts_.normalizer.apply(sample, TextPart::continues);
+    return text.size() > 2 ? text.substr(1, text.size() - 2) : std::string();
   };
-  if (!parts_.normalizer.works_in_parts() || !std::all_of(parts_.added.begin(), parts_.added.end(), same) ||
-      std::any_of(parts_.added.begin(), parts_.added.end(), may_lie_across)) {
+  const std::string space = between("a b"), line = between("a\nb");
+  const auto across = [&](const AddedToken& token) {
+    return may_lie_across(token, token.normalized ? space : " ", token.normalized ? line : "\n");
+  };
+  if (!parts_.normalizer.works_in_parts() || space.empty() || line.empty() ||
+      std::any_of(parts_.added.begin(), parts_.added.end(), across)) {
     return;
   }
   cuts_at_spaces_ = cuts_after_lines_ = true;

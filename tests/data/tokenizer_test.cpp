@@ -176,6 +176,11 @@ TEST_CASE("added tokens are found first, the longest of those that begin togethe
   CHECK(tokenizer.decode({1, 20, 2}) == "a b");
   CHECK(tokenizer.decode({1, 20, 2}, false) == "a <x> b");
   CHECK(tokenizer.id_of("<x>") == 20);
+  file["normalizer"] = {{"type", "NFKC"}};
+  file["added_tokens"] = {{{"id", 20}, {"content", "ﬀ"}, {"normalized", true}}};
+  Tokenizer other = made(folder, file);
+  CHECK(other.encode("aﬀff") == Ids{1, 20, 20});
+  CHECK(other.decode({20}) == "ff");
 }
 
 TEST_CASE("llama2.c: the pair of the highest score, bytes for what is unknown, and a space before the text") {
@@ -312,6 +317,11 @@ TEST_CASE("text is cut only where nothing lies across") {
   CHECK(words.last_cut("ab  cab") == 0);
   CHECK(words.last_cut("ab.\ncab!") == 4);
   file["added_tokens"] = {{{"id", 30}, {"content", "ab cab"}}};
+  CHECK(made(folder, file).last_cut("ab cab") == 0);
+  // A token that is looked for where spaces are other characters already.
+  file["added_tokens"] = {{{"id", 30}, {"content", "b▁c"}, {"normalized", true}}};
+  CHECK(made(folder, file).last_cut("ab cab") == 2);
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}};
   CHECK(made(folder, file).last_cut("ab cab") == 0);
   // A token that joins across lines, in a text that is one word.
   file = small_bpe();

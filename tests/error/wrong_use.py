@@ -79,7 +79,7 @@ USAGE = [  # arguments, words
     (["verify", "model", "model", "--random", "0"], ["--random"]),
     (["verify", "model", "model", "--dtype", "int8"], ["--dtype", "int8"]),
     (["verify", "model", "model", "--modulo-gauges"], ["--modulo-gauge"]),
-    (["verify", "model", "model", "--text", "a"], ["'--text'"]),
+    (["verify", "model", "model", "--text", "a"], ["holds no tokenizer", "--tokenizer"]),
 ]
 
 OTHERS = [  # what a candidate cannot take is a difference

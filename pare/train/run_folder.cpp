@@ -125,7 +125,10 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
     file.sync();
   }
   write_text_file(folder / metrics_file, "");
-  fs::create_directory(folder / checkpoints_folder);
+  std::error_code refused;
+  if (!fs::create_directory(folder / checkpoints_folder, refused)) {
+    fail_io("create", folder / checkpoints_folder, refused.value());
+  }
   write_checkpoint(folder / checkpoints_folder / "0", start);
   output.commit();
 }

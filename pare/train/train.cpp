@@ -120,6 +120,7 @@ class Run {
     for (const nlohmann::json& line : folder_.metrics()) {
       if (line.contains("loss")) {
         result_.loss = line["loss"].get<double>();
+        last_rate_ = line["lr"].get<double>();
         first_loss_ = first_loss_ == 0 ? result_.loss : first_loss_;
       }
       if (line.contains("validation")) {

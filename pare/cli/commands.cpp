@@ -244,6 +244,8 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_run(app, settings);
   add_verify(app, settings);
   add_probe(app, settings);
+  add_train(app, settings);
+  add_compare(app, settings);
   add_passes(app, settings);
   add_reproduce(app, settings);
   add_demo(app, settings);

@@ -55,6 +55,8 @@ void add_init(CLI::App& app, const Settings& settings);
 void add_run(CLI::App& app, const Settings& settings);
 void add_verify(CLI::App& app, const Settings& settings);
 void add_probe(CLI::App& app, const Settings& settings);
+void add_train(CLI::App& app, const Settings& settings);
+void add_compare(CLI::App& app, const Settings& settings);
 void add_passes(CLI::App& app, const Settings& settings);
 void add_rewrite(CLI::App& app, const Settings& settings);
 void add_reproduce(CLI::App& app, const Settings& settings);

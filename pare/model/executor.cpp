@@ -98,16 +98,26 @@ Outputs Executor::forward(const Inputs& inputs, Cache* cache, Taps* taps, Logits
   return outputs;
 }
 
-Outputs Executor::forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {
+Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {
   const State& s = *state_;
-  const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
   Forward run(s.architecture, s.tables, {&inputs, 1}, cache, taps);
   run.embed(s.embedding);
   const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[static_cast<size_t>(n)]; };
   while (run.done() < run.layers()) {
     run.run_layer(blocks);
   }
-  const Features found = run.finish(s.head, wanted).front();
+  return run.finish(s.head, wanted).front();
+}
+
+at::Tensor Executor::head_input(const Inputs& inputs) const {
+  const at::AutoGradMode grad(state_->use == Use::training && at::GradMode::is_enabled());
+  return features_of(inputs, nullptr, nullptr, Logits::all).x;
+}
+
+Outputs Executor::forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {
+  const State& s = *state_;
+  const at::AutoGradMode grad(s.use == Use::training && at::GradMode::is_enabled());
+  const Features found = features_of(inputs, cache, taps, wanted);
   Outputs outputs{.hidden = found.hidden, .pooled = found.pooled, .sequence_logits = found.sequence_logits};
   if (found.x.defined()) {
     outputs.logits = logits(s.head.head, s.architecture, found.x);

@@ -18,7 +18,8 @@ struct Outputs {
   at::Tensor sequence_logits;  // [batch, classes], where there is a second head
 };
 
-struct Cache;  // cache.h
+struct Cache;     // cache.h
+struct Features;  // ends.h
 
 // Of which tokens there shall be logits, where a model gives them for each. `last`: each sequence's last real token,
 // as [batch, 1, vocab or classes]. `none`: hidden states alone. An encoder's answer is the same for all.
@@ -40,11 +41,16 @@ class Executor {
   Outputs forward(const Inputs& inputs, Cache* cache = nullptr, Taps* taps = nullptr,
                   Logits logits = Logits::all) const;
 
+  // What the head's matrix reads: [batch, tokens, width], or [batch, width] of a classifier. For who multiplies with
+  // the matrix piece by piece, so that the logits of all tokens never exist at once. Not of an encoder.
+  at::Tensor head_input(const Inputs& inputs) const;
+
   // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
   const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
   Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
+  Features features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
 
   struct State;
   std::unique_ptr<State> state_;

@@ -8,7 +8,8 @@ namespace pare {
 
 // Plain: matrices and tables keep the scale of what they read, gains are one, biases zero.
 // Generic: everything random, gains and biases too, so that no test passes because something is one or zero.
-enum class Draw { plain, generic };
+// Unit: matrices and tables of deviation 1, for who has another scale in mind; gains and biases as in plain.
+enum class Draw { plain, generic, unit };
 
 // A tensor depends on the seed and its name alone, not on the order in which tensors are asked for.
 Weights random_weights(const Architecture& architecture, uint64_t seed, Dtype dtype, Draw draw);

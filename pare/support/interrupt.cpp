@@ -34,4 +34,8 @@ void check_interrupt() {
   }
 }
 
+void forget_interrupt() {
+  interrupted = 0;
+}
+
 }  // namespace pare

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error")
 from files import integers, read_tensors, write_tensors
 from report import SHARED, Report, pare
 
-COMMANDS = ["audit", "rewrite", "init", "run", "verify", "passes", "reproduce", "demo", "help", "completion"]
+COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "reproduce", "demo", "help", "completion"]
 PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "query_key", "value_output"}
 ARCHITECTURE = {
     "name": "tiny", "width": 8, "vocab": 16, "context": 12,

@@ -85,7 +85,7 @@ def check_help(report):
 # The line up to the cursor, some of what must be offered, and what must not.
 LINES = [
     ("pare au", {"audit"}, {"rewrite"}),
-    ("pare ", {"audit", "rewrite", "init", "run", "verify", "passes", "reproduce", "demo", "help", "completion"}, set()),
+    ("pare ", {"audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "reproduce", "demo", "help", "completion"}, set()),
     ("pare --qu", {"--quiet"}, set()),
     ("pare audit gpt2-", {"gpt2-medium", "gpt2-large", "gpt2-xl"}, {"mistral-7b"}),
     ("pare audit --con", {"--conditions"}, set()),

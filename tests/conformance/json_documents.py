@@ -50,6 +50,9 @@ GOOD = [  # schema, arguments
     ("probe", ["probe", "normed", "--tokens", "ids.json", "--heads", "--permute-heads", "--zero-gains", "0.5"]),
     ("probe", ["probe", "normed", "--random", "2", "--length", "1", "--dtype", "bf16", "--zero-gains", "1"]),
     ("probe", ["probe", "encoder", "--random", "2", "--without", "attention-residual", "--gauge", "3"]),
+    ("train", ["train", "train.json", "-o", "trained"]),
+    ("train", ["train", "--print-config"]),
+    ("compare", ["compare", "trained", "trained"]),
     ("passes", ["passes"]),
     ("passes", ["passes", "merge_skipless"]),
     ("reproduce", ["reproduce", "--list"]),
@@ -78,6 +81,8 @@ BAD = [  # kind, exit code, fewest reasons, arguments
     ("input", 1, 2, ["probe", "model", "--without", "mlp-residual", "--zero-gains", "0.5"]),
     ("input", 1, 1, ["probe", "model", "--tokens", "wrong.json"]),
     ("input", 1, 1, ["verify", "model", "nothing"]),
+    ("input", 1, 2, ["train", "train.json", "-o", "untrained", "bacth=3", "step=5"]),
+    ("input", 1, 1, ["compare", "trained", "model"]),
     ("input", 1, 1, ["passes", "merge_skiples"]),
     ("input", 1, 1, ["help", "adit"]),
     ("input", 1, 1, ["completion", "tcsh"]),
@@ -142,6 +147,7 @@ def make(work, report):
     store("encoder", {key: value for key, value in ARCHITECTURE.items() if key != "head"} | {"task": "encoder"})
     (work / "wrong.json").write_text(json.dumps(ARCHITECTURE | {"width": -1, "vocab": -2}))
     (work / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
+    (work / "train.json").write_text(json.dumps({"architecture": ARCHITECTURE, "task": "sorting", "data": {"length": 4}, "steps": 3}))
     Broken(work / "model", work / "incomplete").set_tensors(
         lambda tensors: (tensors.pop("head.weight"), tensors.update(extra=tensors["embed.token.weight"])))
     up = "blocks.0.mlp.up.weight"
@@ -203,7 +209,7 @@ def main():
         missing = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "} - commands
         report.check("every command is here", f"not {missing}" if missing else "")
         for name, arguments in GOOD:
-            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "reproduce", "demo") else ([*arguments, "--json"], ["--json", *arguments]):
+            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "reproduce", "demo", "train") else ([*arguments, "--json"], ["--json", *arguments]):
                 result = pare(*flags, cwd=work, env={**os.environ, "TMPDIR": str(work)})
                 report.check(" ".join(flags), judge(schemas, result, name, "", 0))
         for kind, code, reasons, arguments in BAD:

@@ -1,0 +1,182 @@
+// pare train: an Architecture trained from one JSON, into a run folder that can be continued and compared.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "pare/cli/commands.h"
+#include "pare/cli/output.h"
+#include "pare/cli/subject.h"
+#include "pare/model/device.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/log.h"
+#include "pare/support/text.h"
+#include "pare/train/train.h"
+
+namespace pare {
+
+namespace {
+
+constexpr uint64_t largest_training_config = 64'000'000;
+
+struct TrainFlags {
+  std::string config, out;
+  std::vector<std::string> changes;
+  bool resume = false, print_config = false;
+};
+
+void print_keys(const Settings& settings) {
+  const std::vector<ConfigKey> keys = train_config_keys();
+  if (settings.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const ConfigKey& key : keys) {
+      list.push_back({{"key", key.key}, {"default", key.fallback}, {"meaning", key.meaning}});
+    }
+    print_json({{"keys", list}});
+    return;
+  }
+  std::string text;
+  for (const ConfigKey& key : keys) {
+    text += fmt::format("{} [{}]\n{}\n", key.key, key.fallback, wrapped(key.meaning, 4, "    "));
+  }
+  print_text(text);
+}
+
+// A line that is drawn again on a terminal, and now and then one of its own elsewhere.
+class TrainDisplay {
+ public:
+  explicit TrainDisplay(std::string name) : name_(std::move(name)) {}
+  ~TrainDisplay() { show_status(""); }
+  TrainDisplay(const TrainDisplay&) = delete;
+  TrainDisplay& operator=(const TrainDisplay&) = delete;
+
+  void show(const TrainProgress& p) {
+    const Clock::time_point now = Clock::now();
+    const std::string line = fmt::format("{}step {} of {}  loss {:.4f}  {} tokens/s{}",
+                                         name_.empty() ? "" : name_ + "  ", with_commas(p.step), with_commas(p.steps),
+                                         p.loss, with_commas(static_cast<int64_t>(p.tokens_per_second)),
+                                         p.step < p.steps ? "  " + human_time(p.seconds_left) + " left" : "");
+    if (p.validation) {
+      log_info(fmt::format("{}  validation {:.4f}", line, *p.validation));
+      logged_ = now;
+    } else if (now - logged_ > std::chrono::seconds(10)) {
+      log_info(line);
+      logged_ = now;
+    }
+    if (p.step < p.steps) {
+      show_status(line);
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string name_;
+  Clock::time_point logged_ = Clock::now();
+};
+
+nlohmann::ordered_json to_json(const TrainResult& r) {
+  return {{"path", r.path},
+          {"name", r.name},
+          {"parameters", r.parameters},
+          {"steps", r.steps},
+          {"resumed_from", r.resumed_from},
+          {"loss", r.loss},
+          {"validation", r.validation},
+          {"accuracy", r.accuracy},
+          {"seconds", r.seconds},
+          {"checkpoint", r.checkpoint}};
+}
+
+nlohmann::json read_configuration(const TrainFlags& flags) {
+  if (!flags.config.empty()) {
+    return parse_json(read_text_file(flags.config, largest_training_config), flags.config);
+  }
+  const std::filesystem::path stored = std::filesystem::path(flags.out) / "config.json";
+  if (!flags.resume || !std::filesystem::exists(stored)) {
+    throw InputError("no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
+  }
+  return parse_json(read_text_file(stored, largest_training_config), stored.string());
+}
+
+void train_command(TrainFlags flags, const Settings& settings) {
+  if (flags.print_config) {
+    print_keys(settings);
+    return;
+  }
+  if (flags.out.empty()) {
+    throw InputError("no folder for the run was named: pare train CONFIG.json -o RUN");
+  }
+  if (flags.resume && flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration
+    flags.changes.insert(flags.changes.begin(), std::exchange(flags.config, ""));
+  }
+  nlohmann::json written = read_configuration(flags);
+  const std::string subject = flags.config.empty() ? flags.out : flags.config;
+  for (const std::string& change : flags.changes) {
+    set_key(written, change, find_architecture);
+  }
+  if (settings.seed != 0) {
+    set_key(written, "seed", settings.seed, find_architecture);
+  }
+  std::vector<SweepRun> runs = expand_sweep(written, subject, find_architecture);
+  const bool sweep = written.is_object() && written.contains("sweep");
+  std::vector<TrainConfig> configs;
+  for (const SweepRun& run : runs) {  // all are read before the first one runs
+    configs.push_back(
+        train_config_from_json(run.config, sweep ? subject + ": " + run.name : subject, find_architecture));
+  }
+  const at::Device device = find_device(settings.device);
+  const std::filesystem::path out = output_target(flags.out);
+  std::error_code unknown;
+  if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
+    throw InputError(
+        fmt::format("{} exists already: choose another output, or continue it with --resume", quote(out.string())));
+  }
+  if (sweep && !std::filesystem::exists(out, unknown)) {
+    check_target(out, OutputKind::folder, nullptr);
+    if (!std::filesystem::create_directory(out, unknown)) {
+      fail_io("create", out, unknown.value());
+    }
+  }
+  SequencesCache data;
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    TrainDisplay display(runs[i].name);
+    const TrainOptions options{.folder = sweep ? out / runs[i].name : out,
+                               .resume = flags.resume,
+                               .device = device,
+                               .report = [&](const TrainProgress& p) { display.show(p); }};
+    const TrainResult result = train(configs[i], data.open(configs[i]), options);
+    results.push_back(to_json(result));
+    if (!settings.json) {
+      print_text(fmt::format("{}: {} steps, loss {:.4f}, validation {:.4f} ({:.2f} % right), {}\n",
+                             escaped(result.path), with_commas(result.steps), result.loss, result.validation,
+                             100 * result.accuracy, human_time(result.seconds)));
+    }
+  }
+  if (settings.json) {
+    print_json({{"runs", results}});
+  }
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Settings& settings) {
+  CLI::App* command = app.add_subcommand("train", "Train an Architecture from one JSON, into a run folder");
+  auto flags = std::make_shared<TrainFlags>();
+  command->add_option("CONFIG", flags->config, "the configuration [with --resume: the run's own]");
+  command->add_option("CHANGES", flags->changes, "KEY=VALUE, such as optimiser.lr=3e-4");
+  command->add_option("-o,--output", flags->out, "the run folder, or the folder of a sweep's runs")
+      ->type_name("FOLDER");
+  command->add_flag("--resume", flags->resume, "go on from the last checkpoint there");
+  command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
+  command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
+  command->callback([flags, &settings] { train_command(*flags, settings); });
+}
+
+}  // namespace pare

@@ -1,0 +1,326 @@
+#include "pare/train/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/json_fields.h"
+
+namespace pare {
+
+static Words<TrainTask> words(TrainTask) {
+  return {{TrainTask::causal_lm, "causal_lm"},   {TrainTask::masked_lm, "masked_lm"},
+          {TrainTask::classifier, "classifier"}, {TrainTask::sorting, "sorting"},
+          {TrainTask::copying, "copying"},       {TrainTask::addition, "addition"}};
+}
+static Words<TokenFormat> words(TokenFormat) {
+  return {{TokenFormat::bytes, "bytes"}, {TokenFormat::uint16, "uint16"}, {TokenFormat::uint32, "uint32"}};
+}
+static Words<InitRecipe> words(InitRecipe) {
+  return {{InitRecipe::plain, "plain"}, {InitRecipe::gpt2, "gpt2"}, {InitRecipe::norm_free, "norm_free"}};
+}
+static Words<TrainDtype> words(TrainDtype) {
+  return {{TrainDtype::float32, "float32"}, {TrainDtype::float64, "float64"}, {TrainDtype::bfloat16, "bfloat16"}};
+}
+
+namespace {
+
+// Runs the same descriptions as the reader and the writer, and lists what they name.
+class KeyLister {
+ public:
+  explicit KeyLister(std::string prefix) : prefix_(std::move(prefix)) {}
+  template <class T>
+  void add(const char* key, T& value, const char* meaning) {
+    keys.push_back({prefix_ + key, JsonWriter::write(value).dump(), meaning});
+  }
+  template <class T>
+  void add(const char* key, std::optional<T>&, const char* meaning) {
+    keys.push_back({prefix_ + key, "null", meaning});
+  }
+  template <class T>
+  void group(const char* key, T& value) {
+    KeyLister inner(prefix_ + key + ".");
+    describe(inner, value);
+    keys.insert(keys.end(), inner.keys.begin(), inner.keys.end());
+  }
+  std::vector<ConfigKey> keys;
+
+ private:
+  std::string prefix_;
+};
+
+// A key with its meaning. Its default is what the struct begins with.
+template <class Io, class T>
+void field(Io& io, const char* key, T& value, const char* meaning) {
+  if constexpr (std::is_same_v<Io, KeyLister>) {
+    io.add(key, value, meaning);
+  } else {
+    const T fallback = value;
+    io.optional(key, value, fallback);
+  }
+}
+template <class Io, class T>
+void field(Io& io, const char* key, std::optional<T>& value, const char* meaning) {
+  if constexpr (std::is_same_v<Io, KeyLister>) {
+    io.add(key, value, meaning);
+  } else {
+    io.nullable(key, value);
+  }
+}
+template <class Io, class T>
+void group(Io& io, const char* key, T& value) {
+  if constexpr (std::is_same_v<Io, KeyLister>) {
+    io.group(key, value);
+  } else {
+    const T fallback = value;
+    io.optional(key, value, fallback);
+  }
+}
+
+}  // namespace
+
+template <class Io>
+static void describe(Io& io, DataConfig& d) {
+  field(io, "train", d.train, "text files to learn from, read one after another; none for a generated task");
+  field(io, "validation", d.validation, "text files to measure on; none: the end of the training text");
+  field(io, "validation_share", d.validation_share,
+        "how much of the training text is its end, where it is measured on");
+  field(io, "format", d.format, "bytes: each byte is a token; uint16, uint32: token ids, little-endian");
+  field(io, "seed", d.seed, "of the order of batches, of masks and of generated tasks");
+  field(io, "mask_share", d.mask_share, "masked_lm: how many tokens are to be guessed");
+  field(io, "mask_token", d.mask_token, "masked_lm: the token that stands for a masked one");
+  field(io, "length", d.length, "generated tasks: symbols to sort or copy, digits of a number to add");
+  field(io, "symbols", d.symbols, "sorting, copying: how many different symbols there are");
+}
+
+template <class Io>
+static void describe(Io& io, OptimiserConfig& o) {
+  field(io, "lr", o.lr, "the largest learning rate");
+  field(io, "min_lr", o.min_lr, "the learning rate of the last step");
+  field(io, "warmup", o.warmup, "steps until the largest learning rate");
+  field(io, "betas", o.betas, "how long AdamW remembers gradients, and their squares");
+  field(io, "epsilon", o.epsilon, "added to the root of the squares");
+  field(io, "decay", o.decay, "weight decay, decoupled, of matrices and tables only");
+  field(io, "clip", o.clip, "the longest gradient of all parameters together; 0: any");
+}
+
+template <class Io>
+static void describe(Io& io, InitConfig& i) {
+  field(io, "recipe", i.recipe,
+        "gpt2: normal, what writes to a skip divided by sqrt(2 layers); plain: matrices keep the scale of what they "
+        "read; norm_free: plain, and blocks without norm write with deviation 1");
+  field(io, "deviation", i.deviation, "gpt2: of matrices and tables");
+  field(io, "embedding", i.embedding, "norm_free: deviation of the embeddings");
+}
+
+template <class Io>
+static void describe(Io& io, EvaluateConfig& e) {
+  field(io, "every", e.every, "steps between two looks at the validation text; the last step has one too");
+  field(io, "batches", e.batches, "how many batches of it; 0: all");
+}
+
+template <class Io>
+static void describe(Io& io, CheckpointConfig& c) {
+  field(io, "every", c.every, "steps between two checkpoints; the first and the last step have one too");
+  field(io, "keep", c.keep, "how many of the last ones stay; 0: all");
+}
+
+// The Architecture is read apart: it may be a name.
+struct WrittenArchitectureName {
+  nlohmann::ordered_json json;
+};
+static std::string read_special(const nlohmann::json& json, WrittenArchitectureName& value) {
+  value.json = json;
+  return json.is_object() || json.is_string() ? "" : "an Architecture: an object, a file or a preset";
+}
+static nlohmann::ordered_json write_special(WrittenArchitectureName& value) {
+  return value.json;
+}
+
+struct WrittenConfig {
+  WrittenArchitectureName architecture;
+  TrainConfig config;
+};
+
+template <class Io>
+static void describe(Io& io, WrittenConfig& w) {
+  TrainConfig& c = w.config;
+  field(io, "name", c.name, "what `pare compare` calls the run; none: its folder");
+  if constexpr (std::is_same_v<Io, KeyLister>) {
+    io.add("architecture", w.architecture, "what is trained: an Architecture, a JSON file with one, or a preset");
+  } else {
+    io.required("architecture", w.architecture);
+  }
+  field(io, "task", c.task, "causal_lm, masked_lm, classifier, or generated: sorting, copying, addition");
+  group(io, "data", c.data);
+  field(io, "context", c.context, "tokens of a sequence; 0: the Architecture's context");
+  field(io, "batch", c.batch, "sequences that are computed at once");
+  field(io, "accumulate", c.accumulate, "batches whose gradients make one step");
+  field(io, "steps", c.steps, "how often the weights are moved");
+  group(io, "optimiser", c.optimiser);
+  group(io, "init", c.init);
+  field(io, "seed", c.seed, "of the weights at the start");
+  field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
+  field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one");
+  group(io, "evaluate", c.evaluate);
+  group(io, "checkpoint", c.checkpoint);
+}
+
+namespace {
+
+void check_ranges(const TrainConfig& c, Problems& problems) {
+  const auto at_least = [&](const char* key, auto value, auto least) {
+    if (value < least) {
+      problems.add(fmt::format("{}: {} is less than {}", key, value, least));
+    }
+  };
+  const auto within = [&](const char* key, double value, double least, double most) {
+    if (value < least || value >= most) {
+      problems.add(fmt::format("{}: {} is not between {} and {}", key, value, least, most));
+    }
+  };
+  at_least("batch", c.batch, 1);
+  at_least("accumulate", c.accumulate, 1);
+  at_least("steps", c.steps, 1);
+  at_least("context", c.context, 0);
+  at_least("data.length", c.data.length, 1);
+  at_least("data.symbols", c.data.symbols, 2);
+  at_least("evaluate.every", c.evaluate.every, 1);
+  at_least("evaluate.batches", c.evaluate.batches, 0);
+  at_least("checkpoint.every", c.checkpoint.every, 1);
+  at_least("checkpoint.keep", c.checkpoint.keep, 0);
+  at_least("optimiser.warmup", c.optimiser.warmup, 0);
+  at_least("optimiser.lr", c.optimiser.lr, 0.0);
+  at_least("optimiser.min_lr", c.optimiser.min_lr, 0.0);
+  at_least("optimiser.decay", c.optimiser.decay, 0.0);
+  at_least("optimiser.clip", c.optimiser.clip, 0.0);
+  at_least("optimiser.epsilon", c.optimiser.epsilon, 0.0);
+  at_least("init.deviation", c.init.deviation, 0.0);
+  at_least("init.embedding", c.init.embedding, 0.0);
+  at_least("stop_above", c.stop_above, 0.0);
+  at_least("seed", c.seed, 0);
+  at_least("data.seed", c.data.seed, 0);
+  within("data.validation_share", c.data.validation_share, 0, 1);
+  within("data.mask_share", c.data.mask_share, 0, 1);
+  if (c.optimiser.betas.size() != 2) {
+    problems.add(fmt::format("optimiser.betas: {} numbers, expected two", c.optimiser.betas.size()));
+  }
+  for (const double beta : c.optimiser.betas) {
+    within("optimiser.betas", beta, 0, 1);
+  }
+  if (c.optimiser.min_lr > c.optimiser.lr) {
+    problems.add(fmt::format("optimiser.min_lr: {} is more than optimiser.lr, {}", c.optimiser.min_lr, c.optimiser.lr));
+  }
+  constexpr int64_t most_sequences = int64_t{1} << 31;
+  if (c.batch > most_sequences / std::max<int64_t>(c.accumulate, 1) / std::max<int64_t>(c.steps, 1)) {
+    problems.add("steps: more than 2^31 sequences in all, whose order could not be stored");
+  }
+}
+
+// What the task asks of the Architecture.
+void check_task(const TrainConfig& c, Problems& problems) {
+  const Architecture& a = c.architecture;
+  const auto expect = [&](Task task) {
+    if (a.task != task) {
+      problems.add(fmt::format("task: {} trains an Architecture of the task {}, this one's is {}", word(c.task),
+                               word(task), word(a.task)));
+    }
+  };
+  const bool masked = c.task == TrainTask::masked_lm;
+  expect(masked ? Task::masked_lm : c.task == TrainTask::classifier ? Task::classifier : Task::causal_lm);
+  const auto looks_ahead = [](const Block& block) { return block.attention.mask == Mask::full; };
+  if (a.task == Task::causal_lm && std::any_of(a.blocks.begin(), a.blocks.end(), looks_ahead)) {
+    problems.add("architecture: a causal_lm whose attention sees later tokens would be told the answer: mask is full");
+  }
+  if (a.embedding.patch) {
+    problems.add("architecture: it reads images, and image tasks are not there yet");
+  }
+  if (masked && !c.data.mask_token) {
+    problems.add("data.mask_token: masked_lm needs the token that stands for a masked one");
+  }
+  if (masked && c.data.mask_token && (*c.data.mask_token < 0 || *c.data.mask_token >= a.vocab)) {
+    problems.add(fmt::format("data.mask_token: {} is not a token of a vocabulary of {}", *c.data.mask_token, a.vocab));
+  }
+  if (is_generated(c.task)) {
+    const int64_t needed = c.task == TrainTask::addition ? 12 : c.data.symbols + 1;
+    if (a.vocab < needed) {
+      problems.add(
+          fmt::format("architecture.vocab: {} is less than the {} tokens of {}", a.vocab, needed, word(c.task)));
+    }
+    if (!c.data.train.empty() || !c.data.validation.empty()) {
+      problems.add(fmt::format("data.train: {} is a generated task, which reads no files", word(c.task)));
+    }
+  } else if (c.data.train.empty()) {
+    problems.add(fmt::format("data.train: {} needs text files", word(c.task)));
+  }
+  if (context_of(c) > a.context) {
+    problems.add(
+        fmt::format("context: sequences of {} tokens, but the Architecture's context is {}", context_of(c), a.context));
+  }
+}
+
+}  // namespace
+
+TrainConfig train_config_from_json(const nlohmann::json& json, const std::string& subject,
+                                   const FindArchitecture& find) {
+  Problems problems, contradictions;
+  WrittenConfig written;
+  JsonReader reader(json, "", problems, contradictions);
+  reader.read(json, "", written);
+  TrainConfig& config = written.config;
+  if (problems.empty()) {
+    const nlohmann::ordered_json& architecture = written.architecture.json;
+    config.architecture = architecture.is_string()
+                              ? find(architecture.get<std::string>())
+                              : architecture_from_json(json.at("architecture"), subject + ": architecture");
+    check_ranges(config, problems);
+  }
+  if (problems.empty()) {
+    check_task(config, problems);
+  }
+  problems.throw_if_any(subject);
+  return std::move(config);
+}
+
+nlohmann::ordered_json train_config_to_json(const TrainConfig& config) {
+  WrittenConfig written{{architecture_to_json(config.architecture)}, config};
+  return JsonWriter::write(written);
+}
+
+std::vector<ConfigKey> train_config_keys() {
+  WrittenConfig written;
+  KeyLister lister("");
+  describe(lister, written);
+  for (ConfigKey& key : lister.keys) {
+    if (key.key == "architecture") {
+      key.fallback = "required";
+    }
+  }
+  lister.keys.push_back({"sweep", "none",
+                         "several runs: {\"seeds\": [...], KEY: [...], \"variants\": {NAME: {KEY: VALUE}}}, each in a "
+                         "folder of its own"});
+  return lister.keys;
+}
+
+int64_t context_of(const TrainConfig& config) {
+  switch (config.task) {
+    case TrainTask::sorting:
+    case TrainTask::copying:
+      return 2 * config.data.length;  // problem, mark, answer, less the last token, which is only an answer
+    case TrainTask::addition:
+      return 3 * config.data.length + 2;
+    default:
+      return config.context > 0 ? config.context : config.architecture.context;
+  }
+}
+
+bool is_generated(TrainTask task) {
+  return task == TrainTask::sorting || task == TrainTask::copying || task == TrainTask::addition;
+}
+
+const char* word(TrainTask task) {
+  return word_of(task);
+}
+
+}  // namespace pare

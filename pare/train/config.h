@@ -1,0 +1,104 @@
+#pragma once
+// What a training run is: one JSON, read with every problem at once, with one table of keys behind reading, writing and
+// `pare train --print-config`.
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/arch/architecture.h"
+
+namespace pare {
+
+enum class TrainTask { causal_lm, masked_lm, classifier, sorting, copying, addition };
+enum class TokenFormat { bytes, uint16, uint32 };
+enum class InitRecipe { plain, gpt2, norm_free };
+enum class TrainDtype { float32, float64, bfloat16 };
+
+struct DataConfig {
+  std::vector<std::string> train, validation;
+  double validation_share = 0.1;
+  TokenFormat format = TokenFormat::bytes;
+  int64_t seed = 0;
+  double mask_share = 0.15;
+  std::optional<int64_t> mask_token;
+  int64_t length = 8, symbols = 10;
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct OptimiserConfig {
+  double lr = 1e-3, min_lr = 1e-4;
+  int64_t warmup = 100;
+  std::vector<double> betas = {0.9, 0.95};
+  double epsilon = 1e-8, decay = 0.1, clip = 1;
+  bool operator==(const OptimiserConfig&) const = default;
+};
+
+struct InitConfig {
+  InitRecipe recipe = InitRecipe::gpt2;
+  double deviation = 0.02;
+  double embedding = 0.7;
+  bool operator==(const InitConfig&) const = default;
+};
+
+struct EvaluateConfig {
+  int64_t every = 100, batches = 20;
+  bool operator==(const EvaluateConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  int64_t every = 500, keep = 2;
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+struct TrainConfig {
+  std::string name;
+  Architecture architecture;
+  TrainTask task = TrainTask::causal_lm;
+  DataConfig data;
+  int64_t context = 0;
+  int64_t batch = 16, accumulate = 1, steps = 1000;
+  OptimiserConfig optimiser;
+  InitConfig init;
+  int64_t seed = 0;
+  TrainDtype dtype = TrainDtype::float32;
+  double stop_above = 0;
+  EvaluateConfig evaluate;
+  CheckpointConfig checkpoint;
+  bool operator==(const TrainConfig&) const = default;
+};
+
+// The Architecture that a word names: a file or a preset. InputError where there is none.
+using FindArchitecture = std::function<Architecture(const std::string& word)>;
+
+// InputError "SUBJECT: ..." with every problem, each under its dotted key.
+TrainConfig train_config_from_json(const nlohmann::json& json, const std::string& subject,
+                                   const FindArchitecture& find);
+nlohmann::ordered_json train_config_to_json(const TrainConfig& config);
+
+struct ConfigKey {
+  std::string key, fallback, meaning;
+};
+std::vector<ConfigKey> train_config_keys();
+
+// Sets "optimiser.lr=1e-3": the value is JSON, or else a string. Lists are entered by number, or by * for each of their
+// entries (architecture.blocks.*.attention.query=identity). An Architecture that is named is looked up to be changed.
+void set_key(nlohmann::json& config, const std::string& key, const nlohmann::json& value, const FindArchitecture& find);
+void set_key(nlohmann::json& config, const std::string& assignment, const FindArchitecture& find);
+
+// Every run of a configuration with "sweep": {"seeds": [...], "optimiser.lr": [...], "variants": {NAME: {KEY: VALUE}}},
+// each with what sets it apart as its name; or the one run that it is, without a name.
+struct SweepRun {
+  std::string name;
+  nlohmann::json config;
+};
+std::vector<SweepRun> expand_sweep(const nlohmann::json& config, const std::string& subject,
+                                   const FindArchitecture& find);
+
+int64_t context_of(const TrainConfig& config);  // tokens of one sequence, as the model sees it
+bool is_generated(TrainTask task);
+const char* word(TrainTask task);
+
+}  // namespace pare

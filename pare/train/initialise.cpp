@@ -1,0 +1,132 @@
+#include "pare/train/initialise.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "pare/model/executor.h"
+#include "pare/model/init.h"
+
+namespace pare {
+
+namespace {
+
+Weight scaled_weight(const Weight& weight, double factor) {
+  return Weight::made("scaled", weight.dtype(), weight.shape(), {weight},
+                      [factor](std::vector<at::Tensor>& in) { return in[0] * factor; });
+}
+
+// Each load is a copy: who trains moves what it loaded.
+Weight held_weight(const std::string& name, const at::Tensor& tensor) {
+  return Weight::leaf(name, dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor.clone(); });
+}
+
+bool is_matrix(const TensorSpec& spec) {
+  return !spec.index && spec.part != Part::norm && spec.part != Part::bias;
+}
+
+// Whether a tensor writes what a skip adds to, so that the stream grows with every layer.
+bool writes_to_a_skip(const TensorSpec& spec, const Architecture& a) {
+  if (!spec.id.module.block) {
+    return false;
+  }
+  const Block& block = a.blocks[static_cast<size_t>(*spec.id.module.block)];
+  for (const Axis& axis : spec.axes) {
+    if (axis.role != Role::writer) {
+      continue;
+    }
+    if (axis.point == Point::attention_output) {
+      return block.attention.skip;
+    }
+    if (axis.point == Point::mlp_output) {
+      return block.mlp && block.mlp->skip;
+    }
+  }
+  return false;
+}
+
+double residual_factor(const Architecture& a) {
+  return 1 / std::sqrt(2 * static_cast<double>(layer_blocks(a).size()));
+}
+
+// GPT-2's: everything of one deviation, and what the layers add to the stream so much smaller that all of them together
+// add as much as one.
+Weights gpt2_weights(const TrainConfig& config, Dtype dtype) {
+  const Architecture& a = config.architecture;
+  Weights weights = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::unit);
+  for (const TensorSpec& spec : tensor_table(a)) {
+    if (is_matrix(spec)) {
+      const double shrink = writes_to_a_skip(spec, a) ? residual_factor(a) : 1;
+      weights[spec.name] = scaled_weight(weights[spec.name], config.init.deviation * shrink);
+    }
+  }
+  return weights;
+}
+
+// Matrices of deviation 1/sqrt(in), attention outputs smaller where they have a skip, embeddings as large as asked for;
+// then every block whose MLP has no skip is made to write with deviation 1, from the first on.
+Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& sample) {
+  const Architecture& a = config.architecture;
+  const Weights units = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::unit);
+  Weights weights = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::plain);
+  for (const TensorSpec& spec : tensor_table(a)) {
+    const bool table = spec.id.module == token_table || spec.id.module == position_table;
+    if (table) {
+      weights[spec.name] = scaled_weight(units.at(spec.name), config.init.embedding);
+    } else if (writes_to_a_skip(spec, a) && is_matrix(spec)) {
+      weights[spec.name] = scaled_weight(weights[spec.name], residual_factor(a));
+    }
+  }
+  const std::vector<int64_t> order = layer_blocks(a);
+  std::set<int64_t> seen;
+  for (size_t layer = 0; layer < order.size(); ++layer) {
+    const Block& block = a.blocks[static_cast<size_t>(order[layer])];
+    if (!seen.insert(order[layer]).second || !block.mlp || block.mlp->skip || block.wiring == Wiring::parallel) {
+      continue;
+    }
+    Taps taps;
+    const std::string after = fmt::format("residual.{}", layer + 1);
+    taps.record(after);
+    const Executor model({a, weights}, dtype == Dtype::f64 ? at::kDouble : at::kFloat);
+    const at::NoGradGuard no_grad;
+    model.forward(sample, nullptr, &taps, Logits::none);
+    const double deviation = taps.recorded().at(after).to(at::kDouble).std().item<double>();
+    if (!std::isfinite(deviation) || deviation == 0) {
+      continue;  // the first step will say what is wrong with it
+    }
+    for (const TensorSpec& spec : tensor_table(a)) {
+      const bool writes = spec.id.module.block == order[layer] && spec.id.module.sublayer == Sublayer::mlp &&
+                          is_matrix(spec) && !spec.axes.empty() && spec.axes.front().role == Role::writer;
+      if (writes) {
+        weights[spec.name] = scaled_weight(weights[spec.name], 1 / deviation);
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+Model initial_model(const TrainConfig& config, const Inputs& sample) {
+  const Dtype dtype = config.dtype == TrainDtype::float64 ? Dtype::f64 : Dtype::f32;
+  Weights weights;
+  switch (config.init.recipe) {
+    case InitRecipe::plain:
+      weights = random_weights(config.architecture, static_cast<uint64_t>(config.seed), dtype, Draw::plain);
+      break;
+    case InitRecipe::gpt2:
+      weights = gpt2_weights(config, dtype);
+      break;
+    case InitRecipe::norm_free:
+      weights = norm_free_weights(config, dtype, sample);
+      break;
+  }
+  for (auto& [name, weight] : weights) {  // drawn once: a start is stored, run and compared
+    weight = held_weight(name, weight.load());
+  }
+  return {config.architecture, std::move(weights)};
+}
+
+}  // namespace pare

@@ -1,0 +1,90 @@
+#include "pare/train/optimiser.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+double learning_rate(const OptimiserConfig& config, int64_t steps, int64_t step) {
+  if (step < config.warmup) {
+    return config.lr * static_cast<double>(step + 1) / static_cast<double>(config.warmup);
+  }
+  if (step >= steps) {
+    return config.min_lr;
+  }
+  const double passed = static_cast<double>(step - config.warmup) / static_cast<double>(steps - config.warmup);
+  return config.min_lr + 0.5 * (1 + std::cos(std::numbers::pi * passed)) * (config.lr - config.min_lr);
+}
+
+bool is_decayed(const TensorSpec& spec) {
+  return spec.shape.size() >= 2 && spec.part != Part::bias && spec.part != Part::norm && !spec.index;
+}
+
+AdamW::AdamW(const OptimiserConfig& config, const Tensors& weights, const std::vector<std::string>& decayed)
+    : config_(config), groups_{{.decay = config.decay}, {.decay = 0}} {
+  for (const auto& [name, weight] : weights) {
+    const bool decays = std::find(decayed.begin(), decayed.end(), name) != decayed.end();
+    Group& group = groups_[decays ? 0 : 1];
+    group.numbers.push_back(names_.size());
+    group.weights.push_back(weight.detach());
+    group.means.push_back(at::zeros_like(weight));
+    group.squares.push_back(at::zeros_like(weight));
+    group.steps.push_back(at::zeros({}, weight.options().dtype(at::kFloat)));
+    names_.push_back(name);
+  }
+}
+
+at::Tensor AdamW::clip(const std::vector<at::Tensor>& gradients) const {
+  const at::Tensor length = at::stack(at::_foreach_norm(gradients)).norm();
+  if (config_.clip > 0) {
+    at::_foreach_mul_(gradients, (config_.clip / (length + 1e-6)).clamp_max(1));
+  }
+  return length;
+}
+
+void AdamW::step(const std::vector<at::Tensor>& gradients, double rate) {
+  const at::NoGradGuard no_grad;
+  PARE_CHECK(gradients.size() == names_.size(), "a gradient for each weight");
+  for (Group& group : groups_) {
+    if (group.weights.empty()) {
+      continue;
+    }
+    std::vector<at::Tensor> own;
+    for (const size_t number : group.numbers) {
+      own.push_back(gradients[number]);
+    }
+    at::_foreach_add_(group.steps, 1);
+    at::_fused_adamw_(group.weights, own, group.means, group.squares, {}, group.steps, rate, config_.betas[0],
+                      config_.betas[1], group.decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  }
+}
+
+AdamW::Tensors AdamW::state() const {
+  Tensors state;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.numbers.size(); ++i) {
+      const std::string& name = names_[group.numbers[i]];
+      state[name + ".mean"] = group.means[i];
+      state[name + ".square"] = group.squares[i];
+    }
+  }
+  return state;
+}
+
+void AdamW::restore(const Tensors& state, int64_t steps) {
+  for (Group& group : groups_) {
+    for (size_t i = 0; i < group.numbers.size(); ++i) {
+      const std::string& name = names_[group.numbers[i]];
+      group.means[i].copy_(state.at(name + ".mean"));
+      group.squares[i].copy_(state.at(name + ".square"));
+      group.steps[i].fill_(steps);
+    }
+  }
+}
+
+}  // namespace pare

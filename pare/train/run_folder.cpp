@@ -1,0 +1,238 @@
+#include "pare/train/run_folder.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+
+#include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/checkpoint/safetensors.h"
+#include "pare/support/error.h"
+#include "pare/support/json.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* config_file = "config.json";
+constexpr const char* data_file = "data.json";
+constexpr const char* order_file = "order.i32";
+constexpr const char* metrics_file = "metrics.jsonl";
+constexpr const char* checkpoints_folder = "checkpoints";
+constexpr const char* optimiser_file = "optimizer.safetensors";
+constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
+
+std::span<const std::byte> bytes_of_tensor(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state) {
+  std::map<std::string, SafetensorsWriter::Declared> declared;
+  for (const auto& [name, tensor] : state) {
+    declared[name] = {dtype_of(tensor.scalar_type()), tensor.sizes().vec()};
+  }
+  SafetensorsWriter writer(path, declared, {{"format", "pt"}});
+  for (const auto& [name, tensor] : state) {
+    writer.write(name, bytes_of_tensor(tensor.cpu().contiguous()));
+  }
+  writer.finish();
+}
+
+// A model in the native format, and what its optimiser remembers.
+void write_checkpoint(const fs::path& target, const Trainer& trainer) {
+  AtomicFolder output(target);
+  const Model model = trainer.model();
+  write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
+  write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
+  write_optimiser(output.temporary() / optimiser_file, trainer.optimiser().state());
+  output.commit();
+}
+
+int open_or_refuse(const fs::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    fail_io("open", path, errno);
+  }
+  return descriptor;
+}
+
+// The folder itself is locked: no file is left behind that means nothing once its process is gone.
+int locked(const fs::path& path) {
+  std::error_code unknown;
+  if (!fs::is_directory(path, unknown) || !fs::exists(path / config_file, unknown) ||
+      !fs::exists(path / data_file, unknown)) {
+    throw InputError(fmt::format("{} is not a run: expected a folder that 'pare train' wrote, with {} and {}",
+                                 quote(path.string()), config_file, data_file));
+  }
+  const int descriptor = open_or_refuse(path, O_RDONLY | O_DIRECTORY);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw InputError(fmt::format("{} is in use: another process trains there; wait for it, or choose another folder",
+                                 quote(path.string())));
+  }
+  return descriptor;
+}
+
+struct MetricLine {
+  std::string text;
+  nlohmann::json json;
+};
+
+std::vector<MetricLine> metric_lines(const fs::path& run) {
+  const std::string text = read_text_file(run / metrics_file, largest_run_file);
+  std::vector<MetricLine> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      break;  // a process that was killed wrote half a line
+    }
+    const std::string subject = fmt::format("{}, line {}", (run / metrics_file).string(), lines.size() + 1);
+    MetricLine& line = lines.emplace_back(MetricLine{text.substr(begin, end - begin), {}});
+    line.json = parse_json(line.text, subject);
+    if (!line.json.is_object() || !line.json.contains("step") || !line.json["step"].is_number_integer()) {
+      throw InputError(fmt::format("{} has no step", subject));
+    }
+    begin = end + 1;
+  }
+  return lines;
+}
+
+[[noreturn]] Architecture no_names(const std::string& word) {
+  throw InputError(fmt::format("the architecture of a run is written out, found the name {}", quote(word)));
+}
+
+}  // namespace
+
+void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start) {
+  AtomicFolder output(path);
+  const fs::path& folder = output.temporary();
+  write_text_file(folder / config_file, json_text(train_config_to_json(config)));
+  write_text_file(folder / data_file, json_text(batches.manifest()));
+  if (const std::vector<int32_t>& order = batches.order(); !order.empty()) {
+    OutputFile file(folder / order_file);
+    file.write(std::as_bytes(std::span(order)));
+    file.sync();
+  }
+  write_text_file(folder / metrics_file, "");
+  std::error_code refused;
+  if (!fs::create_directory(folder / checkpoints_folder, refused)) {
+    fail_io("create", folder / checkpoints_folder, refused.value());
+  }
+  write_checkpoint(folder / checkpoints_folder / "0", start);
+  output.commit();
+}
+
+RunFolder::RunFolder(const fs::path& path) : path_(output_target(path)), lock_(locked(path_)) {}
+
+TrainConfig RunFolder::config() const {
+  return train_config_from_json(read_run_json(path_, config_file), (path_ / config_file).string(), no_names);
+}
+
+nlohmann::json RunFolder::manifest() const {
+  return read_run_json(path_, data_file);
+}
+
+std::vector<int64_t> RunFolder::checkpoints() const {
+  std::vector<int64_t> steps;
+  for (const fs::directory_entry& entry : entries_of(path_ / checkpoints_folder)) {
+    const std::string name = entry.path().filename().string();
+    int64_t step = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+    if (error == std::errc() && end == name.data() + name.size() && step >= 0) {
+      steps.push_back(step);
+    }
+  }
+  if (steps.empty()) {
+    throw InputError(fmt::format("{} has no checkpoint: it cannot be continued", quote(path_.string())));
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+fs::path RunFolder::checkpoint_path(int64_t step) const {
+  return path_ / checkpoints_folder / std::to_string(step);
+}
+
+StoredState RunFolder::load(int64_t step) const {
+  StoredState state{.model = open_model(checkpoint_path(step)).model};
+  for (const auto& [name, weight] : weights_of(SafetensorsFile(checkpoint_path(step) / optimiser_file))) {
+    state.optimiser[name] = weight.load();
+  }
+  return state;
+}
+
+void RunFolder::save(int64_t step, const Trainer& trainer, int64_t keep) const {
+  if (metrics_ && ::fsync(metrics_->number()) != 0) {  // never behind the weights
+    fail_io("sync", path_ / metrics_file, errno);
+  }
+  const std::vector<int64_t> steps = checkpoints();
+  if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
+    write_checkpoint(checkpoint_path(step), trainer);
+  }
+  if (keep == 0) {
+    return;
+  }
+  std::vector<int64_t> all = checkpoints();
+  std::erase(all, 0);  // the start stays
+  for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) {
+    std::error_code ignored;  // it is in nobody's way
+    fs::remove_all(checkpoint_path(all[i]), ignored);
+  }
+}
+
+void RunFolder::cut_metrics(int64_t last_step) {
+  std::string kept;
+  for (const MetricLine& line : metric_lines(path_)) {
+    if (line.json.at("step").get<int64_t>() <= last_step) {
+      kept += line.text + "\n";
+    }
+  }
+  metrics_.reset();
+  AtomicFile file(path_ / metrics_file, [](const fs::path&) {});
+  write_text_file(file.temporary(), kept);
+  file.commit();
+}
+
+void RunFolder::add_metrics(const nlohmann::ordered_json& line) {
+  if (!metrics_) {
+    metrics_.emplace(open_or_refuse(path_ / metrics_file, O_WRONLY | O_APPEND | O_CREAT));
+  }
+  const std::string text = line.dump() + "\n";
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(metrics_->number(), text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) {
+      fail_io("write to", path_ / metrics_file, errno);
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(written, 0));
+  }
+}
+
+std::vector<nlohmann::json> RunFolder::metrics() const {
+  return read_metrics(path_);
+}
+
+nlohmann::json read_run_json(const fs::path& run, const char* name) {
+  const fs::path path = run / name;
+  return parse_json(read_text_file(path, largest_run_file), path.string());
+}
+
+std::vector<nlohmann::json> read_metrics(const fs::path& run) {
+  std::vector<nlohmann::json> lines;
+  for (MetricLine& line : metric_lines(run)) {
+    lines.push_back(std::move(line.json));
+  }
+  return lines;
+}
+
+}  // namespace pare

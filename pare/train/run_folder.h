@@ -1,0 +1,56 @@
+#pragma once
+// A run on disk: config.json, data.json, order.i32, metrics.jsonl and checkpoints/STEP, each a model in the native
+// format with optimizer.safetensors beside it. It appears whole, with its start as checkpoint 0, and whatever ends a
+// process, what is there can be continued.
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/support/files.h"
+#include "pare/train/trainer.h"
+
+namespace pare {
+
+struct StoredState {
+  Model model;
+  std::map<std::string, at::Tensor> optimiser;
+};
+
+class RunFolder {
+ public:
+  // A new one. InputError where something stands there already.
+  static void create(const std::filesystem::path& path, const TrainConfig& config, const Batches& batches,
+                     const Trainer& start);
+  // Locks it until this object goes. InputError where it is no run, or another process works on it.
+  explicit RunFolder(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  TrainConfig config() const;
+  nlohmann::json manifest() const;
+
+  std::vector<int64_t> checkpoints() const;  // their steps, ascending
+  std::filesystem::path checkpoint_path(int64_t step) const;
+  StoredState load(int64_t step) const;
+  // Whole or not at all; then those that need not stay are removed.
+  void save(int64_t step, const Trainer& trainer, int64_t keep) const;
+
+  // Forgets what was measured after a step: it will be measured again.
+  void cut_metrics(int64_t last_step);
+  void add_metrics(const nlohmann::ordered_json& line);
+  std::vector<nlohmann::json> metrics() const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor lock_;
+  std::optional<Descriptor> metrics_;
+};
+
+// What is read of a run that nobody need have finished, for who compares.
+nlohmann::json read_run_json(const std::filesystem::path& run, const char* name);
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run);
+
+}  // namespace pare

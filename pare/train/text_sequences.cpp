@@ -1,0 +1,160 @@
+#include "pare/train/sequences.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+#include "pare/train/tokens.h"
+
+namespace pare {
+
+namespace {
+
+nlohmann::ordered_json files_json(const TokenArray& tokens) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TokenFile& file : tokens.files()) {
+    list.push_back({{"path", file.path}, {"bytes", file.bytes}, {"tokens", file.tokens}, {"sha256", file.sha256}});
+  }
+  return list;
+}
+
+void check_vocabulary(const TokenArray& tokens, int64_t vocab, Problems& problems) {
+  for (const TokenFile& file : tokens.files()) {
+    if (file.largest >= vocab) {
+      problems.add(fmt::format("{} has the token {}, but the Architecture's vocabulary ends before {}",
+                               quote(file.path), file.largest, vocab));
+    }
+  }
+}
+
+// A text in windows that lie side by side: window w begins at token w * context.
+class TextSequences : public Sequences {
+ public:
+  explicit TextSequences(const TrainConfig& config)
+      : context_(context_of(config)),
+        vocab_(config.architecture.vocab),
+        masked_lm_(config.task == TrainTask::masked_lm),
+        mask_share_(config.data.mask_share),
+        mask_token_(config.data.mask_token.value_or(0)),
+        seed_(static_cast<uint64_t>(config.data.seed)),
+        train_(open_tokens(config.data.train, config.data.format)),
+        other_(open_tokens(config.data.validation, config.data.format)) {
+    const int64_t all = windows_of(train_);
+    const bool apart = !config.data.validation.empty();
+    validation_ = apart ? windows_of(other_)
+                        : static_cast<int64_t>(std::ceil(config.data.validation_share * static_cast<double>(all)));
+    training_ = apart ? all : all - validation_;
+    first_validation_ = apart ? 0 : training_;
+    Problems problems;
+    check_vocabulary(train_, vocab_, problems);
+    check_vocabulary(other_, vocab_, problems);
+    check_length(train_, "data.train", all, problems);
+    check_length(other_, "data.validation", apart ? validation_ : 1, problems);
+    if (all > 0 && !apart && (training_ < 1 || validation_ < 1)) {
+      problems.add(fmt::format(
+          "data.validation_share: of the {} windows of {} tokens, {} are left to learn from and {} to measure on: "
+          "both need one",
+          all, context_, training_, validation_));
+    }
+    if (all > std::numeric_limits<int32_t>::max()) {
+      problems.add(fmt::format("data.train: {} windows are more than 2^31: train with a longer context", all));
+    }
+    problems.throw_if_any("the data");
+  }
+
+  int64_t training() const override { return training_; }
+  int64_t validation() const override { return validation_; }
+
+  TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const override {
+    const TokenArray& tokens = of_validation && !other_.files().empty() ? other_ : train_;
+    std::vector<at::Tensor> rows;
+    for (const int64_t number : numbers) {
+      const int64_t window = of_validation ? first_validation_ + number : number;
+      rows.push_back(tokens.read(window * context_, masked_lm_ ? context_ : context_ + 1));
+    }
+    const at::Tensor all = at::stack(rows);
+    if (!masked_lm_) {
+      return {{.ids = all.narrow(1, 0, context_).contiguous()}, all.narrow(1, 1, context_).contiguous()};
+    }
+    // Measured on with the same masks each time; learned from with others each time.
+    return hidden(all, mixed(seed_, of_validation ? 2 : 1), static_cast<uint64_t>(draw));
+  }
+
+  nlohmann::ordered_json manifest() const override {
+    nlohmann::ordered_json json{{"train", files_json(train_)},
+                                {"validation", files_json(other_)},
+                                {"first_validation_window", first_validation_}};
+    if (masked_lm_) {
+      json["mask"] = {{"share", mask_share_}, {"token", mask_token_}};
+    }
+    return json;
+  }
+
+ private:
+  int64_t windows_of(const TokenArray& tokens) const {
+    return masked_lm_ ? tokens.size() / context_ : std::max<int64_t>(0, tokens.size() - 1) / context_;
+  }
+
+  void check_length(const TokenArray& tokens, const char* key, int64_t windows, Problems& problems) const {
+    if (windows < 1) {
+      problems.add(fmt::format("{}: {} tokens are too few for one sequence of {}", key, tokens.size(),
+                               masked_lm_ ? context_ : context_ + 1));
+    }
+  }
+
+  // As BERT does: of the tokens to guess, 80 % become the mask token, 10 % another one, 10 % stay. At least one is
+  // asked for.
+  TrainBatch hidden(const at::Tensor& ids, uint64_t seed, uint64_t draw) const {
+    TrainBatch batch{{.ids = ids.clone()}, at::full_like(ids, no_target)};
+    int64_t* shown = batch.inputs.ids.mutable_data_ptr<int64_t>();
+    int64_t* targets = batch.targets.mutable_data_ptr<int64_t>();
+    for (int64_t row = 0; row < ids.size(0); ++row) {
+      const uint64_t own = mixed(seed, draw + static_cast<uint64_t>(row));
+      const int64_t certain = below(mixed(own, 0), context_);
+      for (int64_t t = 0; t < context_; ++t) {
+        const uint64_t random = mixed(own, static_cast<uint64_t>(t) + 1);
+        if (t != certain && static_cast<double>(random >> 11) * 0x1p-53 >= mask_share_) {
+          continue;
+        }
+        int64_t& token = shown[row * context_ + t];
+        targets[row * context_ + t] = token;
+        const int64_t kind = below(mixed(random, 1), 10);
+        token = kind < 8 ? mask_token_ : kind == 8 ? below(mixed(random, 2), vocab_) : token;
+      }
+    }
+    return batch;
+  }
+
+  int64_t context_, vocab_;
+  bool masked_lm_;
+  double mask_share_;
+  int64_t mask_token_;
+  uint64_t seed_;
+  TokenArray train_, other_;
+  int64_t training_ = 0, validation_ = 0, first_validation_ = 0;
+};
+
+}  // namespace
+
+uint64_t mixed(uint64_t seed, uint64_t number) {  // splitmix64
+  uint64_t x = seed * 0xd1342543de82ef95u + number * 0x9e3779b97f4a7c15u + 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+int64_t below(uint64_t random, int64_t limit) {
+  return static_cast<int64_t>(random % static_cast<uint64_t>(limit));
+}
+
+std::shared_ptr<const Sequences> text_sequences(const TrainConfig& config) {
+  return std::make_shared<TextSequences>(config);
+}
+
+}  // namespace pare

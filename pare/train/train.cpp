@@ -1,0 +1,232 @@
+#include "pare/train/train.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "pare/arch/count.h"
+#include "pare/support/error.h"
+#include "pare/support/interrupt.h"
+#include "pare/support/output_place.h"
+#include "pare/support/text.h"
+#include "pare/train/diagnosis.h"
+#include "pare/train/initialise.h"
+#include "pare/train/run_folder.h"
+#include "pare/train/trainer.h"
+
+namespace pare {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Keys that differ, for who is told that two configurations are not the same.
+std::string differing_keys(const nlohmann::json& a, const nlohmann::json& b) {
+  std::string list;
+  for (const nlohmann::json& change : nlohmann::json::diff(a, b)) {
+    std::string key = change.at("path").get<std::string>().substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    list += (list.empty() ? "" : ", ") + key;
+  }
+  return list;
+}
+
+// How often to save, and how it is called, changes nothing that is computed.
+TrainConfig comparable(TrainConfig config) {
+  config.checkpoint = {};
+  config.name.clear();
+  return config;
+}
+
+void check_same_run(const RunFolder& folder, const TrainConfig& config, const Batches& batches) {
+  const TrainConfig stored = folder.config();
+  if (comparable(stored) != comparable(config)) {
+    throw InputError(fmt::format(
+        "{} was begun with another configuration (it differs in {}): continue it without changes, or begin a new run",
+        quote(folder.path().string()),
+        differing_keys(train_config_to_json(comparable(stored)), train_config_to_json(comparable(config)))));
+  }
+  const nlohmann::json before = folder.manifest(), now = batches.manifest();
+  if (before != now) {
+    throw InputError(fmt::format("{} was begun with other data ({} in data.json): its files have changed since",
+                                 quote(folder.path().string()), differing_keys(before, now)));
+  }
+}
+
+class Run {
+ public:
+  Run(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences, const TrainOptions& options)
+      : config_(config),
+        options_(options),
+        batches_(sequences, config),
+        started_(Clock::now()),
+        trainer_(begin()),
+        folder_(options.folder) {
+    if (options.resume) {
+      resume();
+    }
+  }
+
+  TrainResult finish() {
+    try {
+      if (step_ == 0) {
+        note_evaluation();
+      }
+      while (step_ < config_.steps) {
+        check_interrupt();
+        one_step();
+      }
+    } catch (const Interrupted&) {
+      forget_interrupt();
+      save();
+      throw;
+    }
+    save();
+    result_.steps = step_;
+    result_.seconds = seconds();
+    result_.path = folder_.path().string();
+    result_.name = config_.name;
+    result_.checkpoint = folder_.checkpoint_path(step_).string();
+    result_.parameters = count(config_.architecture).total;
+    return result_;
+  }
+
+ private:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
+
+  // The start, and the folder where there is none yet.
+  Trainer begin() {
+    std::error_code unknown;
+    if (options_.resume && std::filesystem::exists(options_.folder, unknown)) {
+      const RunFolder folder(options_.folder);
+      check_same_run(folder, config_, batches_);
+      return Trainer(config_, folder.load(folder.checkpoints().back()).model, options_.device);
+    }
+    const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
+    const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
+    check_output(options_.folder, OutputKind::folder, nullptr, 3 * checkpoint + 4 * batches_.order().size());
+    Trainer trainer(config_, initial_model(config_, batches_.training(0).inputs), options_.device);
+    RunFolder::create(options_.folder, config_, batches_, trainer);
+    return trainer;
+  }
+
+  void resume() {
+    step_ = folder_.checkpoints().back();
+    trainer_.optimiser().restore(folder_.load(step_).optimiser, step_);
+    folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
+    result_.resumed_from = step_;
+    for (const nlohmann::json& line : folder_.metrics()) {
+      if (line.contains("loss")) {
+        result_.loss = line["loss"].get<double>();
+        last_rate_ = line["lr"].get<double>();
+        first_loss_ = first_loss_ == 0 ? result_.loss : first_loss_;
+      }
+      if (line.contains("validation")) {
+        result_.validation = line["validation"].get<double>();
+        result_.accuracy = line["accuracy"].get<double>();
+      }
+    }
+  }
+
+  void one_step() {
+    std::vector<TrainBatch> batches;
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
+      batches.push_back(batches_.training(step_ * config_.accumulate + i));
+      tokens += batches.back().inputs.ids.numel();
+    }
+    const double rate = learning_rate(config_.optimiser, config_.steps, step_);
+    const StepMeasure found = trainer_.measure(batches);
+    first_loss_ = first_loss_ == 0 ? found.loss : first_loss_;
+    stop_if_bad(found, batches.front());
+    trainer_.update(rate);
+    ++step_;
+    tokens_ += tokens;
+    ++done_;
+    result_.loss = found.loss;
+    last_rate_ = rate;
+    folder_.add_metrics({{"step", step_},
+                         {"loss", found.loss},
+                         {"lr", rate},
+                         {"gradient_norm", found.gradient_norm},
+                         {"seconds", seconds()}});
+    TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = rate};
+    if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
+      note_evaluation();
+      progress.validation = result_.validation;
+    }
+    if (step_ % config_.checkpoint.every == 0) {
+      save();
+    }
+    if (options_.report) {
+      progress.tokens_per_second = static_cast<double>(tokens_) / seconds();
+      progress.seconds_left = seconds() / static_cast<double>(done_) * static_cast<double>(config_.steps - step_);
+      options_.report(progress);
+    }
+  }
+
+  void note_evaluation() {
+    const Evaluation found = trainer_.evaluate(batches_);
+    result_.validation = found.loss;
+    result_.accuracy = found.accuracy;
+    if (!std::isfinite(found.loss)) {
+      return;  // the next step says what is wrong, and a file of JSON has no word for it
+    }
+    folder_.add_metrics({{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}});
+  }
+
+  void stop_if_bad(const StepMeasure& found, const TrainBatch& batch) {
+    const double limit = config_.stop_above > 0 ? config_.stop_above : 3 * first_loss_;
+    if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= limit) {
+      return;
+    }
+    const std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
+    throw InputError(fmt::format("{}: training stopped {}. Its last good checkpoint is {}",
+                                 quote(folder_.path().string()), why,
+                                 folder_.checkpoint_path(folder_.checkpoints().back()).string()));
+  }
+
+  void save() {
+    try {
+      folder_.save(step_, trainer_, config_.checkpoint.keep);
+    } catch (const IoError& error) {
+      throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and continue it with --resume",
+                                error.what(), folder_.checkpoints().back()));
+    }
+  }
+
+  const TrainConfig& config_;
+  const TrainOptions& options_;
+  Batches batches_;
+  Clock::time_point started_;
+  Trainer trainer_;
+  RunFolder folder_;
+  int64_t step_ = 0, tokens_ = 0, done_ = 0;
+  double first_loss_ = 0, last_rate_ = 0;
+  TrainResult result_;
+};
+
+}  // namespace
+
+TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences,
+                  const TrainOptions& options) {
+  return Run(config, sequences, options).finish();
+}
+
+std::shared_ptr<const Sequences> SequencesCache::open(const TrainConfig& config) {
+  const nlohmann::ordered_json json = train_config_to_json(config);
+  const std::string key =
+      nlohmann::ordered_json::array({json["task"], json["data"], context_of(config), config.architecture.vocab,
+                                     config.architecture.head.classes.value_or(0)})
+          .dump();
+  if (!last_ || key != key_) {
+    last_ = nullptr;  // before the next is read: two may not fit
+    last_ = open_sequences(config);
+    key_ = key;
+  }
+  return last_;
+}
+
+}  // namespace pare

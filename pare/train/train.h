@@ -1,0 +1,49 @@
+#pragma once
+// One training run from its configuration to its last checkpoint, or several that share their data.
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/train/batches.h"
+#include "pare/train/config.h"
+
+namespace pare {
+
+struct TrainProgress {
+  int64_t step = 0, steps = 0;
+  double loss = 0, rate = 0, tokens_per_second = 0, seconds_left = 0;
+  std::optional<double> validation;  // where it was measured after this step
+};
+
+struct TrainOptions {
+  std::filesystem::path folder;
+  bool resume = false;
+  at::Device device = at::kCPU;
+  std::function<void(const TrainProgress&)> report;  // after every step
+};
+
+struct TrainResult {
+  std::string path, name, checkpoint;
+  int64_t parameters = 0, steps = 0, resumed_from = 0;
+  double loss = 0, validation = 0, accuracy = 0, seconds = 0;
+};
+
+// InputError, with the step, the place and the likely cause, where the loss is no number or explodes. Whatever ends it,
+// the last checkpoint stays, and Interrupted leaves one of the very step.
+TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences,
+                  const TrainOptions& options);
+
+// The data of the run before, where the next one reads the same.
+class SequencesCache {
+ public:
+  std::shared_ptr<const Sequences> open(const TrainConfig& config);
+
+ private:
+  std::string key_;
+  std::shared_ptr<const Sequences> last_;
+};
+
+}  // namespace pare

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""The first 20 losses of a run are those of transformers and torch.optim.AdamW, from the same start and the same data.
+
+Peer: the model's own classes, eager attention, cross-entropy over all logits at once, AdamW in its plain loop over
+tensors, clip_grad_norm_. The start is checkpoint 0 of the run, the batches are cut out of the text by order.i32.
+"""
+
+import json
+import math
+import pathlib
+import random
+import sys
+import tempfile
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
+from report import Report, pare  # noqa: E402
+
+STEPS, CONTEXT, BATCH, ACCUMULATE, VOCAB, WIDTH, LAYERS, HEADS = 20, 24, 3, 2, 256, 32, 2, 4
+OPTIMISER = {"lr": 3e-3, "min_lr": 1e-4, "warmup": 5, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0}
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
+LAYER_NORM = {"kind": "layer", "epsilon": 1e-5, "bias": True}
+RMS_NORM = {"kind": "rms", "epsilon": 1e-6}
+
+
+def gpt2_architecture():
+    return {"width": WIDTH, "vocab": VOCAB, "context": CONTEXT, "embedding": {"position": "learned"},
+            "blocks": [{"repeat": LAYERS,
+                        "attention": {"heads": HEADS, "head_width": WIDTH // HEADS, "norm": LAYER_NORM,
+                                      "bias": {"query": True, "key": True, "value": True, "output": True}},
+                        "mlp": {"width": 4 * WIDTH, "activation": "gelu_tanh", "norm": LAYER_NORM, "bias": {"up": True, "down": True}}}],
+            "final_norm": LAYER_NORM, "head": {"tied": True}}
+
+
+def llama_architecture():
+    return {"width": WIDTH, "vocab": VOCAB, "context": CONTEXT,
+            "blocks": [{"repeat": LAYERS,
+                        "attention": {"heads": HEADS, "kv_heads": 2, "head_width": WIDTH // HEADS, "norm": RMS_NORM, "rope": {"theta": 10000}},
+                        "mlp": {"width": 88, "activation": "silu", "gated": True, "norm": RMS_NORM}}],
+            "final_norm": RMS_NORM}
+
+
+def gpt2_peer(transformers, ours):
+    import torch
+
+    config = transformers.GPT2Config(vocab_size=VOCAB, n_positions=CONTEXT, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, resid_pdrop=0,
+                                     embd_pdrop=0, attn_pdrop=0, attn_implementation="eager")
+    model = transformers.GPT2LMHeadModel(config)
+    state = {"transformer.wte.weight": ours["embed.token.weight"], "transformer.wpe.weight": ours["embed.position.weight"],
+             "transformer.ln_f.weight": ours["norm.weight"], "transformer.ln_f.bias": ours["norm.bias"], "lm_head.weight": ours["embed.token.weight"]}
+    for n in range(LAYERS):
+        a, m, h = f"blocks.{n}.attention.", f"blocks.{n}.mlp.", f"transformer.h.{n}."
+        for kind in ("weight", "bias"):
+            joined = torch.cat([ours[f"{a}{part}.{kind}"] for part in ("query", "key", "value")])
+            state |= {h + f"attn.c_attn.{kind}": joined.t() if kind == "weight" else joined}
+            for theirs, mine in (("attn.c_proj", a + "output"), ("mlp.c_fc", m + "up"), ("mlp.c_proj", m + "down")):
+                state[h + f"{theirs}.{kind}"] = ours[f"{mine}.{kind}"].t() if kind == "weight" else ours[f"{mine}.{kind}"]
+            state |= {h + f"ln_1.{kind}": ours[f"{a}norm.{kind}"], h + f"ln_2.{kind}": ours[f"{m}norm.{kind}"]}
+    return model, state
+
+
+def llama_peer(transformers, ours):
+    config = transformers.LlamaConfig(vocab_size=VOCAB, max_position_embeddings=CONTEXT, hidden_size=WIDTH, num_hidden_layers=LAYERS,
+                                      num_attention_heads=HEADS, num_key_value_heads=2, intermediate_size=88, rms_norm_eps=1e-6,
+                                      tie_word_embeddings=False, attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config)
+    state = {"model.embed_tokens.weight": ours["embed.token.weight"], "model.norm.weight": ours["norm.weight"], "lm_head.weight": ours["head.weight"]}
+    for n in range(LAYERS):
+        h = f"model.layers.{n}."
+        for theirs, mine in (("self_attn.q_proj", "attention.query"), ("self_attn.k_proj", "attention.key"), ("self_attn.v_proj", "attention.value"),
+                             ("self_attn.o_proj", "attention.output"), ("mlp.gate_proj", "mlp.gate"), ("mlp.up_proj", "mlp.up"),
+                             ("mlp.down_proj", "mlp.down"), ("input_layernorm", "attention.norm"), ("post_attention_layernorm", "mlp.norm")):
+            state[f"{h}{theirs}.weight"] = ours[f"blocks.{n}.{mine}.weight"]
+    return model, state
+
+
+def rate(step):
+    """Warm-up and cosine, from their description."""
+    o = OPTIMISER
+    if step < o["warmup"]:
+        return o["lr"] * (step + 1) / o["warmup"]
+    share = (step - o["warmup"]) / (STEPS - o["warmup"])
+    return o["min_lr"] + (o["lr"] - o["min_lr"]) * (1 + math.cos(math.pi * share)) / 2
+
+
+def peer_losses(transformers, peer, run, text, dtype):
+    import torch
+    from reference import Float64
+    from safetensors.torch import load_file
+    import contextlib
+
+    ours = load_file(run / "checkpoints" / "0" / "model.safetensors")
+    wide = dtype == "float64"
+    with Float64() if wide else contextlib.nullcontext():
+        model, state = peer(transformers, ours)
+        model = model.to(torch.float64 if wide else torch.float32).train()
+        left_out = model.load_state_dict(state, strict=False)
+        assert not left_out.unexpected_keys and all("bias" in k and "attn.bias" in k for k in left_out.missing_keys), left_out
+        order = torch.frombuffer(bytearray((run / "order.i32").read_bytes()), dtype=torch.int32)
+        tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+        groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": OPTIMISER["decay"]},
+                  {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+        optimiser = torch.optim.AdamW(groups, betas=tuple(OPTIMISER["betas"]), eps=1e-8, fused=False, foreach=False)
+        losses = []
+        for step in range(STEPS):
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step)
+            rows = order[step * BATCH * ACCUMULATE:(step + 1) * BATCH * ACCUMULATE].tolist()
+            batch = torch.stack([tokens[w * CONTEXT:(w + 1) * CONTEXT + 1] for w in rows])
+            logits = model(batch[:, :-1]).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMISER["clip"], foreach=False)
+            optimiser.step()
+            losses.append(loss.item())
+    return losses
+
+
+def our_losses(work, name, architecture, dtype):
+    config = {"architecture": architecture, "data": {"train": ["text"]}, "batch": BATCH, "accumulate": ACCUMULATE, "steps": STEPS, "dtype": dtype,
+              "optimiser": OPTIMISER, "seed": 5, "init": {"deviation": 0.1}, "evaluate": {"batches": 1}}
+    (work / f"{name}.json").write_text(json.dumps(config))
+    result = pare("train", f"{name}.json", "-o", name, "--quiet", cwd=work)
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr)
+    lines = [json.loads(line) for line in (work / name / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def main():
+    report = Report("training")
+    transformers = report.transformers()
+    random.seed(1)
+    text = "".join(random.choice(["a word ", "another. ", "Something\n", "else, "]) for _ in range(2000)).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        (work / "text").write_bytes(text)
+        for family, architecture, peer in (("gpt2", gpt2_architecture(), gpt2_peer), ("llama", llama_architecture(), llama_peer)):
+            for dtype, tolerance in TOLERANCES.items():
+                name = f"{family}-{dtype}"
+                found = our_losses(work, name, architecture, dtype)
+                expected = peer_losses(transformers, peer, work / name, text, dtype)
+                worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+                print(f"{name}: losses {found[0]:.6f} to {found[-1]:.6f}, at most {worst:.2g} from the peer's")
+                fell = found[-1] < 0.8 * found[0]
+                report.check(name, "" if worst <= tolerance and fell else f"{worst} is more than {tolerance}, or nothing was learned: {found}")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+// Run folders: what ends a run and what continues it gives the same numbers, bit for bit; and what compare refuses.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/checkpoint/model_folder.h"
+#include "pare/train/compare.h"
+#include "pare/train/run_folder.h"
+#include "pare/train/train.h"
+#include "tests/support/helpers.h"
+#include "tests/train/helpers.h"
+
+namespace pare::test {
+
+namespace {
+
+struct Killed {};
+
+nlohmann::json short_run() {
+  return {{"steps", 14},
+          {"batch", 4},
+          {"optimiser", {{"warmup", 3}}},
+          {"evaluate", {{"every", 5}, {"batches", 2}}},
+          {"checkpoint", {{"every", 4}}}};
+}
+
+TrainResult run(const TrainConfig& config, const std::filesystem::path& folder, bool resume = false,
+                int64_t killed_at = -1) {
+  TrainOptions options{.folder = folder, .resume = resume};
+  options.report = [killed_at](const TrainProgress& progress) {
+    if (progress.step == killed_at) {
+      throw Killed{};
+    }
+  };
+  return train(config, open_sequences(config), options);
+}
+
+// Everything measured but the time.
+std::string curve(const std::filesystem::path& folder) {
+  std::string text;
+  for (nlohmann::json line : read_metrics(folder)) {
+    line.erase("seconds");
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a run that is ended at any step and continued is the run that was not") {
+  const TemporaryFolder folder;
+  const TrainConfig config = sorting_config(short_run());
+  run(config, folder.path() / "whole");
+  const std::string expected = curve(folder.path() / "whole");
+  CHECK(std::count(expected.begin(), expected.end(), '\n') == 14 + 4);  // measured at 0, 5, 10 and 14
+  for (const int64_t step : {1, 4, 6, 13}) {
+    CAPTURE(step);
+    const std::filesystem::path broken = folder.path() / std::to_string(step);
+    CHECK_THROWS_AS(run(config, broken, false, step), Killed);
+    const TrainResult result = run(config, broken, true);
+    CHECK(result.resumed_from == step / 4 * 4);
+    CHECK(curve(broken) == expected);
+    CHECK(bytes_of_file(broken / "checkpoints/14/model.safetensors") ==
+          bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
+  }
+  CHECK(run(config, folder.path() / "whole", true).resumed_from == 14);  // nothing is left to do
+  CHECK(curve(folder.path() / "whole") == expected);
+}
+
+TEST_CASE("half a line at the end of the metrics is no obstacle") {
+  const TemporaryFolder folder;
+  const TrainConfig config = sorting_config(short_run());
+  run(config, folder.path() / "whole");
+  CHECK_THROWS_AS(run(config, folder.path() / "broken", false, 6), Killed);
+  std::ofstream(folder.path() / "broken/metrics.jsonl", std::ios::app) << R"({"step": 7, "lo)";
+  run(config, folder.path() / "broken", true);
+  CHECK(curve(folder.path() / "broken") == curve(folder.path() / "whole"));
+}
+
+TEST_CASE("checkpoints are models, the start stays and so do the last ones") {
+  const TemporaryFolder folder;
+  const TrainConfig config = sorting_config(short_run());
+  run(config, folder.path() / "run");
+  CHECK(RunFolder(folder.path() / "run").checkpoints() == std::vector<int64_t>{0, 12, 14});
+  const ModelFolder model = open_model(folder.path() / "run/checkpoints/14");
+  CHECK(model.warnings.empty());
+  CHECK(model.model.architecture == config.architecture);
+}
+
+TEST_CASE("a run is not begun twice, not continued as another, and not by two at once") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "run";
+  const TrainConfig config = sorting_config(short_run());
+  run(config, path);
+  CHECK(message_of<InputError>([&] { run(config, path); }).find("exists already") != std::string::npos);
+  nlohmann::json other = short_run();
+  other["optimiser"]["lr"] = 0.5;
+  const std::string differs = message_of<InputError>([&] { run(sorting_config(other), path, true); });
+  CHECK(differs.find("it differs in optimiser.lr") != std::string::npos);
+  other = short_run();
+  other["checkpoint"]["every"] = 3;
+  CHECK_NOTHROW(run(sorting_config(other), path, true));  // changes nothing that is computed
+  const RunFolder open(path);
+  CHECK(message_of<InputError>([&] { run(config, path, true); }).find("is in use") != std::string::npos);
+}
+
+TEST_CASE("a run whose loss explodes stops, says where and why, and keeps its last checkpoint") {
+  const TemporaryFolder folder;
+  nlohmann::json json = short_run();
+  json["steps"] = 200;
+  json["optimiser"] = {{"lr", 1e4}, {"min_lr", 1e3}, {"warmup", 0}, {"clip", 0}};
+  const std::string message = message_of<InputError>([&] { run(sorting_config(json), folder.path() / "run"); });
+  for (const char* part : {"training stopped at step", "likely cause: the learning rate", "optimiser.clip is 0",
+                           "layer", "last good checkpoint"}) {
+    CAPTURE(part);
+    CHECK_MESSAGE(message.find(part) != std::string::npos, message);
+  }
+  CHECK_NOTHROW(open_model(folder.path() / "run/checkpoints/0"));
+  json["stop_above"] = 0.1;
+  const std::string first = message_of<InputError>([&] { run(sorting_config(json), folder.path() / "first"); });
+  CHECK_MESSAGE(first.find("likely cause: the start itself") != std::string::npos, first);
+}
+
+TEST_CASE("compare puts seeds together and refuses what is not fair") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) { return (folder.path() / name).string(); };
+  nlohmann::json json = short_run();
+  run(sorting_config(json), path("base"));
+  json["seed"] = 1;
+  run(sorting_config(json), path("again"));
+  json["architecture"] = {{"blocks",
+                           {{{"repeat", 2},
+                             {"attention", {{"heads", 2}, {"head_width", 8}, {"query", "identity"}}},
+                             {"mlp", {{"width", 32}, {"activation", "gelu"}}}}}}};
+  run(sorting_config(json), path("less"));
+  const RunComparison found = compare_runs({path("base"), path("again"), path("less")});
+  REQUIRE(found.rows.size() == 2);
+  CHECK(found.step == 14);
+  CHECK(found.rows[0].losses.size() == 2);
+  const double a = found.rows[0].losses[0], b = found.rows[0].losses[1];
+  CHECK(found.rows[0].loss == doctest::Approx((a + b) / 2));
+  CHECK(found.rows[0].spread.value() == doctest::Approx(std::abs(a - b) / std::sqrt(2)));
+  CHECK(found.rows[0].parameters - found.rows[1].parameters == 2 * 16 * 16);
+  CHECK(!found.rows[1].spread);
+
+  json["data"] = {{"seed", 3}};
+  run(sorting_config(json), path("other order"));
+  json["data"] = {{"seed", 0}};
+  json["batch"] = 8;
+  run(sorting_config(json), path("other batch"));
+  const std::string message = message_of<InputError>([&] {
+    compare_runs({path("base"), path("other order"), path("other batch")});
+  });
+  for (const char* part : {"order.seed of its data is 3, but 0", "sequences_per_step of its data is 8, but 4"}) {
+    CHECK_MESSAGE(message.find(part) != std::string::npos, message);
+  }
+}
+
+}  // namespace pare::test

@@ -1,7 +1,7 @@
 #pragma once
 // Runs side by side: only where they saw the same data in the same order, and at a step that all of them have reached.
 
-#include <filesystem>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>

@@ -1,8 +1,11 @@
 #pragma once
 // One training run from its configuration to its last checkpoint, or several that share their data.
 
+#include <ATen/core/Tensor.h>
+
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

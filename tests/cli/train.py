@@ -50,6 +50,8 @@ def wait_for(run, steps, process):
 def check_run(report, work):
     result = pare("train", "config.json", "-o", "whole", cwd=work)
     report.check("a run", ended(result, 0, ["whole: 60 steps", "validation"]))
+    report.check("plain lines where there is no terminal", expect([c for c in "\r\x1b" if c in result.stderr], []))
+    report.check("progress", ended(result, 0, ["step 20 of 60  loss", "tokens/s", "left"]))
     report.check("what is in it", expect(sorted(p.name for p in (work / "whole").iterdir()),
                                          ["checkpoints", "config.json", "data.json", "metrics.jsonl"]))
     report.check("its checkpoints", expect(sorted(p.name for p in (work / "whole/checkpoints").iterdir()), ["0", "56", "60"]))

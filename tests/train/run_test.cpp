@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "pare/checkpoint/model_folder.h"
 #include "pare/train/compare.h"
@@ -67,6 +68,66 @@ TEST_CASE("a run that is ended at any step and continued is the run that was not
   }
   CHECK(run(config, folder.path() / "whole", true).resumed_from == 14);  // nothing is left to do
   CHECK(curve(folder.path() / "whole") == expected);
+}
+
+TEST_CASE("so is one in bfloat16 over a text, whose weights are wider than its arithmetic") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += static_cast<char>('a' + i * i % 23);
+  }
+  nlohmann::json json = short_run();
+  json.merge_patch({{"task", "causal_lm"},
+                    {"dtype", "bfloat16"},
+                    {"accumulate", 2},
+                    {"data", {{"train", {folder.write("text", text).string()}}}},
+                    {"architecture", {{"vocab", 128}, {"head", {{"tied", true}}}}}});
+  const TrainConfig config = sorting_config(json);
+  run(config, folder.path() / "whole");
+  CHECK_THROWS_AS(run(config, folder.path() / "broken", false, 6), Killed);
+  run(config, folder.path() / "broken", true);
+  CHECK(curve(folder.path() / "broken") == curve(folder.path() / "whole"));
+  CHECK((open_model(folder.path() / "broken/checkpoints/14").dtype == Dtype::f32));
+}
+
+TEST_CASE("every task learns") {
+  const TemporaryFolder folder;
+  std::string periodic, lines;
+  for (int i = 0; i < 4000; ++i) {
+    periodic += static_cast<char>('a' + i % 7);
+  }
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = std::string(static_cast<size_t>(1 + i % 5), i % 3 == 0 ? 'x' : 'y');
+    lines += nlohmann::json{{"text", text}, {"label", i % 3 == 0 ? 1 : 0}}.dump() + "\n";
+  }
+  const nlohmann::json quick = {{"steps", 80},
+                                {"batch", 8},
+                                {"optimiser", {{"lr", 1e-2}, {"min_lr", 1e-3}, {"warmup", 5}}},
+                                {"evaluate", {{"every", 80}, {"batches", 3}}}};
+  const nlohmann::json seeing = {{{"repeat", 2},
+                                  {"attention", {{"heads", 2}, {"head_width", 8}, {"mask", "full"}}},
+                                  {"mlp", {{"width", 32}, {"activation", "gelu"}}}}};
+  const std::map<std::string, nlohmann::json> tasks = {
+      {"causal_lm",
+       {{"data", {{"train", {folder.write("periodic", periodic).string()}}}}, {"architecture", {{"vocab", 128}}}}},
+      {"masked_lm",
+       {{"data", {{"train", {(folder.path() / "periodic").string()}}, {"mask_token", 0}}},
+        {"architecture", {{"vocab", 128}, {"task", "masked_lm"}, {"blocks", seeing}}}}},
+      {"classifier",
+       {{"data", {{"train", {folder.write("lines", lines).string()}}}},
+        {"architecture", {{"vocab", 128}, {"task", "classifier"}, {"head", {{"classes", 2}}}, {"blocks", seeing}}}}},
+      {"copying", {{"data", {{"length", 2}, {"symbols", 3}}}}},
+      {"addition", {{"data", {{"length", 1}}}}}};
+  for (const auto& [task, changes] : tasks) {
+    CAPTURE(task);
+    nlohmann::json json = quick;
+    json.merge_patch(changes);
+    json["task"] = task;
+    const TrainResult result = run(sorting_config(json), folder.path() / ("run-" + task));
+    const std::vector<nlohmann::json> metrics = read_metrics(folder.path() / ("run-" + task));
+    CHECK(metrics.front().at("step") == 0);
+    CHECK(result.validation < 0.7 * metrics.front().at("validation").get<double>());
+  }
 }
 
 TEST_CASE("half a line at the end of the metrics is no obstacle") {

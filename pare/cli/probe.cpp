@@ -192,7 +192,7 @@ CLI::Validator number_between(double least, double most, bool with_least) {
 }  // namespace
 
 void add_probe(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("probe", "Ranks, norms and heads on data: is it collapsing, and where");
+  CLI::App* command = app.add_subcommand("probe", "Ranks, norms and heads: is it collapsing, and where");
   auto flags = std::make_shared<ProbeFlags>();
   command->add_option("MODEL", flags->model, "a model folder")->required();
   command->add_option("--tokens", flags->tokens, "measured on: a JSON list of lists of token ids")->type_name("FILE");

@@ -107,8 +107,7 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
       ->check(one_of({"smoke", "small"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--model", asked->models, "of activations: measured on this one too; may be repeated")
-      ->type_name("FOLDER");
+  command->add_option("--model", asked->models, "activations of this model too; may be repeated")->type_name("FOLDER");
   command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
   command->add_option("-o,--output", asked->output, "a folder for README.md, results.json and report.html")
       ->type_name("FOLDER");

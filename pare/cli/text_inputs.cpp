@@ -41,8 +41,7 @@ void check_ids(const TextSequences& text, const std::string& subject, const Toke
 }  // namespace
 
 void add_text_flags(CLI::App& command, TextFlags& flags) {
-  command.add_option("--text", flags.text, "or: a text, plain, .gz or .xz, for the model's tokenizer")
-      ->type_name("FILE");
+  command.add_option("--text", flags.text, "or: a text (.gz, .xz too) for the model's tokenizer")->type_name("FILE");
   command.add_option("--tokenizer", flags.tokenizer, "another than the model folder holds")->type_name("PATH");
   command.add_option("--max-tokens", flags.max_tokens, "of the text, no more than so many tokens")
       ->check(whole_number(1, 1'000'000'000'000))

@@ -32,7 +32,7 @@ def check_claim(report, work):
     other = pare("reproduce", "linear-recovery", "--json", "--seed", "5").stdout
     report.check("another seed, others", expect(other == again[0], False))
     report.check("a folder", expect(pare("reproduce", "pgop-overhead", "-o", "out", cwd=work).returncode, 0))
-    report.check("what is in it", expect(sorted(p.name for p in (work / "out").iterdir()), ["README.md", "results.json"]))
+    report.check("what is in it", expect(sorted(p.name for p in (work / "out").iterdir()), ["README.md", "report.html", "results.json"]))
     report.check("not twice", expect(pare("reproduce", "pgop-overhead", "-o", "out", cwd=work).returncode, 1))
     report.check("but with --force", expect(pare("reproduce", "pgop-overhead", "-o", "out", "--force", cwd=work).returncode, 0))
     (work / "out" / "mine.txt").write_text("mine")

@@ -76,7 +76,7 @@ TEST_CASE("a copy of a model costs the same after one operation and after a hund
   CHECK(cost_of_copying(one) == cost_of_copying(model));
   CHECK(cost_of_copying(hundred) == cost_of_copying(model));
   const Model eliminated = rewritten(one, "fold_value_bias,eliminate_projection");
-  CHECK(cost_of_copying(eliminated) <= cost_of_copying(model));
+  CHECK(cost_of_copying(eliminated) <= 2 * cost_of_copying(model));  // with a number for each tensor in another basis
 
   const std::string up = "blocks.1.mlp.up.weight";
   CHECK(at::equal(one.weights.at(up).load(), model.weights.at(up).load() * 2));

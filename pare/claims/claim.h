@@ -48,6 +48,7 @@ struct PaperClaim {
   ClaimVerdict recorded = ClaimVerdict::undecided;
   std::function<Outcome(const Trial&)> measure;
   bool of_trained_models = false;  // undecided where none is named
+  bool of_activations = false;     // measured on the models of the trial
 };
 
 // All of them, paper by paper.

@@ -111,16 +111,16 @@ Correlation correlation(const std::vector<double>& x, const std::vector<double>&
   PARE_CHECK(x.size() == y.size(), "pairs are correlated");
   const int64_t count = std::ssize(x);
   if (count < 4) {
-    return {0, 1, count};
+    return {.count = count};
   }
   const at::Tensor a = at::tensor(x, at::kDouble), b = at::tensor(y, at::kDouble);
   const at::Tensor u = a - a.mean(), v = b - b.mean(), lengths = u.norm() * v.norm();
-  if (lengths.item<double>() < 1e-12) {  // one of them does not vary
-    return {0, 1, count};
+  if (lengths.item<double>() < 1e-12) {
+    return {.count = count};
   }
   const double r = (u.dot(v) / lengths).item<double>();
   const double z = std::atanh(std::clamp(r, -1 + 1e-15, 1 - 1e-15)) * std::sqrt(static_cast<double>(count - 3));
-  return {r, std::erfc(std::abs(z) / std::sqrt(2.0)), count};
+  return {r, std::erfc(std::abs(z) / std::sqrt(2.0)), count, true};
 }
 
 }  // namespace pare

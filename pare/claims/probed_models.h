@@ -30,6 +30,7 @@ std::vector<const PointMeasures*> stream_of(const ProbeResults& results);
 struct Correlation {
   double r = 0, p = 1;  // two-sided, by Fisher's transformation
   int64_t count = 0;
+  bool is_defined = false;  // not of fewer than four, nor where one side does not vary
 };
 Correlation correlation(const std::vector<double>& x, const std::vector<double>& y);
 

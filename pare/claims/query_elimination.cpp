@@ -11,6 +11,7 @@
 #include "pare/arch/presets.h"
 #include "pare/claims/draws.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -81,6 +82,7 @@ Outcome largest_singular_value(const Trial& trial) {
     widths.insert(widths.end(), {1024, 2048});
   }
   for (const int64_t d : widths) {
+    check_interrupt();
     const at::Tensor values = at::linalg_svdvals(gaussian({d, d}, 1 / std::sqrt(static_cast<double>(d)), generator));
     table.rows.push_back(
         {static_cast<double>(d), values[0].item<double>(), (values > 1).to(at::kDouble).mean().item<double>()});

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "pare/claims/draws.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -37,6 +38,7 @@ Outcome gauge_symmetry(const Trial& trial) {
   for (const double log_condition : {0.2, 1.0, 2.0, 4.0, 8.0, 14.0, 20.0}) {
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < draws; ++i) {
+      check_interrupt();
       const at::Tensor gauge = with_condition(heads, k, log_condition, generator);
       const at::Tensor value = at::matmul(original.value, gauge), output = at::linalg_solve(gauge, original.output);
       const double error = relative_error(at::matmul(at::matmul(mixed, value), output).sum(0), expected);
@@ -73,6 +75,7 @@ Outcome linear_recovery(const Trial& trial) {
   const at::Tensor output = drawn.output.reshape({d, d});
   double largest = 0;
   for (int64_t h = 0; h < heads; ++h) {
+    check_interrupt();
     at::Tensor keep = at::zeros({d, 1}, at::kDouble);
     keep.narrow(0, h * k, k).fill_(1);
     const at::Tensor map = at::linalg_solve(output, keep * output);  // W_O⁻¹ Π_h W_O

@@ -65,9 +65,9 @@ int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
   if (a.embedding.patch) {
     throw InputError("--length: this model reads images, which all have the same number of patches");
   }
-  if (a.embedding.position == Position::learned && flags.length > a.context) {
-    throw InputError(fmt::format("--length: {} tokens, but the learned positions end at the context of {}",
-                                 flags.length, a.context));
+  if (flags.length > a.context) {
+    throw InputError(
+        fmt::format("--length: {} tokens, but the context of the model ends at {}", flags.length, a.context));
   }
   return flags.length;
 }

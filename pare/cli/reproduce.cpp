@@ -27,14 +27,32 @@ constexpr const char* page_name = "README.md";
 constexpr const char* results_name = "results.json";
 constexpr const char* report_name = "report.html";
 
-// With --force: what a run before this one wrote, and nothing else.
+// With --force: what a run before this one wrote, and nothing else. Its results say which claim they are of.
 void check_replaceable_results(const std::filesystem::path& folder) {
+  const auto refuse = [&](const std::string& name, const char* why) {
+    throw InputError(fmt::format("{} holds {}, which {}: --force replaces only what reproduce wrote",
+                                 quote(shown(folder)), quote(name), why));
+  };
   for (const std::filesystem::directory_entry& entry : entries_of(folder)) {
     const std::string name = entry.path().filename();
-    if (name != page_name && name != results_name && name != report_name) {
-      throw InputError(fmt::format("{} holds {}, which reproduce did not write: --force replaces only {}, {} and {}",
-                                   quote(shown(folder)), quote(name), page_name, results_name, report_name));
+    if (entry.is_symlink() || !entry.is_regular_file() ||
+        (name != page_name && name != results_name && name != report_name)) {
+      refuse(name, "is none of its files");
     }
+  }
+  constexpr uint64_t largest = 10'000'000;
+  if (entries_of(folder).empty()) {
+    return;
+  }
+  const std::string results = read_text_file(folder / results_name, largest);
+  const nlohmann::json json = nlohmann::json::parse(results, nullptr, false);
+  const bool known = json.is_object() && json.contains("claim") && json["claim"].is_string();
+  const std::string id = known ? json["claim"].get<std::string>() : "";
+  if (find_claim(id) == nullptr) {
+    refuse(results_name, "names no claim");
+  }
+  if (!read_text_file(folder / page_name, largest).starts_with("# " + id + "\n")) {
+    refuse(page_name, "is not the page of that claim");
   }
 }
 
@@ -78,6 +96,9 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (claim == nullptr) {
     throw InputError(fmt::format("unknown claim {}{}: 'pare reproduce --list' shows all", quote(asked.claim),
                                  did_you_mean(asked.claim, claim_names(), " (did you mean {}?)")));
+  }
+  if (!claim->of_activations && (!asked.models.empty() || !asked.text.empty())) {
+    throw InputError(fmt::format("{} is measured on no model: --model and --text say nothing to it", claim->id));
   }
   if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work

@@ -76,17 +76,14 @@ at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const S
   return map.absorbed ? pulled_back(read, map) : rows;
 }
 
-// An orthogonal factor or a solution is right to roundings of the largest numbers in it, not of each.
-static constexpr double lost_of_usual = 0x1p-40;
-
 Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, double unit) {
   switch (rigour) {
     case Rigour::stored:
       return {candidate, one_rounding, unit};
     case Rigour::folded:
-      return {candidate + reference * most_roundings, one_rounding, unit, lost_of_usual};
+      return {candidate + reference * most_roundings, one_rounding, unit};
     case Rigour::fitted:
-      return {reference + candidate, most_roundings, unit, lost_of_usual};
+      return {reference + candidate, most_roundings, unit};
   }
   PARE_UNREACHABLE("a rigour");
 }
@@ -145,7 +142,7 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
   const at::Tensor usual = usual_size(of);
   const at::Tensor most = at::maximum(of * most_of_itself(allowed.unit), usual * most_of_usual(allowed.unit));
-  const at::Tensor right = ((roundings <= allowed.most) & (change <= most)) | (change < usual * allowed.of_usual);
+  const at::Tensor right = (roundings <= allowed.most) & (change <= most);
   if (!right.all().item<bool>()) {
     note_wrong(right.logical_not(), finding);
   }

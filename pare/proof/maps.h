@@ -56,8 +56,6 @@ struct Allowance {
   at::Tensor rounding;
   double most = one_rounding;
   double unit = 0x1p-53;  // one rounding of a number near one, in the type of what was stored
-  // Where float64 factored or solved for it, so much of what is usual there may be lost whatever the entry is.
-  double of_usual = 0;
 };
 
 // `reference`: what float64 loses in it. `candidate`: one rounding of what it stores, in a type whose unit is `unit`.

@@ -40,9 +40,21 @@ def check_claim(report, work):
     report.check("never what is not its own", expect([result.returncode, "mine.txt" in result.stderr, (work / "out" / "mine.txt").exists()], [1, True, True]))
 
 
+def check_foreign_folder(report, work):
+    """Files of the right names that reproduce did not write stay."""
+    (work / "mine").mkdir()
+    (work / "mine" / "README.md").write_text("# My project\n")
+    result = pare("reproduce", "pgop-overhead", "-o", "mine", "--force", cwd=work)
+    report.check("a README of one's own", expect([result.returncode, (work / "mine" / "README.md").read_text()], [1, "# My project\n"]))
+    (work / "mine" / "results.json").write_text('{"claim": "pgop-overhead"}')
+    result = pare("reproduce", "pgop-overhead", "-o", "mine", "--force", cwd=work)
+    report.check("beside results that look right", expect([result.returncode, (work / "mine" / "README.md").read_text()], [1, "# My project\n"]))
+
+
 def check_wrong_use(report):
     for arguments, word in ((["reproduce"], "--list"), (["reproduce", "linear-recovry"], "linear-recovery"),
-                            (["reproduce", "pgop-overhead", "--scale", "huge"], "small"), (["reproduce", "pgop-overhead", "-o", "/no/such/place"], "/no/such")):
+                            (["reproduce", "pgop-overhead", "--scale", "huge"], "small"), (["reproduce", "pgop-overhead", "-o", "/no/such/place"], "/no/such"),
+                            (["reproduce", "pgop-overhead", "--model", "x"], "--model")):
         result = pare(*arguments)
         report.check(" ".join(arguments), expect([result.returncode, word in result.stderr], [1, True]))
 
@@ -52,6 +64,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_list(report)
         check_claim(report, pathlib.Path(folder))
+        check_foreign_folder(report, pathlib.Path(folder))
         check_wrong_use(report)
     report.finish()
 

@@ -275,3 +275,30 @@ TEST_CASE("cancelling: sheared gauges of heads") {
     }
   }
 }
+
+// A weight that is zero stays zero where gains are folded: behind it a dead neuron may have any size.
+TEST_CASE("cancelling: a weight of zero that becomes almost zero, before a huge one that nothing used") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    CAPTURE(dtype);
+    Pair pair;
+    pair.a = pair.b =
+        parse(R"({"width": 12, "vocab": 40, "context": 9, "blocks": [{"attention": {"heads": 3, "head_width": 4},
+        "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "rms"}}}]})");
+    pair.ta = rounded(hiding(pair.a), dtype);
+    pair.ta["blocks.0.mlp.up.weight"][7].zero_();
+    pair.ta["blocks.0.mlp.down.weight"].select(1, 7).mul_(1e14);
+    pair.tb = rounded(pair.ta, dtype);
+    pair.tb["blocks.0.mlp.norm.weight"] = pair.ta["blocks.0.mlp.norm.weight"] / 2;
+    pair.tb["blocks.0.mlp.up.weight"] = pair.ta["blocks.0.mlp.up.weight"] * 2;
+    Pair attack = pair;
+    attack.tb["blocks.0.mlp.up.weight"] = pair.tb["blocks.0.mlp.up.weight"].clone();
+    attack.tb["blocks.0.mlp.up.weight"][7][hidden] = 0x1p-42;
+    const auto proof = [](const Pair& of) {
+      return prove({of.a, as_weights(of.ta)}, {of.b, as_weights(of.tb)}, at::kCPU);
+    };
+    const Proof right = proof(pair);
+    CHECK_MESSAGE(right.complete, why(right));
+    CHECK(apart(attack, {3, rare, 9}) > 0.02);
+    CHECK_FALSE(proof(attack).complete);
+  }
+}

@@ -195,7 +195,7 @@ void check_ranges(const TrainConfig& c, Problems& problems) {
   at_least("optimiser.min_lr", c.optimiser.min_lr, 0.0);
   at_least("optimiser.decay", c.optimiser.decay, 0.0);
   at_least("optimiser.clip", c.optimiser.clip, 0.0);
-  at_least("optimiser.epsilon", c.optimiser.epsilon, 0.0);
+  at_least("optimiser.epsilon", c.optimiser.epsilon, 1e-30);  // 0 divides 0 by 0 where a token never occurs
   at_least("init.deviation", c.init.deviation, 0.0);
   at_least("init.embedding", c.init.embedding, 0.0);
   at_least("stop_above", c.stop_above, 0.0);

@@ -1,6 +1,7 @@
 #include "pare/train/optimiser.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -80,8 +81,16 @@ void AdamW::restore(const Tensors& state, int64_t steps) {
   for (Group& group : groups_) {
     for (size_t i = 0; i < group.numbers.size(); ++i) {
       const std::string& name = names_[group.numbers[i]];
-      group.means[i].copy_(state.at(name + ".mean"));
-      group.squares[i].copy_(state.at(name + ".square"));
+      const auto take = [&](const char* kind, at::Tensor& into) {
+        const auto found = state.find(name + kind);
+        if (found == state.end() || found->second.sizes() != into.sizes()) {
+          throw InputError(fmt::format("the optimiser's state has no {}{} of this run's shape: is it of another model?",
+                                       name, kind));
+        }
+        into.copy_(found->second);
+      };
+      take(".mean", group.means[i]);
+      take(".square", group.squares[i]);
       group.steps[i].fill_(steps);
     }
   }

@@ -103,6 +103,16 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
     if (!line.json.is_object() || !line.json.contains("step") || !line.json["step"].is_number_integer()) {
       throw InputError(fmt::format("{} has no step", subject));
     }
+    for (const char* key : {"loss", "lr", "validation", "accuracy"}) {
+      if (line.json.contains(key) && !line.json[key].is_number()) {
+        throw InputError(
+            fmt::format("{}: {} is {}, not a number: was it edited?", subject, key, line.json[key].dump()));
+      }
+    }
+    if (line.json.contains("loss") != line.json.contains("lr") ||
+        line.json.contains("validation") != line.json.contains("accuracy")) {
+      throw InputError(fmt::format("{} has half of what a step writes: was it edited?", subject));
+    }
     begin = end + 1;
   }
   return lines;
@@ -224,7 +234,11 @@ std::vector<nlohmann::json> RunFolder::metrics() const {
 
 nlohmann::json read_run_json(const fs::path& run, const char* name) {
   const fs::path path = run / name;
-  return parse_json(read_text_file(path, largest_run_file), path.string());
+  nlohmann::json json = parse_json(read_text_file(path, largest_run_file), path.string());
+  if (!json.is_object() || json.empty()) {
+    throw InputError(fmt::format("{} is no object with something in it: is this a run folder?", path.string()));
+  }
+  return json;
 }
 
 std::vector<nlohmann::json> read_metrics(const fs::path& run) {

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +148,21 @@ def check_text(report, work):
         report.check(f"{name}: nothing is left", expect((work / f"{name}-run").exists(), False))
 
 
+def check_edited(report, work):
+    """A run folder that somebody edited: said, never a bug."""
+    def edited(name, change):
+        shutil.copytree(work / "whole", work / "edited")
+        change(work / "edited")
+        report.check(f"edited: {name}", ended(pare("train", "-o", "edited", "--resume", cwd=work), 1))
+        shutil.rmtree(work / "edited")
+
+    for text in ("[1, 2]", "null", '"x"', "{}"):
+        edited(f"data.json is {text}", lambda run: (run / "data.json").write_text(text))
+    for line in ('{"step":40,"validation":"x"}', '{"step":1,"loss":[]}', '{"step":1,"loss":null,"lr":1}'):
+        edited(f"metrics end with {line}", lambda run: (run / "metrics.jsonl").open("a").write(line + "\n"))
+    edited("an optimiser's file that is a model", lambda run: shutil.copy(run / "checkpoints/60/model.safetensors", run / "checkpoints/60/optimizer.safetensors"))
+
+
 def check_wrong_use(report, work):
     for arguments, words in (([], "-o RUN"), (["-o", "x"], "CONFIG.json"), (["config.json", "-o", "x", "bacth=3"], "did you mean 'batch'?"),
                              (["config.json", "-o", "x", "optimiser.lrr=3"], "did you mean 'lr'?"), (["config.json", "-o", "x", "steps"], "KEY=VALUE"),
@@ -172,6 +188,7 @@ def main():
         check_full_disk(report, work)
         check_sweep(report, work)
         check_text(report, work)
+        check_edited(report, work)
         check_wrong_use(report, work)
     report.finish()
 

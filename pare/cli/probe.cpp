@@ -67,7 +67,7 @@ int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
   }
   if (flags.length > a.context) {
     throw InputError(
-        fmt::format("--length: {} tokens, but the context of the model ends at {}", flags.length, a.context));
+        fmt::format("--length: {} tokens, but the model was made for a context of {}", flags.length, a.context));
   }
   return flags.length;
 }

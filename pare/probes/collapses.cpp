@@ -83,9 +83,10 @@ CollapseFinding entropy(const ProbeResults& results) {
 }
 
 CollapseFinding head_channel(const ProbeResults& results, const Architecture& a) {
-  CollapseFinding finding{.collapse = Collapse::head_channel,
-                          .measure = "most degrees of freedom of a token that recovering one head leaves open, (H-1)k",
-                          .rule = "none for one head; partial behind gates; else structural"};
+  CollapseFinding finding{
+      .collapse = Collapse::head_channel,
+      .measure = "numbers of a token that other heads add to one head's, at most: (H-1)k; who knows W_O can undo it",
+      .rule = "none for one head; partial behind gates; else structural"};
   const LayerMeasures* most = nullptr;
   for (const LayerMeasures& layer : results.layers) {
     if (!most || layer.ambiguity_of_a_token > most->ambiguity_of_a_token) {

@@ -104,7 +104,7 @@ std::vector<std::string> in_words(const Interventions& wanted) {
     words.emplace_back("without the residual around the MLP");
   }
   if (wanted.zero_gains > 0) {
-    words.push_back(fmt::format("{:g} of the gains of every norm zeroed", wanted.zero_gains));
+    words.push_back(fmt::format("{:g} % of the gains of every norm zeroed", 100 * wanted.zero_gains));
   }
   if (wanted.gauge) {
     words.push_back(fmt::format("heads in another basis of condition number exp({:g})", *wanted.gauge));

@@ -1,0 +1,44 @@
+#include "pare/verify/side_by_side.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+namespace pare {
+
+namespace {
+
+Taps recording_attention() {
+  Taps taps;
+  taps.record("blocks.*.attention.probabilities");
+  return taps;
+}
+
+}  // namespace
+
+SideBySide::SideBySide(const ComparedModel& reference, const ComparedModel& other, const Inputs& sequence)
+    : sequence_{sequence},
+      first_taps_(recording_attention()),
+      second_taps_(recording_attention()),
+      first_(reference.model, reference.arithmetic, sequence_, &first_taps_),
+      second_(other.model, other.arithmetic, sequence_, &second_taps_) {}
+
+std::string SideBySide::tap() const {
+  return fmt::format("blocks.{}.attention.probabilities", done());
+}
+
+SideBySide::Attention SideBySide::run_layer() {
+  const std::string name = tap();
+  first_.run_layer();
+  second_.run_layer();
+  const Attention found{first_taps_.recorded().at(name), second_taps_.recorded().at(name)};
+  first_taps_.clear();
+  second_taps_.clear();
+  return found;
+}
+
+at::Tensor gap_of(const SideBySide::Attention& attention, const Inputs& sequence) {
+  const at::Tensor gap = (attention.reference.to(at::kDouble) - attention.other.to(at::kDouble)).abs();
+  return sequence.mask.defined() ? gap.index_select(2, at::nonzero(sequence.mask[0]).flatten()) : gap;
+}
+
+}  // namespace pare

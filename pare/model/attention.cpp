@@ -88,8 +88,8 @@ Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
   const Attention& t = layer.spec;
   if (tabled || layer.projections.weight.defined()) {
     const at::Tensor all = split_heads(tabled ? x : layer.projections(x), t.heads + 2 * t.kv_heads);
-    return {all.narrow(1, 0, t.heads), all.narrow(1, t.heads, t.kv_heads),
-            all.narrow(1, t.heads + t.kv_heads, t.kv_heads)};
+    const std::vector<at::Tensor> three = all.split_with_sizes({t.heads, t.kv_heads, t.kv_heads}, 1);
+    return {three[0], three[1], three[2]};
   }
   Heads heads;
   if (is<FromValue>(t.key)) {
@@ -204,7 +204,7 @@ AttentionLayer load_attention(Loader& loader, const Architecture& architecture, 
   AttentionLayer layer{.spec = t, .width = architecture.width};
   // Inputs that are remembered become keys and values one by one.
   const bool stackable = has_dense_projections(t) && t.remembered == Remembered::keys_values;
-  if (stackable && !loader.training() && loader.stores(weight_of(at(Slot::query)))) {
+  if (stackable && loader.stores(weight_of(at(Slot::query)))) {
     layer.projections = loader.stacked({at(Slot::query), at(Slot::key), at(Slot::value)});
   } else {
     load_projections(loader, layer, block);

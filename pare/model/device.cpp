@@ -20,6 +20,19 @@ std::filesystem::path cuda_library() {
   return std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
 }
 
+void* loaded_part = nullptr;
+
+// Beside the program, or where an installed one keeps it. Nothing but speed depends on it.
+void load_part() {
+  std::error_code unknown;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+  for (const char* place : {"libpare_cuda.so", "../lib/libpare_cuda.so"}) {
+    if (const std::filesystem::path file = program / place; !loaded_part && std::filesystem::exists(file, unknown)) {
+      loaded_part = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+  }
+}
+
 void load_cuda() {
   const std::filesystem::path library = cuda_library();
   if (!std::filesystem::exists(library)) {
@@ -44,7 +57,12 @@ at::Device find_device(const std::string& name) {
   if (at::getNumGPUs() == 0) {
     throw InputError("--device cuda: this machine has no CUDA device that libtorch can use");
   }
+  load_part();
   return at::Device(at::kCUDA, 0);
+}
+
+void* cuda_part() {
+  return loaded_part;
 }
 
 }  // namespace pare

@@ -10,4 +10,7 @@ namespace pare {
 // "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device.
 at::Device find_device(const std::string& name);
 
+// The library of pare/cuda, for dlsym: null before a CUDA device was found, and in a build without it.
+void* cuda_part();
+
 }  // namespace pare

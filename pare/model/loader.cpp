@@ -45,8 +45,21 @@ at::Tensor Loader::indices(const TensorId& id) {
   return find(id).load().to(arithmetic_.device, at::kLong);
 }
 
+// A copy is no leaf: the leaves are put together when they are used, and gradients find their way back.
+Linear Loader::stacked_leaves(const std::vector<ModuleId>& modules, bool any_bias) {
+  std::vector<at::Tensor> weights, biases;
+  for (const ModuleId& module : modules) {
+    weights.push_back(tensor(weight_of(module)));
+    const at::Tensor bias = tensor(bias_of(module));
+    biases.push_back(bias.defined() ? bias : at::zeros({weights.back().size(0)}, weights.back().options()).detach());
+  }
+  const auto joined = [](const std::vector<at::Tensor>& parts) {
+    return Parameter(parts.front(), [parts](const at::Tensor&) { return at::cat(parts); });
+  };
+  return {joined(weights), any_bias ? joined(biases) : Parameter()};
+}
+
 Linear Loader::stacked(const std::vector<ModuleId>& modules) {
-  PARE_CHECK(!training_, "stacking copies, and a copy is no leaf");
   int64_t rows = 0, width = 0;
   bool any_bias = false;
   for (const ModuleId& module : modules) {
@@ -54,6 +67,9 @@ Linear Loader::stacked(const std::vector<ModuleId>& modules) {
     rows += shape[0];
     width = shape[1];
     any_bias = any_bias || stores(bias_of(module));
+  }
+  if (training_) {
+    return stacked_leaves(modules, any_bias);
   }
   const at::TensorOptions options = at::TensorOptions(arithmetic_.dtype).device(arithmetic_.device);
   const at::Tensor weights = at::empty({rows, width}, options);

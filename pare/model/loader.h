@@ -50,7 +50,8 @@ class Loader {
   Parameter made_from(const TensorId& id, Parameter::Make make);
   at::Tensor indices(const TensorId& id);  // integers, not converted
   Linear linear(const ModuleId& module) { return {tensor(weight_of(module)), tensor(bias_of(module))}; }
-  // Several dense layers that read the same input, as one: fewer and larger products. Never when training.
+  // Several dense layers that read the same input, as one: fewer and larger products. When training they are put
+  // together in every forward pass, which costs less than it saves.
   Linear stacked(const std::vector<ModuleId>& modules);
 
   bool training() const { return training_; }
@@ -58,6 +59,7 @@ class Loader {
 
  private:
   const Weight& find(const TensorId& id) const;
+  Linear stacked_leaves(const std::vector<ModuleId>& modules, bool any_bias);
   TensorTable table_;
   const Weights& weights_;
   Arithmetic arithmetic_;

@@ -10,7 +10,7 @@ namespace {
 
 DenseMlpLayer load(Loader& loader, const DenseMlp& spec, int64_t block) {
   DenseMlpLayer layer{.spec = spec, .down = loader.linear(in_mlp(block, Slot::down))};
-  if (spec.gated && !loader.training()) {
+  if (spec.gated) {
     layer.gate_up = loader.stacked({in_mlp(block, Slot::gate), in_mlp(block, Slot::up)});
   } else {
     layer.up = loader.linear(in_mlp(block, Slot::up));
@@ -22,9 +22,9 @@ DenseMlpLayer load(Loader& loader, const DenseMlp& spec, int64_t block) {
 at::Tensor run(const DenseMlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
   at::Tensor up, gate;
   if (layer.gate_up.weight.defined()) {
-    const at::Tensor both = layer.gate_up(x);
-    gate = both.narrow(-1, 0, layer.spec.width);
-    up = both.narrow(-1, layer.spec.width, layer.spec.width);
+    const std::vector<at::Tensor> both = layer.gate_up(x).split(layer.spec.width, -1);
+    gate = both[0];
+    up = both[1];
   } else {
     up = layer.up(x);
     gate = layer.spec.gated ? layer.gate(x) : at::Tensor();

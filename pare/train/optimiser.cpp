@@ -38,6 +38,9 @@ AdamW::AdamW(const OptimiserConfig& config, const Tensors& weights, const std::v
     group.steps.push_back(at::zeros({}, weight.options().dtype(at::kFloat)));
     names_.push_back(name);
   }
+  // libtorch's kernels want it so: a float where they read it themselves.
+  const at::Device device = weights.begin()->second.device();
+  rate_ = at::zeros({}, at::TensorOptions(device.is_cpu() ? at::kDouble : at::kFloat).device(device));
 }
 
 at::Tensor AdamW::clip(const std::vector<at::Tensor>& gradients) const {
@@ -48,7 +51,11 @@ at::Tensor AdamW::clip(const std::vector<at::Tensor>& gradients) const {
   return length;
 }
 
-void AdamW::step(const std::vector<at::Tensor>& gradients, double rate) {
+void AdamW::set_rate(double rate) {
+  rate_.fill_(rate);
+}
+
+void AdamW::step(const std::vector<at::Tensor>& gradients, const at::Tensor& stopped) {
   const at::NoGradGuard no_grad;
   PARE_CHECK(gradients.size() == names_.size(), "a gradient for each weight");
   for (Group& group : groups_) {
@@ -60,8 +67,9 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double rate) {
       own.push_back(gradients[number]);
     }
     at::_foreach_add_(group.steps, 1);
-    at::_fused_adamw_(group.weights, own, group.means, group.squares, {}, group.steps, rate, config_.betas[0],
-                      config_.betas[1], group.decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+    at::_fused_adamw_(group.weights, own, group.means, group.squares, {}, group.steps, rate_, config_.betas[0],
+                      config_.betas[1], group.decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false,
+                      /*grad_scale=*/{}, stopped);
   }
 }
 

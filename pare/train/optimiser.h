@@ -26,8 +26,10 @@ class AdamW {
 
   // Shortens gradients that are together longer than `clip`. Hands back how long they were, a tensor on their device.
   at::Tensor clip(const std::vector<at::Tensor>& gradients) const;
-  // Gradients in the order of the weights' names.
-  void step(const std::vector<at::Tensor>& gradients, double rate);
+  // Of the steps from now on. Held on the device, where a step that was recorded reads it.
+  void set_rate(double rate);
+  // Gradients in the order of the weights' names. Nothing moves where `stopped`, a float32 scalar on the device, is 1.
+  void step(const std::vector<at::Tensor>& gradients, const at::Tensor& stopped);
 
   // "NAME.mean" and "NAME.square" for each weight, to be stored and put back.
   Tensors state() const;
@@ -42,6 +44,7 @@ class AdamW {
   OptimiserConfig config_;
   std::vector<std::string> names_;
   std::vector<Group> groups_;
+  at::Tensor rate_;
 };
 
 }  // namespace pare

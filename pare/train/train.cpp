@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <deque>
+#include <limits>
 
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
@@ -76,10 +78,16 @@ class Run {
       }
       while (step_ < config_.steps) {
         check_interrupt();
-        one_step();
+        while (may_begin()) {
+          begin_step();
+        }
+        finish_step();
       }
     } catch (const Interrupted&) {
       forget_interrupt();
+      while (step_ < begun_) {
+        finish_step();
+      }
       save();
       throw;
     }
@@ -117,6 +125,7 @@ class Run {
     trainer_.optimiser().restore(folder_.load(step_).optimiser, step_);
     folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
     result_.resumed_from = step_;
+    begun_ = step_;
     for (const nlohmann::json& line : folder_.metrics()) {
       if (line.contains("loss")) {
         result_.loss = line["loss"].get<double>();
@@ -130,29 +139,56 @@ class Run {
     }
   }
 
-  void one_step() {
-    std::vector<TrainBatch> batches;
-    int64_t tokens = 0;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      batches.push_back(batches_.training(step_ * config_.accumulate + i));
-      tokens += batches.back().inputs.ids.numel();
+  bool is_looked_at(int64_t step) const {
+    return step % config_.evaluate.every == 0 || step % config_.checkpoint.every == 0;
+  }
+
+  // A GPU has the next step waiting while it works on one. Not after a step whose weights somebody wants to see, nor
+  // after the first, whose loss says what a later one may be.
+  bool may_begin() const {
+    const int64_t ahead = options_.device.is_cpu() ? 1 : 2;
+    if (begun_ == config_.steps || begun_ - step_ >= ahead) {
+      return false;
     }
-    const double rate = learning_rate(config_.optimiser, config_.steps, step_);
-    const StepMeasure found = trainer_.measure(batches);
+    return begun_ == step_ || (first_loss_ != 0 && !is_looked_at(begun_));
+  }
+
+  double limit() const {
+    if (config_.stop_above > 0) {
+      return config_.stop_above;
+    }
+    return first_loss_ == 0 ? std::numeric_limits<double>::infinity() : 3 * first_loss_;
+  }
+
+  void begin_step() {
+    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun_), .limit = limit()};
+    std::vector<TrainBatch> batches;
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
+      batches.push_back(batches_.training(begun_ * config_.accumulate + i));
+      next.tokens += batches.back().inputs.ids.numel();
+    }
+    trainer_.begin_step(batches, next.rate, next.limit);
+    ahead_.push_back(next);
+    ++begun_;
+  }
+
+  void finish_step() {
+    const Ahead step = ahead_.front();
+    const StepMeasure found = trainer_.finish_step();
     first_loss_ = first_loss_ == 0 ? found.loss : first_loss_;
-    stop_if_bad(found, batches.front());
-    trainer_.update(rate);
+    stop_if_bad(found, step.limit);
+    ahead_.pop_front();
     ++step_;
-    tokens_ += tokens;
+    tokens_ += step.tokens;
     ++done_;
     result_.loss = found.loss;
-    last_rate_ = rate;
+    last_rate_ = step.rate;
     folder_.add_metrics({{"step", step_},
                          {"loss", found.loss},
-                         {"lr", rate},
+                         {"lr", step.rate},
                          {"gradient_norm", found.gradient_norm},
                          {"seconds", seconds()}});
-    TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = rate};
+    TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = step.rate};
     if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
       note_evaluation();
       progress.validation = result_.validation;
@@ -177,11 +213,17 @@ class Run {
     folder_.add_metrics({{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}});
   }
 
-  void stop_if_bad(const StepMeasure& found, const TrainBatch& batch) {
-    const double limit = config_.stop_above > 0 ? config_.stop_above : 3 * first_loss_;
+  // The trainer has moved nothing since such a step.
+  void stop_if_bad(const StepMeasure& found, double limit) {
     if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= limit) {
       return;
     }
+    while (begun_ > step_ + 1) {  // what was begun after it
+      trainer_.finish_step();
+      --begun_;
+    }
+    const TrainBatch batch = batches_.training(step_ * config_.accumulate);
+    trainer_.measure({&batch, 1});
     const std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
     throw InputError(fmt::format("{}: training stopped {}. Its last good checkpoint is {}",
                                  quote(folder_.path().string()), why,
@@ -203,7 +245,12 @@ class Run {
   Clock::time_point started_;
   Trainer trainer_;
   RunFolder folder_;
-  int64_t step_ = 0, tokens_ = 0, done_ = 0;
+  struct Ahead {
+    double rate = 0, limit = 0;
+    int64_t tokens = 0;
+  };
+  std::deque<Ahead> ahead_;  // the steps that were begun and not finished
+  int64_t step_ = 0, begun_ = 0, tokens_ = 0, done_ = 0;
   double first_loss_ = 0, last_rate_ = 0;
   TrainResult result_;
 };

@@ -1,6 +1,9 @@
 #include "pare/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
 
 #include "pare/support/error.h"
 
@@ -40,7 +43,19 @@ std::map<std::string, at::Tensor> masters_of(const Executor& executor, const Wei
 }
 
 // On a CPU a piece of the logits stays near its caches; a GPU wants products as large as they come.
-constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 27;
+constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 28;
+
+// Steps that run as they come before one is recorded: tables and libraries are made ready by them.
+constexpr int64_t steps_before_recording = 3;
+
+// Copied while the CPU goes on: from memory that the device reads by itself.
+at::Tensor sent(const at::Tensor& tensor, at::Device device) {
+  return !tensor.defined() || device.is_cpu() ? tensor : tensor.pin_memory().to(device, tensor.scalar_type(), true);
+}
+
+bool same_shape(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && a.dtype() == b.dtype()));
+}
 
 }  // namespace
 
@@ -51,7 +66,8 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
-      optimiser_(config.optimiser, masters_, decayed_names(start.architecture)) {
+      optimiser_(config.optimiser, masters_, decayed_names(start.architecture)),
+      recordable_(config.task != TrainTask::masked_lm && DeviceGraph::works_on(device)) {
   for (const TensorSpec& spec : tensor_table(architecture_)) {
     if (spec.index) {
       indices_[spec.name] = start.weights.at(spec.name);
@@ -60,85 +76,210 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   const std::string weight = name_of(weight_of(architecture_.head.tied ? token_table : head_matrix));
   const std::string bias = name_of(bias_of(head_matrix));
   for (const auto& [name, leaf] : executor_.parameters()) {
-    leaf.mutable_grad() = at::zeros_like(leaf.detach());
+    const bool is_weight = name == weight, is_bias = name == bias;
     leaves_.push_back(leaf);
-    gradients_.push_back(narrow_ ? at::zeros_like(masters_.at(name)) : leaf.grad());
-    if (name == weight) {
-      head_.weight = leaf.detach();
-      head_gradients_.weight = gradients_.back();
-    }
-    if (name == bias) {
-      head_.bias = leaf.detach();
-      head_gradients_.bias = gradients_.back();
+    gradients_.push_back(narrow_ || is_weight || is_bias ? at::zeros_like(masters_.at(name)) : at::Tensor());
+    if (is_weight || is_bias) {
+      in_head_.push_back(leaves_.size() - 1);
+      (is_weight ? head_.weight : head_.bias) = leaf.detach();
+      (is_weight ? head_gradients_.weight : head_gradients_.bias) = gradients_.back();
     }
   }
   head_.softcap = architecture_.head.softcap;
+  const at::TensorOptions here = at::TensorOptions(device);
+  numbers_ = at::zeros({2}, here.dtype(at::kDouble));
+  limit_ = at::zeros({}, here.dtype(at::kDouble));
+  stopped_ = at::zeros({}, here.dtype(at::kFloat));
 }
 
-Trainer::Rows Trainer::asked_rows(const TrainBatch& batch) const {
-  const at::Tensor targets = batch.targets.flatten();
-  const at::Tensor asked = (targets != no_target).nonzero().squeeze(1);
-  const at::Tensor x = executor_.head_input(moved(batch.inputs, device_));
-  const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
-  PARE_CHECK(rows.size(0) == targets.size(0), "a target for every row");
-  if (asked.size(0) == targets.size(0)) {
-    return {rows, targets.to(device_)};
+Trainer::Placed Trainer::placed(const TrainBatch& batch) const {
+  const at::Tensor targets = batch.targets.flatten(), asked = (targets != no_target).nonzero().squeeze(1);
+  Placed result{each_of(batch.inputs, [this](const at::Tensor& tensor) { return sent(tensor, device_); }),
+                {},
+                sent(targets.index_select(0, asked), device_)};
+  if (asked.size(0) < targets.size(0)) {
+    result.asked = sent(asked, device_);
   }
-  return {rows.index_select(0, asked.to(device_)), targets.index_select(0, asked).to(device_)};
+  return result;
 }
 
-StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
-  int64_t count = 0;
+std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches) const {
+  std::vector<Placed> result;
   for (const TrainBatch& batch : batches) {
-    count += targets_in(batch);
+    result.push_back(placed(batch));
+  }
+  return result;
+}
+
+Trainer::Rows Trainer::asked_rows(const Placed& batch) const {
+  const at::Tensor x = executor_.head_input(batch.inputs);
+  const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
+  return {batch.asked.defined() ? rows.index_select(0, batch.asked) : rows, batch.targets};
+}
+
+// Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
+void Trainer::compute_gradients(const std::vector<Placed>& batches) {
+  int64_t count = 0;
+  for (const Placed& batch : batches) {
+    count += batch.targets.size(0);
   }
   PARE_CHECK(count > 0, "a step that asks for nothing");
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
-  at::_foreach_zero_(gradients_);
-  for (const TrainBatch& batch : batches) {
+  for (const at::Tensor& leaf : leaves_) {
+    leaf.mutable_grad().reset();
+  }
+  for (const size_t i : in_head_) {
+    gradients_[i].zero_();
+    if (!narrow_) {
+      leaves_[i].mutable_grad() = gradients_[i];
+    }
+  }
+  at::Tensor sum = at::zeros_like(limit_);
+  for (const Placed& batch : batches) {
     const Rows rows = asked_rows(batch);
     const LossParts parts =
         cross_entropy(rows.x.detach(), head_, rows.targets, piece_, 1 / static_cast<double>(count), head_gradients_);
     rows.x.backward(parts.head_input);
     sum.add_(parts.sum);
-    if (narrow_) {  // what is added up is added in float32
-      const at::NoGradGuard no_grad;
-      for (size_t i = 0; i < leaves_.size(); ++i) {
-        gradients_[i].add_(leaves_[i].grad());
-        leaves_[i].mutable_grad().zero_();
-      }
+    if (narrow_) {
+      collect_narrow(&batch == &batches.front());
+    }
+  }
+  if (!narrow_) {
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      gradients_[i] = leaves_[i].grad().defined() ? leaves_[i].grad() : at::zeros_like(leaves_[i]).detach();
     }
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor norm = optimiser_.clip(gradients_).to(at::kDouble);
-  return {sum.item<double>() / static_cast<double>(count), norm.item<double>()};
+  numbers_.select(0, 0).copy_(sum.div_(static_cast<double>(count)));
+  numbers_.select(0, 1).copy_(optimiser_.clip(gradients_));
 }
 
-void Trainer::update(double rate) {
-  optimiser_.step(gradients_, rate);
+// What is added up is added in float32.
+void Trainer::collect_narrow(bool first) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> set, from;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    at::Tensor& found = leaves_[i].mutable_grad();
+    if (!found.defined()) {
+      continue;
+    }
+    if (first && std::find(in_head_.begin(), in_head_.end(), i) == in_head_.end()) {
+      set.push_back(gradients_[i]);
+      from.push_back(found);
+    } else {
+      gradients_[i].add_(found);
+    }
+    found.reset();
+  }
+  if (!set.empty()) {
+    at::_foreach_copy_(set, from);
+  }
+}
+
+void Trainer::run_step(const std::vector<Placed>& batches) {
+  compute_gradients(batches);
+  const at::NoGradGuard no_grad;
+  const at::Tensor good = numbers_.isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
+  stopped_.copy_(at::maximum(stopped_, good.logical_not().to(stopped_.scalar_type())));
+  optimiser_.step(gradients_, stopped_);
   if (!narrow_) {
     return;
   }
-  const at::NoGradGuard no_grad;
-  size_t i = 0;
+  std::vector<at::Tensor> rounded, wide;
   for (const auto& [name, master] : masters_) {
-    leaves_[i++].detach().copy_(master);
+    rounded.push_back(leaves_[wide.size()].detach());
+    wide.push_back(master);
   }
+  at::_foreach_copy_(rounded, wide);
+}
+
+std::vector<at::Tensor> Trainer::tensors_of(const Placed& batch) {
+  std::vector<at::Tensor> tensors = {batch.asked, batch.targets};
+  each_of(batch.inputs, [&](const at::Tensor& tensor) { return tensors.emplace_back(tensor); });
+  return tensors;
+}
+
+bool Trainer::fits_recorded(const std::vector<Placed>& batches) const {
+  return std::equal(batches.begin(), batches.end(), slots_.begin(), slots_.end(), [](const Placed& a, const Placed& b) {
+    const std::vector<at::Tensor> ours = tensors_of(a), theirs = tensors_of(b);
+    return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), same_shape);
+  });
+}
+
+// The recorded step reads where it read when it was recorded.
+void Trainer::run_recorded(std::vector<Placed> batches) {
+  if (recorded_ && !fits_recorded(batches)) {
+    run_step(batches);
+    return;
+  }
+  if (!recorded_) {
+    slots_ = std::move(batches);
+    recorded_.emplace(device_, [this] { run_step(slots_); });
+  } else {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const std::vector<at::Tensor> into = tensors_of(slots_[i]), from = tensors_of(batches[i]);
+      for (size_t j = 0; j < into.size(); ++j) {
+        if (into[j].defined()) {
+          into[j].copy_(from[j]);
+        }
+      }
+    }
+  }
+  recorded_->replay();
+}
+
+void Trainer::begin_step(std::span<const TrainBatch> batches, double rate, double limit) {
+  optimiser_.set_rate(rate);
+  limit_.fill_(limit);
+  std::vector<Placed> here = placed(batches);
+  if (recordable_ && steps_ >= steps_before_recording) {
+    run_recorded(std::move(here));
+  } else {
+    run_step(here);
+  }
+  ++steps_;
+  if (device_.is_cpu()) {
+    begun_.push_back({numbers_.clone(), std::nullopt});
+    return;
+  }
+  const at::Tensor host = at::empty({2}, at::TensorOptions(at::kDouble).pinned_memory(true));
+  host.copy_(numbers_, /*non_blocking=*/true);
+  c10::Event arrived(device_.type());
+  arrived.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  begun_.push_back({host, std::move(arrived)});
+}
+
+StepMeasure Trainer::finish_step() {
+  PARE_CHECK(!begun_.empty(), "no step was begun");
+  Begun step = std::move(begun_.front());
+  begun_.pop_front();
+  if (step.arrived) {
+    step.arrived->synchronize();
+  }
+  const double* numbers = step.numbers.const_data_ptr<double>();
+  return {numbers[0], numbers[1]};
+}
+
+StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
+  compute_gradients(placed(batches));
+  const at::Tensor numbers = numbers_.cpu();
+  return {numbers[0].item<double>(), numbers[1].item<double>()};
 }
 
 Evaluation Trainer::evaluate(const Batches& batches) const {
   const at::NoGradGuard no_grad;
-  double sum = 0;
-  int64_t right = 0, count = 0;
+  at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
+  int64_t count = 0;
   for (int64_t number = 0; number < batches.validations(); ++number) {
-    const Rows rows = asked_rows(batches.validation(number));
+    const Rows rows = asked_rows(placed(batches.validation(number)));
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
-    sum += parts.sum.item<double>();
-    right += parts.right.item<int64_t>();
+    sum.add_(parts.sum);
+    right.add_(parts.right);
     count += rows.targets.size(0);
   }
   PARE_CHECK(count > 0, "nothing to measure on");
-  return {sum / static_cast<double>(count), static_cast<double>(right) / static_cast<double>(count)};
+  return {sum.item<double>() / static_cast<double>(count),
+          static_cast<double>(right.item<int64_t>()) / static_cast<double>(count)};
 }
 
 Model Trainer::model() const {

@@ -2,13 +2,17 @@
 // A model that is being trained: its weights, their gradients and the optimiser. Knows nothing of files and of time.
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
+#include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "pare/checkpoint/model.h"
+#include "pare/model/device_graph.h"
 #include "pare/model/executor.h"
 #include "pare/train/batches.h"
 #include "pare/train/config.h"
@@ -29,10 +33,15 @@ class Trainer {
  public:
   Trainer(const TrainConfig& config, const Model& start, at::Device device);
 
-  // The mean loss over all targets of the batches, and its gradients, clipped. Nothing moves yet: what is not a number
-  // can still be looked at.
+  // One step: the mean loss over all targets of the batches, its gradients, clipped, and the weights move. They do not,
+  // nor in any later step, from where the loss or a gradient is no number or the loss is above `limit`: what went wrong
+  // can still be looked at. A GPU is handed the work and nobody waits for it.
+  void begin_step(std::span<const TrainBatch> batches, double rate, double limit);
+  // What the earliest step measured that was begun and not finished; waits for it.
+  StepMeasure finish_step();
+
+  // The same loss and gradients, of which nothing moves.
   StepMeasure measure(std::span<const TrainBatch> batches);
-  void update(double rate);
 
   Evaluation evaluate(const Batches& batches) const;
 
@@ -50,7 +59,24 @@ class Trainer {
   struct Rows {
     at::Tensor x, targets;
   };
-  Rows asked_rows(const TrainBatch& batch) const;
+  // A batch on the device, with the numbers of the rows that are asked for: no shape of a step is the device's to know.
+  struct Placed {
+    Inputs inputs;
+    at::Tensor asked, targets;  // asked is undefined where every row is
+  };
+  struct Begun {
+    at::Tensor numbers;  // loss and length of the gradient, on their way to the CPU
+    std::optional<c10::Event> arrived;
+  };
+  Placed placed(const TrainBatch& batch) const;
+  std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
+  static std::vector<at::Tensor> tensors_of(const Placed& batch);
+  Rows asked_rows(const Placed& batch) const;
+  void compute_gradients(const std::vector<Placed>& batches);
+  void collect_narrow(bool first);
+  void run_step(const std::vector<Placed>& batches);
+  bool fits_recorded(const std::vector<Placed>& batches) const;
+  void run_recorded(std::vector<Placed> batches);
 
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
@@ -58,12 +84,19 @@ class Trainer {
   Executor executor_;
   Tensors masters_;  // the weights: the executor's own, or wider ones that are rounded into it
   bool narrow_;
-  std::vector<at::Tensor> gradients_;  // of the masters, in their order and type
-  std::vector<at::Tensor> leaves_;     // of the executor, in the same order
+  std::vector<at::Tensor> leaves_;     // of the executor, in the order of the masters
+  std::vector<at::Tensor> gradients_;  // in the same order, in the masters' type
+  std::vector<size_t> in_head_;        // those that the loss adds to before autograd does
   LossHead head_;
   HeadGradients head_gradients_;
   int64_t piece_;
   AdamW optimiser_;
+  at::Tensor numbers_, limit_, stopped_;  // on the device: what a step measured, what it may, whether one was bad
+  std::deque<Begun> begun_;
+  bool recordable_;  // whether every step has the same shapes, on a device that can repeat one as a whole
+  int64_t steps_ = 0;
+  std::vector<Placed> slots_;  // where the recorded step reads
+  std::optional<DeviceGraph> recorded_;
 };
 
 }  // namespace pare

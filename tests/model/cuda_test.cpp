@@ -1,43 +1,18 @@
 // The same answers on a GPU, where there is one, and steps that never wait for it.
 
-#include <dlfcn.h>
-
 #include <cstdio>
-#include <stdexcept>
 
-#include "pare/model/device.h"
 #include "tests/model/architectures.h"
+#include "tests/model/cuda.h"
 #include "tests/model/helpers.h"
 
 namespace pare::test {
 
 namespace {
 
-bool has_cuda() {
-  try {
-    find_device("cuda");
-    return true;
-  } catch (const std::runtime_error& none) {
-    std::puts((std::string("skipped CUDA: ") + none.what()).c_str());
-    return false;
-  }
-}
-
 Inputs on_gpu(const Inputs& inputs) {
   return moved(inputs, at::kCUDA);
 }
-
-// c10::cuda::warning_state(), by the name of its one static variable: its header needs a CUDA toolkit. An enum that is
-// 0, 1 for a warning or 2 for an error wherever libtorch makes the host wait for the GPU.
-int* wait_mode() {
-  return static_cast<int*>(dlsym(RTLD_DEFAULT, "_ZZN3c104cuda13warning_stateEvE14warning_state_"));
-}
-
-class NoWaiting {
- public:
-  NoWaiting() { *wait_mode() = 2; }
-  ~NoWaiting() { *wait_mode() = 0; }
-};
 
 }  // namespace
 

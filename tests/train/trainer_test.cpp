@@ -1,6 +1,7 @@
 // The optimiser against its formulas, the start, and steps that must be the same however they are cut.
 
 #include <cmath>
+#include <limits>
 
 #include "pare/train/initialise.h"
 #include "pare/train/trainer.h"
@@ -16,6 +17,8 @@ Trainer trainer_of(const TrainConfig& config) {
   return Trainer(config, initial_model(config, batches.training(0).inputs), at::kCPU);
 }
 
+constexpr double no_limit = std::numeric_limits<double>::infinity();
+
 std::vector<double> losses_of(const TrainConfig& config, int64_t steps) {
   const Batches batches(open_sequences(config), config);
   Trainer trainer = trainer_of(config);
@@ -25,8 +28,8 @@ std::vector<double> losses_of(const TrainConfig& config, int64_t steps) {
     for (int64_t i = 0; i < config.accumulate; ++i) {
       some.push_back(batches.training(step * config.accumulate + i));
     }
-    losses.push_back(trainer.measure(some).loss);
-    trainer.update(learning_rate(config.optimiser, config.steps, step));
+    trainer.begin_step(some, learning_rate(config.optimiser, config.steps, step), no_limit);
+    losses.push_back(trainer.finish_step().loss);
   }
   return losses;
 }
@@ -79,7 +82,8 @@ TEST_CASE("AdamW is its formula, and only matrices decay") {
       const double decay = name == "matrix" ? 0.3 : 0;
       weight = weight * (1 - rate * decay) - rate * m / (v.sqrt() + 1e-6);
     }
-    optimiser.step(gradients, rate);
+    optimiser.set_rate(rate);
+    optimiser.step(gradients, at::zeros({}));
     for (const auto& [name, weight] : weights) {
       CHECK((weight - expected[name]).abs().max().item<double>() < 1e-13);
     }
@@ -185,8 +189,7 @@ TEST_CASE("bfloat16 with float32 weights follows float32, and learns in steps th
   Trainer trainer = trainer_of(tiny);
   const Batches batches(open_sequences(tiny), tiny);
   const at::Tensor before = trainer.model().weights.at("embed.token.weight").load();
-  trainer.measure(std::vector<TrainBatch>{batches.training(0)});
-  trainer.update(1e-7);
+  trainer.begin_step(std::vector<TrainBatch>{batches.training(0)}, 1e-7, no_limit);
   const at::Tensor after = trainer.model().weights.at("embed.token.weight").load();
   CHECK((after.scalar_type() == at::kFloat));
   CHECK(!after.equal(before));  // though no bfloat16 near 0.02 is so close to another
@@ -198,6 +201,24 @@ TEST_CASE("a small model learns to sort") {
   const std::vector<double> losses = losses_of(config, 300);
   CHECK(losses.front() > 2.5);  // ln 16 is 2.77
   CHECK(losses.back() < 1.0);
+}
+
+TEST_CASE("from a bad step on nothing moves") {
+  const TrainConfig config = sorting_config({{"steps", 10}});
+  const Batches batches(open_sequences(config), config);
+  const std::vector<TrainBatch> batch = {batches.training(0)};
+  Trainer trainer = trainer_of(config);
+  const auto table = [&] { return trainer.model().weights.at("embed.token.weight").load(); };
+  const at::Tensor start = table();
+  trainer.begin_step(batch, 1e-3, no_limit);
+  const double loss = trainer.finish_step().loss;
+  const at::Tensor moved = table();
+  CHECK(!moved.equal(start));
+  trainer.begin_step(batch, 1e-3, 0.5 * loss);  // above the limit
+  trainer.begin_step(batch, 1e-3, no_limit);    // begun before anybody could know
+  CHECK(trainer.finish_step().loss < loss);
+  CHECK(trainer.finish_step().loss > 0.5 * loss);
+  CHECK(table().equal(moved));
 }
 
 }  // namespace pare::test

@@ -87,9 +87,11 @@ at::Tensor query_of(const AttentionLayer& layer, const at::Tensor& x, const at::
 Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
   const Attention& t = layer.spec;
   if (tabled || layer.projections.weight.defined()) {
-    const at::Tensor all = split_heads(tabled ? x : layer.projections(x), t.heads + 2 * t.kv_heads);
-    const std::vector<at::Tensor> three = all.split_with_sizes({t.heads, t.kv_heads, t.kv_heads}, 1);
-    return {three[0], three[1], three[2]};
+    // Cut before heads are turned: what gradients are put together from then stands in one piece.
+    const int64_t queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
+    const std::vector<at::Tensor> three =
+        (tabled ? x : layer.projections(x)).split_with_sizes({queries, keys, keys}, 2);
+    return {split_heads(three[0], t.heads), split_heads(three[1], t.kv_heads), split_heads(three[2], t.kv_heads)};
   }
   Heads heads;
   if (is<FromValue>(t.key)) {

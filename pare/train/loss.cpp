@@ -15,40 +15,43 @@ bool is_narrow(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
 
-// += scale a' b, in the accumulator's own type.
+// += scale a' b, in the accumulator's own type. It may have fewer rows.
 void add_product(const at::Tensor& accumulator, const at::Tensor& a, const at::Tensor& b, double scale) {
-  if (accumulator.scalar_type() == a.scalar_type()) {
+  if (!a.is_cuda() && accumulator.scalar_type() == a.scalar_type()) {
     accumulator.addmm_(a.t(), b, 1, scale);
-  } else if (a.is_cuda()) {
-    accumulator.add_(at::mm(a.t(), b, accumulator.scalar_type()), scale);
-  } else {
-    accumulator.add_(at::mm(a.t(), b), scale);
+    return;
   }
+  const bool widened = a.is_cuda() && accumulator.scalar_type() != a.scalar_type();
+  const at::Tensor product = widened ? at::mm(a.t(), b, accumulator.scalar_type()) : at::mm(a.t(), b);
+  accumulator.add_(product.narrow(0, 0, accumulator.size(0)), scale);
 }
 
-// A GPU's matrix units want rows that begin at round addresses: columns are added that no softmax sees.
-int64_t columns_of(const at::Tensor& x, const LossHead& head) {
+// A GPU's matrix units want sides of round length: an odd vocabulary costs them seven times. Classes are added that no
+// softmax sees and no gradient leaves.
+at::Tensor padded_weight(const at::Tensor& weight) {
   constexpr int64_t round = 64;
-  const int64_t classes = head.weight.size(0);
-  return x.is_cpu() || head.softcap ? classes : (classes + round - 1) / round * round;
+  const int64_t classes = weight.size(0), missing = (round - classes % round) % round;
+  return weight.is_cpu() || missing == 0 ? weight : at::constant_pad_nd(weight, {0, 0, 0, missing}, 0);
 }
 
-// The logits of some rows, into the first columns of `into`.
-void compute_logits(const at::Tensor& into, const at::Tensor& x, const LossHead& head) {
-  at::Tensor logits = into.narrow(1, 0, head.weight.size(0));
-  if (head.bias.defined()) {
-    at::addmm_out(logits, head.bias, x, head.weight.t());
-  } else {
-    at::mm_out(logits, x, head.weight.t());
+// Of every class and those that were added. Wider than the factors where the device can.
+at::Tensor compute_logits(const at::Tensor& x, const at::Tensor& weight, const LossHead& head) {
+  const int64_t classes = head.weight.size(0);
+  if (!x.is_cuda()) {
+    return at::linear(x, weight, head.bias);
   }
+  at::Tensor logits = is_narrow(x) ? at::mm(x, weight.t(), at::kFloat) : at::mm(x, weight.t());
+  if (head.bias.defined()) {
+    logits.narrow(1, 0, classes).add_(head.bias);
+  }
+  if (classes < weight.size(0)) {
+    logits.narrow(1, classes, weight.size(0) - classes).fill_(-std::numeric_limits<double>::infinity());
+  }
+  return logits;
 }
 
 at::Tensor log_probabilities(const at::Tensor& logits) {
-  const bool narrow = is_narrow(logits);
-  if (narrow && logits.is_cuda()) {
-    return at::_log_softmax(logits, 1, /*half_to_float=*/true);
-  }
-  return at::_log_softmax(narrow ? logits.to(at::kFloat) : logits, 1, false);
+  return at::_log_softmax(is_narrow(logits) ? logits.to(at::kFloat) : logits, 1, /*half_to_float=*/false);
 }
 
 // softmax - 1 where a target is, in the type of the products. Near 1 a probability in a narrow type is no longer
@@ -69,22 +72,20 @@ LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor&
   const at::NoGradGuard no_grad;
   PARE_CHECK(head.weight.defined() && x.dim() == 2 && targets.dim() == 1 && targets.size(0) == x.size(0),
              "rows and targets that do not belong together");
-  const int64_t rows = x.size(0), classes = head.weight.size(0), columns = columns_of(x, head);
-  const int64_t step = std::clamp<int64_t>(piece / columns, 1, std::max<int64_t>(rows, 1));
+  const int64_t rows = x.size(0), classes = head.weight.size(0);
+  // A softcap would bend what stands for nothing.
+  const at::Tensor weight = head.softcap ? head.weight : padded_weight(head.weight);
+  const int64_t step = std::clamp<int64_t>(piece / weight.size(0), 1, std::max<int64_t>(rows, 1));
   LossParts parts{.sum = at::zeros({}, x.options().dtype(at::kDouble))};
   if (scale) {
     parts.head_input = at::empty_like(x);
   } else {
     parts.right = at::zeros({}, x.options().dtype(at::kLong));
   }
-  const at::Tensor buffer = columns == classes
-                                ? at::empty({step, classes}, x.options())
-                                : at::full({step, columns}, -std::numeric_limits<double>::infinity(), x.options());
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin);
     const at::Tensor read = x.narrow(0, begin, count), asked = targets.narrow(0, begin, count).unsqueeze(1);
-    at::Tensor logits = buffer.narrow(0, 0, count), slope;
-    compute_logits(logits, read, head);
+    at::Tensor logits = compute_logits(read, weight, head), slope;
     if (head.softcap) {
       const at::Tensor bent = at::tanh((is_narrow(logits) ? logits.to(at::kFloat) : logits) / *head.softcap);
       slope = 1 - bent.square();
@@ -102,13 +103,12 @@ LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor&
     if (head.softcap) {
       wrong = wrong.mul_(slope).to(x.scalar_type());
     }
-    wrong = wrong.narrow(1, 0, classes);
-    parts.head_input.narrow(0, begin, count).addmm_(wrong, head.weight, /*beta=*/0, /*alpha=*/*scale);
+    parts.head_input.narrow(0, begin, count).addmm_(wrong, weight, /*beta=*/0, /*alpha=*/*scale);
     if (gradients.weight.defined()) {
       add_product(gradients.weight, wrong, read, *scale);
     }
     if (gradients.bias.defined()) {
-      gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()), *scale);
+      gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()).narrow(0, 0, classes), *scale);
     }
   }
   return parts;

@@ -135,7 +135,7 @@ class Run {
     int64_t tokens = 0;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       batches.push_back(batches_.training(step_ * config_.accumulate + i));
-      tokens += batches.back().inputs.ids.numel();
+      tokens += batches_.positions(batches.back());
     }
     const double rate = learning_rate(config_.optimiser, config_.steps, step_);
     const StepMeasure found = trainer_.measure(batches);
@@ -216,11 +216,7 @@ TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequenc
 }
 
 std::shared_ptr<const Sequences> SequencesCache::open(const TrainConfig& config) {
-  const nlohmann::ordered_json json = train_config_to_json(config);
-  const std::string key =
-      nlohmann::ordered_json::array({json["task"], json["data"], context_of(config), config.architecture.vocab,
-                                     config.architecture.head.classes.value_or(0)})
-          .dump();
+  const std::string key = data_key(config);
   if (!last_ || key != key_) {
     last_ = nullptr;  // before the next is read: two may not fit
     last_ = open_sequences(config);

@@ -72,15 +72,16 @@ TEST_CASE("tokens of several files are one array, in every format") {
   const TemporaryFolder folder;
   const std::string a = write_file(folder.path() / "a", std::string("\x01\x02\x03\x04", 4));
   const std::string b = write_file(folder.path() / "b", std::string("\x05\x00\x00\x01", 4));
-  const TokenArray bytes = open_tokens({a, b}, TokenFormat::bytes);
+  const TokenArray bytes = open_tokens({a, b}, {.format = DataFormat::bytes});
   CHECK(bytes.size() == 8);
   CHECK(bytes.read(2, 4).equal(at::tensor({3, 4, 5, 0}, at::kLong)));
   CHECK(bytes.files()[0].sha256 == sha256_of(std::string_view("\x01\x02\x03\x04", 4)));
-  CHECK(open_tokens({a, b}, TokenFormat::uint16).read(0, 4).equal(at::tensor({513, 1027, 5, 256}, at::kLong)));
-  CHECK(open_tokens({b}, TokenFormat::uint32).read(0, 1).item<int64_t>() == 16777221);
-  CHECK(open_tokens({b}, TokenFormat::uint16).files()[0].largest == 256);
+  CHECK(
+      open_tokens({a, b}, {.format = DataFormat::uint16}).read(0, 4).equal(at::tensor({513, 1027, 5, 256}, at::kLong)));
+  CHECK(open_tokens({b}, {.format = DataFormat::uint32}).read(0, 1).item<int64_t>() == 16777221);
+  CHECK(open_tokens({b}, {.format = DataFormat::uint16}).files()[0].largest == 256);
   const std::string odd = write_file(folder.path() / "odd", "abc");
-  CHECK_THROWS_AS(open_tokens({odd}, TokenFormat::uint16), InputError);
+  CHECK_THROWS_AS(open_tokens({odd}, {.format = DataFormat::uint16}), InputError);
 }
 
 TEST_CASE("windows lie side by side, targets are the next tokens, the end is for measuring") {

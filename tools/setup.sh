@@ -55,13 +55,15 @@ missing_packages() { # prints what we cannot build without
   [[ -f /usr/include/doctest/doctest.h ]] || echo doctest-dev
 }
 
-# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, the browser of the tests.
+# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, JPEG and PNG, the browser of the tests.
 wished_packages() {
   command -v ninja >/dev/null || echo ninja-build
   command -v clang-format >/dev/null || echo clang-format
   [[ -f /usr/include/pcre2.h ]] || echo libpcre2-dev
   [[ -f /usr/include/zlib.h ]] || echo zlib1g-dev
   [[ -f /usr/include/lzma.h ]] || echo liblzma-dev
+  [[ -f /usr/include/jpeglib.h ]] || echo libjpeg-dev
+  [[ -f /usr/include/png.h ]] || echo libpng-dev
   [[ $mode != test ]] || command -v chromium >/dev/null || echo chromium
 }
 

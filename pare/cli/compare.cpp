@@ -6,23 +6,41 @@
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
+#include "pare/cli/report_file.h"
+#include "pare/report/compare_report.h"
 #include "pare/train/compare.h"
 
 namespace pare {
 
+namespace {
+
+struct CompareFlags {
+  std::vector<std::string> runs;
+  ReportFlags report;
+};
+
+void compare_command(const CompareFlags& flags, const Settings& settings) {
+  check_report_file(flags.report);
+  const RunComparison comparison = compare_runs(flags.runs);
+  if (flags.report.wanted()) {
+    write_report(flags.report, compare_report(comparison, report_origin(settings)));
+  }
+  if (settings.json) {
+    print_json(comparison_json(comparison));
+  } else {
+    print_text(comparison_text(comparison));
+  }
+}
+
+}  // namespace
+
 void add_compare(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("compare", "Training runs side by side, if they saw the same data");
-  auto runs = std::make_shared<std::vector<std::string>>();
-  command->add_option("RUN", *runs, "run folders; others are compared with the first")->required();
-  command->footer("Example: pare compare /tmp/sweep/baseline-seed0 /tmp/sweep/no-query-seed0");
-  command->callback([runs, &settings] {
-    const RunComparison comparison = compare_runs(*runs);
-    if (settings.json) {
-      print_json(comparison_json(comparison));
-    } else {
-      print_text(comparison_text(comparison));
-    }
-  });
+  auto flags = std::make_shared<CompareFlags>();
+  command->add_option("RUN", flags->runs, "run folders; others are compared with the first")->required();
+  add_report_flags(*command, flags->report, "-o,--report");
+  command->footer("Example: pare compare /tmp/sweep/* -o /tmp/sweep.html");
+  command->callback([flags, &settings] { compare_command(*flags, settings); });
 }
 
 }  // namespace pare

@@ -19,6 +19,8 @@
 #include "pare/support/json.h"
 #include "pare/support/log.h"
 #include "pare/support/text.h"
+#include "pare/train/run_folder.h"
+#include "pare/train/token_shards.h"
 #include "pare/train/train.h"
 
 namespace pare {
@@ -30,7 +32,7 @@ constexpr uint64_t largest_training_config = 64'000'000;
 struct TrainFlags {
   std::string config, out;
   std::vector<std::string> changes;
-  bool resume = false, print_config = false;
+  bool resume = false, print_config = false, prepare = false;
 };
 
 void print_keys(const Settings& settings) {
@@ -117,6 +119,28 @@ nlohmann::json read_configuration(const TrainFlags& flags) {
   return parse_json(read_text_file(stored, largest_training_config), stored.string());
 }
 
+// The text as tokens on disk, instead of a run.
+void prepare_command(nlohmann::json written, const TrainFlags& flags, const std::string& subject,
+                     const Settings& settings) {
+  if (written.is_object()) {
+    written.erase("sweep");  // whose runs read the same text
+  }
+  const PreparedShards made =
+      write_shards(train_config_from_json(written, subject, find_architecture), output_target(flags.out));
+  if (settings.json) {
+    print_json({{"prepared",
+                 {{"path", made.path},
+                  {"dtype", made.dtype},
+                  {"train_tokens", made.train_tokens},
+                  {"validation_tokens", made.validation_tokens},
+                  {"shards", made.shards}}}});
+    return;
+  }
+  print_text(fmt::format("{}: {} tokens to learn from and {} to measure on, as {} in {} file{}\n", escaped(made.path),
+                         with_commas(made.train_tokens), with_commas(made.validation_tokens), made.dtype,
+                         with_commas(made.shards), made.shards == 1 ? "" : "s"));
+}
+
 void train_command(TrainFlags flags, const Settings& settings) {
   if (flags.print_config) {
     print_keys(settings);
@@ -136,6 +160,10 @@ void train_command(TrainFlags flags, const Settings& settings) {
   if (settings.seed != 0) {
     set_key(written, "seed", settings.seed, find_architecture);
   }
+  if (flags.prepare) {
+    prepare_command(std::move(written), flags, subject, settings);
+    return;
+  }
   std::vector<SweepRun> runs = expand_sweep(written, subject, find_architecture);
   const bool sweep = written.is_object() && written.contains("sweep");
   std::vector<TrainConfig> configs;
@@ -147,8 +175,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
   const std::filesystem::path out = output_target(flags.out);
   std::error_code unknown;
   if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
-    throw InputError(
-        fmt::format("{} exists already: choose another output, or continue it with --resume", quote(out.string())));
+    RunFolder::refuse_existing(out);
   }
   if (sweep && !std::filesystem::exists(out, unknown)) {
     check_target(out, OutputKind::folder, nullptr);
@@ -163,7 +190,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
     const TrainOptions options{.folder = sweep ? out / runs[i].name : out,
                                .resume = flags.resume,
                                .device = device,
-                               .report = [&](const TrainProgress& p) { display.show(p); }};
+                               .report = [&](const TrainProgress& p) { display.show(p); },
+                               .warn = [](const std::string& text) { print_warnings({text}); }};
     const TrainResult result = train(configs[i], data.open(configs[i]), options);
     results.push_back(to_json(result));
     if (!settings.json) {
@@ -187,6 +215,9 @@ void add_train(CLI::App& app, const Settings& settings) {
   command->add_option("-o,--output", flags->out, "the run folder, or the folder of a sweep's runs")
       ->type_name("FOLDER");
   command->add_flag("--resume", flags->resume, "go on from the last checkpoint there");
+  CLI::Option* resume = command->get_option("--resume");
+  command->add_flag("--prepare", flags->prepare, "no run: the text as tokens on disk, for data.shards")
+      ->excludes(resume);
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
   command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
   command->callback([flags, &settings] { train_command(*flags, settings); });

@@ -21,6 +21,8 @@ ByteSource open_plain(std::shared_ptr<const InputFile> file) {
   };
 }
 
+}  // namespace
+
 ByteSource open_bytes(const std::filesystem::path& path) {
   auto file = std::make_shared<const InputFile>(path);
   std::array<std::byte, lfs_pointer_prefix> begin = {};
@@ -43,8 +45,6 @@ ByteSource open_bytes(const std::filesystem::path& path) {
   }
   return open_plain(std::move(file));
 }
-
-}  // namespace
 
 TextFile::TextFile(const std::filesystem::path& path) : subject_(path.string()), source_(open_bytes(path)) {}
 

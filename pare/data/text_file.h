@@ -18,6 +18,8 @@ using ByteSource = std::function<size_t(std::span<std::byte>)>;
 // With zlib and liblzma where the build found them, else refused. InputError for damaged and for cut files.
 ByteSource open_gzip(std::shared_ptr<const InputFile> file);
 ByteSource open_xz(std::shared_ptr<const InputFile> file);
+// What a file holds once it is unpacked. InputError where it is packed in another way, or only points to a file.
+ByteSource open_bytes(const std::filesystem::path& path);
 
 class TextFile {
  public:

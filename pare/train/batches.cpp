@@ -19,7 +19,22 @@ std::shared_ptr<const Sequences> open_sequences(const TrainConfig& config) {
   if (is_generated(config.task)) {
     return generated_sequences(config);
   }
-  return config.task == TrainTask::classifier ? labelled_sequences(config) : text_sequences(config);
+  if (config.task != TrainTask::classifier) {
+    return text_sequences(config);
+  }
+  return config.architecture.embedding.patch ? image_sequences(config) : labelled_sequences(config);
+}
+
+std::string data_key(const TrainConfig& config) {
+  const nlohmann::ordered_json json = train_config_to_json(config);
+  const Architecture& a = config.architecture;
+  nlohmann::ordered_json key = {json["task"], json["data"], a.vocab, a.head.classes.value_or(0)};
+  if (a.embedding.patch) {  // in which patches an image is read is the model's business
+    key.push_back({a.embedding.patch->channels, a.embedding.patch->image});
+  } else {
+    key.push_back(context_of(config));
+  }
+  return key.dump();
 }
 
 std::vector<int32_t> draw_order(int64_t sequences, int64_t count, uint64_t seed) {
@@ -65,6 +80,10 @@ TrainBatch Batches::training(int64_t number) const {
   return sequences_->batch(false, numbers, number * batch_);
 }
 
+int64_t Batches::positions(const TrainBatch& batch) const {
+  return batch.inputs.ids.defined() ? batch.inputs.ids.numel() : batch_size(batch.inputs) * context_;
+}
+
 int64_t Batches::validations() const {
   return (validation_sequences_ + batch_ - 1) / batch_;
 }
@@ -79,7 +98,9 @@ nlohmann::ordered_json Batches::manifest() const {
   static_assert(std::endian::native == std::endian::little, "the order is stored little-endian");
   nlohmann::ordered_json json;
   json["task"] = word(task_);
-  json["context"] = context_;
+  if (sequences_->images(false) == nullptr) {
+    json["context"] = context_;
+  }
   json["sequences_per_step"] = per_step_;
   json["data"] = sequences_->manifest();
   json["training_sequences"] = sequences_->training();

@@ -6,10 +6,12 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "pare/model/inputs.h"
 #include "pare/train/config.h"
+#include "pare/train/images.h"
 
 namespace pare {
 
@@ -29,10 +31,14 @@ class Sequences {
   // `draw`: how many sequences were drawn before each of them, for what is drawn anew each time it is seen.
   virtual TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const = 0;
   virtual nlohmann::ordered_json manifest() const = 0;  // what is read, with hashes
+  // Images as they are held, for who wants all of them on a device; null where there are none.
+  virtual const ImageData* images(bool /*of_validation*/) const { return nullptr; }
 };
 
 // InputError where the data is missing, empty, too short, or has tokens that the Architecture has not.
 std::shared_ptr<const Sequences> open_sequences(const TrainConfig& config);
+// All of a configuration that `open_sequences` reads: the same text, the same sequences.
+std::string data_key(const TrainConfig& config);
 
 // The numbers of the sequences that `count` draws see: each epoch is a permutation of its own, from the seed.
 std::vector<int32_t> draw_order(int64_t sequences, int64_t count, uint64_t seed);
@@ -41,8 +47,9 @@ class Batches {
  public:
   // `order` as draw_order made it, or as a run has stored it.
   Batches(std::shared_ptr<const Sequences> sequences, const TrainConfig& config);
-  TrainBatch training(int64_t number) const;  // `accumulate` of them are one step
-  int64_t validations() const;                // batches to measure on
+  TrainBatch training(int64_t number) const;         // `accumulate` of them are one step
+  int64_t positions(const TrainBatch& batch) const;  // tokens or patches in it
+  int64_t validations() const;                       // batches to measure on
   TrainBatch validation(int64_t number) const;
 
   const std::vector<int32_t>& order() const { return order_; }

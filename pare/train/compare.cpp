@@ -21,6 +21,7 @@ struct ReadRun {
   TrainConfig config;
   nlohmann::json manifest;
   std::map<int64_t, std::pair<double, double>> validation;  // step: loss, accuracy
+  std::vector<double> losses;                               // of step 1, 2, ...
 };
 
 ReadRun read_run(const std::string& path) {
@@ -35,6 +36,9 @@ ReadRun read_run(const std::string& path) {
       });
   run.manifest = read_run_json(path, "data.json");
   for (const nlohmann::json& line : read_metrics(path)) {
+    if (const auto trained = line.find("loss"); trained != line.end() && line.at("step") == run.losses.size() + 1) {
+      run.losses.push_back(trained->get<double>());
+    }
     const auto loss = line.find("validation"), accuracy = line.find("accuracy");
     if (loss != line.end() && loss->is_number() && accuracy != line.end() && accuracy->is_number()) {
       run.validation[line.at("step").get<int64_t>()] = {loss->get<double>(), accuracy->get<double>()};
@@ -43,13 +47,20 @@ ReadRun read_run(const std::string& path) {
   return run;
 }
 
-// Where the files lie is no difference, if they hold the same bytes.
+// Where the files lie is no difference, nor how they are packed, if they hold the same.
+bool is_packaging(const std::string& key, const nlohmann::json& a, const nlohmann::json& b) {
+  const char* contents = "/data/contents/train/sha256";
+  const char* pixels = "/data/contents/train/sha256_of_pixels";
+  const bool known = (a.contains(contents) && b.contains(contents)) || (a.contains(pixels) && b.contains(pixels));
+  return key.ends_with("/path") || (known && (key.starts_with("/data/train") || key.starts_with("/data/validation/")));
+}
+
 void note_differences(const ReadRun& first, const ReadRun& other, Problems& problems) {
   const nlohmann::json a = first.manifest.flatten(), b = other.manifest.flatten();
   std::map<std::string, std::pair<std::string, std::string>> differing;
   const auto note = [&](const nlohmann::json& from, const nlohmann::json& to) {
     for (const auto& [key, value] : from.items()) {
-      if (!key.ends_with("/path") && (!to.contains(key) || to[key] != value)) {
+      if (!is_packaging(key, a, b) && (!to.contains(key) || to[key] != value)) {
         differing[key] = {a.contains(key) ? a[key].dump() : "nothing", b.contains(key) ? b[key].dump() : "nothing"};
       }
     }
@@ -111,6 +122,63 @@ std::optional<double> deviation_of(const std::vector<double>& values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
+constexpr int64_t most_points = 100;  // of a curve
+
+// Each point from the values that the seeds have there.
+void add_point(LossCurve& curve, int64_t step, const std::vector<double>& values) {
+  curve.steps.push_back(step);
+  curve.loss.push_back(mean_of(values));
+  if (const std::optional<double> deviation = deviation_of(values)) {
+    curve.spread.push_back(*deviation);
+  }
+}
+
+LossCurve training_curve(const std::vector<const ReadRun*>& runs, int64_t last, int64_t window) {
+  LossCurve curve;
+  for (int64_t begin = 0; begin < last; begin += window) {
+    const int64_t end = std::min(begin + window, last);
+    std::vector<double> means;
+    for (const ReadRun* run : runs) {
+      means.push_back(mean_of({run->losses.begin() + begin, run->losses.begin() + end}));
+    }
+    add_point(curve, end, means);
+  }
+  return curve;
+}
+
+LossCurve validation_curve(const std::vector<const ReadRun*>& runs, int64_t last) {
+  LossCurve curve;
+  for (const auto& [step, measured] : runs.front()->validation) {
+    std::vector<double> values;
+    for (const ReadRun* run : runs) {
+      if (const auto found = run->validation.find(step); found != run->validation.end()) {
+        values.push_back(found->second.first);
+      }
+    }
+    if (step <= last && values.size() == runs.size()) {
+      add_point(curve, step, values);
+    }
+  }
+  return curve;
+}
+
+LossCurve difference_curve(const LossCurve& of, const LossCurve& first) {
+  LossCurve curve;
+  for (size_t i = 0; i < of.steps.size(); ++i) {
+    const auto same = std::find(first.steps.begin(), first.steps.end(), of.steps[i]);
+    if (same == first.steps.end()) {
+      continue;
+    }
+    const size_t j = static_cast<size_t>(same - first.steps.begin());
+    curve.steps.push_back(of.steps[i]);
+    curve.loss.push_back(of.loss[i] - first.loss[j]);
+    if (!of.spread.empty() && !first.spread.empty()) {
+      curve.spread.push_back(std::hypot(of.spread[i], first.spread[j]));
+    }
+  }
+  return curve;
+}
+
 }  // namespace
 
 RunComparison compare_runs(const std::vector<std::string>& paths) {
@@ -121,13 +189,29 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     note_differences(runs.front(), runs.back(), problems);
   }
   problems.throw_if_any("these runs cannot be compared: they did not see the same data in the same order");
-  RunComparison comparison{.step = last_common_step(runs)};
+  RunComparison comparison{.step = last_common_step(runs), .data = runs.front().manifest};
+  comparison.window = std::max<int64_t>(1, (comparison.step + most_points - 1) / most_points);
   std::map<std::string, size_t> rows;
+  std::vector<std::vector<const ReadRun*>> seeds;
   for (const ReadRun& run : runs) {
+    if (std::ssize(run.losses) < comparison.step) {
+      throw InputError(
+          fmt::format("{} was measured after step {}, but its metrics.jsonl has the losses of {} steps "
+                      "only: was it edited?",
+                      quote(run.path), comparison.step, run.losses.size()));
+    }
     const auto [place, added] = rows.emplace(without_seed(run.config), comparison.rows.size());
     if (added) {
-      comparison.rows.push_back({.name = name_of_run(run), .parameters = count(run.config.architecture).total});
+      const Counts counted = count(run.config.architecture);
+      const auto embeddings = counted.parts.find(Part::embedding);
+      comparison.rows.push_back(
+          {.name = name_of_run(run),
+           .parameters = counted.total,
+           .outside_embeddings = counted.total - (embeddings == counted.parts.end() ? 0 : embeddings->second),
+           .rate = run.config.optimiser.lr});
+      seeds.emplace_back();
     }
+    seeds[place->second].push_back(&run);
     ComparedRuns& row = comparison.rows[place->second];
     if (!added) {
       row.name = name_of_seeds(name_of_run(run), run.config.seed);
@@ -136,12 +220,29 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     row.losses.push_back(run.validation.at(comparison.step).first);
     row.accuracies.push_back(run.validation.at(comparison.step).second);
   }
-  for (ComparedRuns& row : comparison.rows) {
+  for (size_t i = 0; i < comparison.rows.size(); ++i) {
+    ComparedRuns& row = comparison.rows[i];
     row.loss = mean_of(row.losses);
     row.accuracy = mean_of(row.accuracies);
     row.spread = deviation_of(row.losses);
+    row.training = training_curve(seeds[i], comparison.step, comparison.window);
+    row.validation = validation_curve(seeds[i], comparison.step);
+    const ComparedRuns& first = comparison.rows.front();
+    if (i > 0) {
+      row.difference = difference_curve(row.validation, first.validation);
+      const std::optional<double> joint = joint_spread(row, first);
+      row.within_spread = joint ? std::optional(std::abs(row.loss - first.loss) <= *joint) : std::nullopt;
+    }
   }
   return comparison;
+}
+
+std::string difference_words(const ComparedRuns& row) {
+  return !row.within_spread ? "" : *row.within_spread ? "equal within the spread" : "more than the spread";
+}
+
+std::optional<double> joint_spread(const ComparedRuns& a, const ComparedRuns& b) {
+  return a.spread && b.spread ? std::optional(std::hypot(*a.spread, *b.spread)) : std::nullopt;
 }
 
 std::string comparison_text(const RunComparison& comparison) {
@@ -149,14 +250,25 @@ std::string comparison_text(const RunComparison& comparison) {
   table.row({"run", "parameters", "loss", "difference", "seeds", "accuracy"});
   table.rule();
   const ComparedRuns& first = comparison.rows.front();
+  std::string words;
+  bool unknown = false;
   for (const ComparedRuns& row : comparison.rows) {
+    const bool other = &row != &first;
     const std::string seeds = row.spread ? fmt::format("{} (± {:.4f})", row.losses.size(), *row.spread) : "1";
     table.row({row.name, with_commas(row.parameters), fmt::format("{:.4f}", row.loss),
-               &row == &first ? "" : fmt::format("{:+.4f}", row.loss - first.loss), seeds,
+               other ? fmt::format("{:+.4f}", row.loss - first.loss) : "", seeds,
                fmt::format("{:.2f} %", 100 * row.accuracy)});
+    unknown = unknown || (other && !row.within_spread);
+    if (other && row.within_spread) {
+      words += fmt::format("{} and {}: {}, ± {:.4f}\n", row.name, first.name, difference_words(row),
+                           *joint_spread(row, first));
+    }
   }
-  return fmt::format("Validation after {} steps, on the same data in the same order. Loss in nats a target.\n\n{}",
-                     with_commas(comparison.step), table.text());
+  if (unknown) {
+    words += "Whether a difference is more than the seeds' spread needs two seeds of each.\n";
+  }
+  return fmt::format("Validation after {} steps, on the same data in the same order. Loss in nats a target.\n\n{}{}{}",
+                     with_commas(comparison.step), table.text(), words.empty() ? "" : "\n", words);
 }
 
 nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
@@ -165,9 +277,13 @@ nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
     rows.push_back({{"name", row.name},
                     {"paths", row.paths},
                     {"parameters", row.parameters},
+                    {"outside_embeddings", row.outside_embeddings},
+                    {"lr", row.rate},
                     {"loss", row.loss},
                     {"difference", row.loss - comparison.rows.front().loss},
                     {"spread", row.spread ? nlohmann::ordered_json(*row.spread) : nlohmann::ordered_json(nullptr)},
+                    {"within_spread",
+                     row.within_spread ? nlohmann::ordered_json(*row.within_spread) : nlohmann::ordered_json(nullptr)},
                     {"losses", row.losses},
                     {"accuracy", row.accuracy}});
   }

@@ -2,30 +2,49 @@
 // Runs side by side: only where they saw the same data in the same order, and at a step that all of them have reached.
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace pare {
 
+// A loss over the steps, of runs that differ in their seed: their mean, and their standard deviation where there are
+// several.
+struct LossCurve {
+  std::vector<int64_t> steps;
+  std::vector<double> loss, spread;
+};
+
 // Runs that differ in nothing but their seed.
 struct ComparedRuns {
   std::string name;
   std::vector<std::string> paths;
-  int64_t parameters = 0;
+  int64_t parameters = 0, outside_embeddings = 0;
+  double rate = 0;                         // the largest learning rate
   std::vector<double> losses, accuracies;  // on the validation set, of each run
   double loss = 0, accuracy = 0;           // their means
   std::optional<double> spread;            // standard deviation over the seeds, where there are several
+  // Whether the difference to the first row is no more than the spread of such a difference between single runs,
+  // sqrt(spread^2 + spread^2 of the first); unknown where one of them has no spread.
+  std::optional<bool> within_spread;
+  LossCurve training, validation, difference;  // the last: of validation, to the first row
 };
 
 struct RunComparison {
-  int64_t step = 0;  // the last that all have measured
+  int64_t step = 0;     // the last that all have measured
+  int64_t window = 1;   // the training losses of so many steps are one point of a curve, their mean
+  nlohmann::json data;  // the manifest that all share
   std::vector<ComparedRuns> rows;
 };
 
 // InputError where a folder is no run, and where runs saw different data, listing every difference.
 RunComparison compare_runs(const std::vector<std::string>& runs);
+
+// "equal within the spread" and the like, of a row that is not the first; empty where nobody can know.
+std::string difference_words(const ComparedRuns& row);
+// The standard deviation of a difference between two single runs.
+std::optional<double> joint_spread(const ComparedRuns& a, const ComparedRuns& b);
 
 std::string comparison_text(const RunComparison& comparison);
 nlohmann::ordered_json comparison_json(const RunComparison& comparison);

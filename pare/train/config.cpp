@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/json_fields.h"
@@ -14,8 +16,10 @@ static Words<TrainTask> words(TrainTask) {
           {TrainTask::classifier, "classifier"}, {TrainTask::sorting, "sorting"},
           {TrainTask::copying, "copying"},       {TrainTask::addition, "addition"}};
 }
-static Words<TokenFormat> words(TokenFormat) {
-  return {{TokenFormat::bytes, "bytes"}, {TokenFormat::uint16, "uint16"}, {TokenFormat::uint32, "uint32"}};
+static Words<DataFormat> words(DataFormat) {
+  return {{DataFormat::bytes, "bytes"},    {DataFormat::uint16, "uint16"},   {DataFormat::uint32, "uint32"},
+          {DataFormat::idx, "idx"},        {DataFormat::cifar10, "cifar10"}, {DataFormat::cifar100, "cifar100"},
+          {DataFormat::folders, "folders"}};
 }
 static Words<InitRecipe> words(InitRecipe) {
   return {{InitRecipe::plain, "plain"}, {InitRecipe::gpt2, "gpt2"}, {InitRecipe::norm_free, "norm_free"}};
@@ -26,16 +30,27 @@ static Words<TrainDtype> words(TrainDtype) {
 
 namespace {
 
-// Runs the same descriptions as the reader and the writer, and lists what they name.
+// What a number may be: from `least` on, and less than `most`.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+};
+constexpr Range from(double least) {
+  return {.least = least};
+}
+constexpr Range within(double least, double most) {
+  return {least, most};
+}
+
+// Two more readers of the descriptions below: one lists what they name, one checks what they allow.
 class KeyLister {
  public:
   explicit KeyLister(std::string prefix) : prefix_(std::move(prefix)) {}
   template <class T>
-  void add(const char* key, T& value, const char* meaning) {
+  void add(const char* key, T& value, const char* meaning, const Range&) {
     keys.push_back({prefix_ + key, JsonWriter::write(value).dump(), meaning});
   }
   template <class T>
-  void add(const char* key, std::optional<T>&, const char* meaning) {
+  void add(const char* key, std::optional<T>&, const char* meaning, const Range&) {
     keys.push_back({prefix_ + key, "null", meaning});
   }
   template <class T>
@@ -50,27 +65,59 @@ class KeyLister {
   std::string prefix_;
 };
 
-// A key with its meaning. Its default is what the struct begins with.
+class RangeChecker {
+ public:
+  RangeChecker(std::string prefix, Problems& problems) : prefix_(std::move(prefix)), problems_(problems) {}
+  template <class T>
+  void add(const char* key, T& value, const char*, const Range& range) {
+    if constexpr (std::is_arithmetic_v<T>) {
+      check(key, static_cast<double>(value), range);
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      for (const double one : value) {
+        check(key, one, range);
+      }
+    }
+  }
+  template <class T>
+  void group(const char* key, T& value) {
+    RangeChecker inner(prefix_ + key + ".", problems_);
+    describe(inner, value);
+  }
+
+ private:
+  void check(const char* key, double value, const Range& range) {
+    if (std::isfinite(range.most) && (value < range.least || value >= range.most)) {
+      problems_.add(fmt::format("{}{}: {} is not between {} and {}", prefix_, key, value, range.least, range.most));
+    } else if (value < range.least) {
+      problems_.add(fmt::format("{}{}: {} is less than {}", prefix_, key, value, range.least));
+    }
+  }
+  std::string prefix_;
+  Problems& problems_;
+};
+
+template <class Io>
+constexpr bool knows_meanings = std::is_same_v<Io, KeyLister> || std::is_same_v<Io, RangeChecker>;
+template <class T>
+constexpr bool may_be_null = false;
+template <class T>
+constexpr bool may_be_null<std::optional<T>> = true;
+
+// A key with its meaning and range. Its default is what the struct begins with.
 template <class Io, class T>
-void field(Io& io, const char* key, T& value, const char* meaning) {
-  if constexpr (std::is_same_v<Io, KeyLister>) {
-    io.add(key, value, meaning);
+void field(Io& io, const char* key, T& value, const char* meaning, const Range& range = {}) {
+  if constexpr (knows_meanings<Io>) {
+    io.add(key, value, meaning, range);
+  } else if constexpr (may_be_null<T>) {
+    io.nullable(key, value);
   } else {
     const T fallback = value;
     io.optional(key, value, fallback);
   }
 }
 template <class Io, class T>
-void field(Io& io, const char* key, std::optional<T>& value, const char* meaning) {
-  if constexpr (std::is_same_v<Io, KeyLister>) {
-    io.add(key, value, meaning);
-  } else {
-    io.nullable(key, value);
-  }
-}
-template <class Io, class T>
 void group(Io& io, const char* key, T& value) {
-  if constexpr (std::is_same_v<Io, KeyLister>) {
+  if constexpr (knows_meanings<Io>) {
     io.group(key, value);
   } else {
     const T fallback = value;
@@ -82,27 +129,35 @@ void group(Io& io, const char* key, T& value) {
 
 template <class Io>
 static void describe(Io& io, DataConfig& d) {
-  field(io, "train", d.train, "text files to learn from, read one after another; none for a generated task");
-  field(io, "validation", d.validation, "text files to measure on; none: the end of the training text");
-  field(io, "validation_share", d.validation_share,
-        "how much of the training text is its end, where it is measured on");
-  field(io, "format", d.format, "bytes: each byte is a token; uint16, uint32: token ids, little-endian");
-  field(io, "seed", d.seed, "of the order of batches, of masks and of generated tasks");
-  field(io, "mask_share", d.mask_share, "masked_lm: how many tokens are to be guessed");
+  field(io, "train", d.train, "files to learn from, one after another, .gz and .xz too; none for a generated task");
+  field(io, "validation", d.validation, "files to measure on; none: the end of the text, or some of the images");
+  field(io, "validation_share", d.validation_share, "how much of data.train is measured on, where no files are",
+        within(0, 1));
+  field(
+      io, "format", d.format,
+      "text: bytes, each of which is a token; uint16, uint32: token ids, little-endian. Images: idx (MNIST: pictures, "
+      "labels), cifar10, cifar100 (binary batches), folders (CLASS/NAME.jpg or .png)");
+  field(io, "tokenizer", d.tokenizer, "a model folder or a file of a tokenizer, whose tokens the text becomes");
+  field(io, "shards", d.shards, "a folder that --prepare wrote, instead of data.train, validation and format");
+  field(io, "seed", d.seed, "of the order of batches, of masks and of generated tasks", from(0));
+  field(io, "mask_share", d.mask_share, "masked_lm: how many tokens are to be guessed", within(0, 1));
   field(io, "mask_token", d.mask_token, "masked_lm: the token that stands for a masked one");
-  field(io, "length", d.length, "generated tasks: symbols to sort or copy, digits of a number to add");
-  field(io, "symbols", d.symbols, "sorting, copying: how many different symbols there are");
+  field(io, "length", d.length, "generated tasks: symbols to sort or copy, digits of a number to add", from(1));
+  field(io, "symbols", d.symbols, "sorting, copying: how many different symbols there are", from(2));
+  field(io, "mean", d.mean, "images: taken from every pixel, which are 0 to 1; one number, or one a channel");
+  field(io, "deviation", d.deviation, "images: what pixels are divided by then", from(1e-6));
 }
 
 template <class Io>
 static void describe(Io& io, OptimiserConfig& o) {
-  field(io, "lr", o.lr, "the largest learning rate");
-  field(io, "min_lr", o.min_lr, "the learning rate of the last step");
-  field(io, "warmup", o.warmup, "steps until the largest learning rate");
-  field(io, "betas", o.betas, "how long AdamW remembers gradients, and their squares");
-  field(io, "epsilon", o.epsilon, "added to the root of the squares");
-  field(io, "decay", o.decay, "weight decay, decoupled, of matrices and tables only");
-  field(io, "clip", o.clip, "the longest gradient of all parameters together; 0: any");
+  field(io, "lr", o.lr, "the largest learning rate", from(0));
+  field(io, "min_lr", o.min_lr, "the learning rate of the last step", from(0));
+  field(io, "warmup", o.warmup, "steps until the largest learning rate", from(0));
+  field(io, "betas", o.betas, "how long AdamW remembers gradients, and their squares", within(0, 1));
+  field(io, "epsilon", o.epsilon, "added to the root of the squares",
+        from(1e-30));  // 0 divides 0 by 0 where a token never occurs
+  field(io, "decay", o.decay, "weight decay, decoupled, of matrices and tables only", from(0));
+  field(io, "clip", o.clip, "the longest gradient of all parameters together; 0: any", from(0));
 }
 
 template <class Io>
@@ -110,20 +165,20 @@ static void describe(Io& io, InitConfig& i) {
   field(io, "recipe", i.recipe,
         "gpt2: normal, what writes to a skip divided by sqrt(2 layers); plain: matrices keep the scale of what they "
         "read; norm_free: plain, and blocks without norm write with deviation 1");
-  field(io, "deviation", i.deviation, "gpt2: of matrices and tables");
-  field(io, "embedding", i.embedding, "norm_free: deviation of the embeddings");
+  field(io, "deviation", i.deviation, "gpt2: of matrices and tables", from(0));
+  field(io, "embedding", i.embedding, "norm_free: deviation of the embeddings", from(0));
 }
 
 template <class Io>
 static void describe(Io& io, EvaluateConfig& e) {
-  field(io, "every", e.every, "steps between two looks at the validation text; the last step has one too");
-  field(io, "batches", e.batches, "how many batches of it; 0: all");
+  field(io, "every", e.every, "steps between two looks at the validation text; the last step has one too", from(1));
+  field(io, "batches", e.batches, "how many batches of it; 0: all", from(0));
 }
 
 template <class Io>
 static void describe(Io& io, CheckpointConfig& c) {
-  field(io, "every", c.every, "steps between two checkpoints; the first and the last step have one too");
-  field(io, "keep", c.keep, "how many of the last ones stay; 0: all");
+  field(io, "every", c.every, "steps between two checkpoints; the first and the last step have one too", from(1));
+  field(io, "keep", c.keep, "how many of the last ones stay; 0: all", from(0));
 }
 
 // The Architecture is read apart: it may be a name.
@@ -147,67 +202,32 @@ template <class Io>
 static void describe(Io& io, WrittenConfig& w) {
   TrainConfig& c = w.config;
   field(io, "name", c.name, "what `pare compare` calls the run; none: its folder");
-  if constexpr (std::is_same_v<Io, KeyLister>) {
-    io.add("architecture", w.architecture, "what is trained: an Architecture, a JSON file with one, or a preset");
+  if constexpr (knows_meanings<Io>) {
+    io.add("architecture", w.architecture, "what is trained: an Architecture, a JSON file with one, or a preset", {});
   } else {
     io.required("architecture", w.architecture);
   }
   field(io, "task", c.task, "causal_lm, masked_lm, classifier, or generated: sorting, copying, addition");
   group(io, "data", c.data);
-  field(io, "context", c.context, "tokens of a sequence; 0: the Architecture's context");
-  field(io, "batch", c.batch, "sequences that are computed at once");
-  field(io, "accumulate", c.accumulate, "batches whose gradients make one step");
-  field(io, "steps", c.steps, "how often the weights are moved");
+  field(io, "context", c.context, "tokens of a sequence; 0: the Architecture's context", from(0));
+  field(io, "batch", c.batch, "sequences that are computed at once", from(1));
+  field(io, "accumulate", c.accumulate, "batches whose gradients make one step", from(1));
+  field(io, "steps", c.steps, "how often the weights are moved", from(1));
   group(io, "optimiser", c.optimiser);
   group(io, "init", c.init);
-  field(io, "seed", c.seed, "of the weights at the start");
+  field(io, "seed", c.seed, "of the weights at the start", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
-  field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one");
+  field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one", from(0));
   group(io, "evaluate", c.evaluate);
   group(io, "checkpoint", c.checkpoint);
 }
 
 namespace {
 
-void check_ranges(const TrainConfig& c, Problems& problems) {
-  const auto at_least = [&](const char* key, auto value, auto least) {
-    if (value < least) {
-      problems.add(fmt::format("{}: {} is less than {}", key, value, least));
-    }
-  };
-  const auto within = [&](const char* key, double value, double least, double most) {
-    if (value < least || value >= most) {
-      problems.add(fmt::format("{}: {} is not between {} and {}", key, value, least, most));
-    }
-  };
-  at_least("batch", c.batch, 1);
-  at_least("accumulate", c.accumulate, 1);
-  at_least("steps", c.steps, 1);
-  at_least("context", c.context, 0);
-  at_least("data.length", c.data.length, 1);
-  at_least("data.symbols", c.data.symbols, 2);
-  at_least("evaluate.every", c.evaluate.every, 1);
-  at_least("evaluate.batches", c.evaluate.batches, 0);
-  at_least("checkpoint.every", c.checkpoint.every, 1);
-  at_least("checkpoint.keep", c.checkpoint.keep, 0);
-  at_least("optimiser.warmup", c.optimiser.warmup, 0);
-  at_least("optimiser.lr", c.optimiser.lr, 0.0);
-  at_least("optimiser.min_lr", c.optimiser.min_lr, 0.0);
-  at_least("optimiser.decay", c.optimiser.decay, 0.0);
-  at_least("optimiser.clip", c.optimiser.clip, 0.0);
-  at_least("optimiser.epsilon", c.optimiser.epsilon, 1e-30);  // 0 divides 0 by 0 where a token never occurs
-  at_least("init.deviation", c.init.deviation, 0.0);
-  at_least("init.embedding", c.init.embedding, 0.0);
-  at_least("stop_above", c.stop_above, 0.0);
-  at_least("seed", c.seed, 0);
-  at_least("data.seed", c.data.seed, 0);
-  within("data.validation_share", c.data.validation_share, 0, 1);
-  within("data.mask_share", c.data.mask_share, 0, 1);
+// What keys ask of each other.
+void check_together(const TrainConfig& c, Problems& problems) {
   if (c.optimiser.betas.size() != 2) {
     problems.add(fmt::format("optimiser.betas: {} numbers, expected two", c.optimiser.betas.size()));
-  }
-  for (const double beta : c.optimiser.betas) {
-    within("optimiser.betas", beta, 0, 1);
   }
   if (c.optimiser.min_lr > c.optimiser.lr) {
     problems.add(fmt::format("optimiser.min_lr: {} is more than optimiser.lr, {}", c.optimiser.min_lr, c.optimiser.lr));
@@ -215,6 +235,73 @@ void check_ranges(const TrainConfig& c, Problems& problems) {
   constexpr int64_t most_sequences = int64_t{1} << 31;
   if (c.batch > most_sequences / std::max<int64_t>(c.accumulate, 1) / std::max<int64_t>(c.steps, 1)) {
     problems.add("steps: more than 2^31 sequences in all, whose order could not be stored");
+  }
+}
+
+bool is_of_images(DataFormat format) {
+  return format == DataFormat::idx || format == DataFormat::cifar10 || format == DataFormat::cifar100 ||
+         format == DataFormat::folders;
+}
+
+// Which keys of the data go with what is learned.
+void check_text_data(const TrainConfig& c, Problems& problems) {
+  const DataConfig& d = c.data;
+  if (is_of_images(d.format)) {
+    problems.add(
+        fmt::format("data.format: {} are images, and the Architecture reads tokens (it has no "
+                    "embedding.patch)",
+                    word_of(d.format)));
+  }
+  if (!d.tokenizer.empty() && d.format != DataFormat::bytes) {
+    problems.add(fmt::format("data.tokenizer: files of {} hold token ids already", word_of(d.format)));
+  }
+  if (d.shards.empty()) {
+    if (d.train.empty()) {
+      problems.add(fmt::format("data.train: {} needs text files, or data.shards", word(c.task)));
+    }
+    return;
+  }
+  if (c.task == TrainTask::classifier) {
+    problems.add("data.shards: a classifier reads lines with labels, of which no shards are made");
+  }
+  if (!d.train.empty() || !d.validation.empty() || d.format != DataFormat::bytes) {
+    problems.add(
+        "data.shards: they are read instead of data.train and data.validation, and know their format: leave "
+        "those keys out");
+  }
+}
+
+void check_image_data(const TrainConfig& c, Problems& problems) {
+  const DataConfig& d = c.data;
+  if (!is_of_images(d.format)) {
+    problems.add(
+        fmt::format("data.format: {} is text, and the Architecture reads images: idx, cifar10, cifar100 or "
+                    "folders",
+                    word_of(d.format)));
+  }
+  if (d.train.empty()) {
+    problems.add("data.train: images are needed to learn from");
+  }
+  if (!d.tokenizer.empty() || !d.shards.empty()) {
+    problems.add(fmt::format("data.{}: images have no tokens", d.tokenizer.empty() ? "shards" : "tokenizer"));
+  }
+  const size_t channels = static_cast<size_t>(c.architecture.embedding.patch->channels);
+  for (const auto& [key, values] : {std::pair("mean", &d.mean), {"deviation", &d.deviation}}) {
+    if (values->size() != 1 && values->size() != channels) {
+      problems.add(fmt::format("data.{}: {} numbers, expected one, or one for each of {} channels", key, values->size(),
+                               channels));
+    }
+  }
+}
+
+void check_generated_data(const TrainConfig& c, Problems& problems) {
+  const int64_t needed = c.task == TrainTask::addition ? 12 : c.data.symbols + 1;
+  if (c.architecture.vocab < needed) {
+    problems.add(fmt::format("architecture.vocab: {} is less than the {} tokens of {}", c.architecture.vocab, needed,
+                             word(c.task)));
+  }
+  if (!c.data.train.empty() || !c.data.validation.empty() || !c.data.tokenizer.empty() || !c.data.shards.empty()) {
+    problems.add(fmt::format("data.train: {} is a generated task, which reads no files", word(c.task)));
   }
 }
 
@@ -233,26 +320,19 @@ void check_task(const TrainConfig& c, Problems& problems) {
   if (a.task == Task::causal_lm && std::any_of(a.blocks.begin(), a.blocks.end(), looks_ahead)) {
     problems.add("architecture: a causal_lm whose attention sees later tokens would be told the answer: mask is full");
   }
-  if (a.embedding.patch) {
-    problems.add("architecture: it reads images, and image tasks are not there yet");
-  }
   if (masked && !c.data.mask_token) {
     problems.add("data.mask_token: masked_lm needs the token that stands for a masked one");
   }
   if (masked && c.data.mask_token && (*c.data.mask_token < 0 || *c.data.mask_token >= a.vocab)) {
     problems.add(fmt::format("data.mask_token: {} is not a token of a vocabulary of {}", *c.data.mask_token, a.vocab));
   }
-  if (is_generated(c.task)) {
-    const int64_t needed = c.task == TrainTask::addition ? 12 : c.data.symbols + 1;
-    if (a.vocab < needed) {
-      problems.add(
-          fmt::format("architecture.vocab: {} is less than the {} tokens of {}", a.vocab, needed, word(c.task)));
-    }
-    if (!c.data.train.empty() || !c.data.validation.empty()) {
-      problems.add(fmt::format("data.train: {} is a generated task, which reads no files", word(c.task)));
-    }
-  } else if (c.data.train.empty()) {
-    problems.add(fmt::format("data.train: {} needs text files", word(c.task)));
+  const bool fixed = is_generated(c.task) || a.embedding.patch;
+  is_generated(c.task) ? check_generated_data(c, problems)
+  : a.embedding.patch  ? check_image_data(c, problems)
+                       : check_text_data(c, problems);
+  if (fixed && c.context != 0 && c.context != context_of(c)) {
+    problems.add(fmt::format("context: {}, but {} has sequences of {} tokens: leave the key out", c.context,
+                             is_generated(c.task) ? word(c.task) : "an image model", context_of(c)));
   }
   if (context_of(c) > a.context) {
     problems.add(
@@ -274,7 +354,9 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
     config.architecture = architecture.is_string()
                               ? find(architecture.get<std::string>())
                               : architecture_from_json(json.at("architecture"), subject + ": architecture");
-    check_ranges(config, problems);
+    RangeChecker ranges("", problems);
+    describe(ranges, written);
+    check_together(config, problems);
   }
   if (problems.empty()) {
     check_task(config, problems);
@@ -311,7 +393,7 @@ int64_t context_of(const TrainConfig& config) {
     case TrainTask::addition:
       return 3 * config.data.length + 2;
     default:
-      return config.context > 0 ? config.context : config.architecture.context;
+      return config.context > 0 && !config.architecture.embedding.patch ? config.context : config.architecture.context;
   }
 }
 

@@ -13,18 +13,20 @@
 namespace pare {
 
 enum class TrainTask { causal_lm, masked_lm, classifier, sorting, copying, addition };
-enum class TokenFormat { bytes, uint16, uint32 };
+enum class DataFormat { bytes, uint16, uint32, idx, cifar10, cifar100, folders };
 enum class InitRecipe { plain, gpt2, norm_free };
 enum class TrainDtype { float32, float64, bfloat16 };
 
 struct DataConfig {
   std::vector<std::string> train, validation;
   double validation_share = 0.1;
-  TokenFormat format = TokenFormat::bytes;
+  DataFormat format = DataFormat::bytes;
+  std::string tokenizer, shards;
   int64_t seed = 0;
   double mask_share = 0.15;
   std::optional<int64_t> mask_token;
   int64_t length = 8, symbols = 10;
+  std::vector<double> mean = {0}, deviation = {1};
   bool operator==(const DataConfig&) const = default;
 };
 

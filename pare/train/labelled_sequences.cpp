@@ -7,17 +7,17 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "pare/data/text_file.h"
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
-#include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/train/tokens.h"
 
 namespace pare {
 
 namespace {
-
-constexpr uint64_t largest_labelled_file = 4'000'000'000;
 
 struct Labelled {
   std::vector<int64_t> tokens;
@@ -25,7 +25,7 @@ struct Labelled {
 };
 
 // One line: {"text": "...", "label": 3}, or {"tokens": [...], "label": 3}.
-Labelled labelled_line(std::string_view line, const std::string& subject) {
+Labelled labelled_line(std::string_view line, Tokenizer* tokenizer, const std::string& subject) {
   const nlohmann::json json = parse_json(line, subject);
   const auto fail = [&](const char* what) -> Labelled {
     throw InputError(fmt::format("{} is not {{\"text\": ..., \"label\": N}} or {{\"tokens\": [...], \"label\": N}}: {}",
@@ -36,7 +36,11 @@ Labelled labelled_line(std::string_view line, const std::string& subject) {
   }
   Labelled result{.label = json["label"].get<int64_t>()};
   if (json.contains("text") && json["text"].is_string()) {
-    for (const char c : json["text"].get_ref<const std::string&>()) {
+    const std::string& text = json["text"].get_ref<const std::string&>();
+    if (tokenizer) {
+      result.tokens = tokenizer->with_special(tokenizer->encode(text));
+    }
+    for (const char c : tokenizer ? "" : text) {
       result.tokens.push_back(static_cast<unsigned char>(c));
     }
   } else if (json.contains("tokens") && json["tokens"].is_array()) {
@@ -50,21 +54,32 @@ Labelled labelled_line(std::string_view line, const std::string& subject) {
   return result.tokens.empty() ? fail("no text and no tokens") : result;
 }
 
+// All of a file, unpacked.
+std::string unpacked_text(const std::string& path) {
+  constexpr size_t piece = 1 << 20;
+  TextFile file(path);
+  std::string text;
+  while (file.read(text, piece)) {
+  }
+  return text;
+}
+
 struct LabelledFiles {
   std::vector<Labelled> all;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
 };
 
-LabelledFiles read_labelled(const std::vector<std::string>& paths, const TrainConfig& config, Problems& problems) {
+LabelledFiles read_labelled(const std::vector<std::string>& paths, const TrainConfig& config, Tokenizer* tokenizer,
+                            Problems& problems) {
   LabelledFiles result;
   const int64_t context = context_of(config), classes = config.architecture.head.classes.value_or(0);
   for (const std::string& path : paths) {
-    const std::string text = read_text_file(path, largest_labelled_file);
+    const std::string text = unpacked_text(path);
     int64_t number = 0;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
       const std::string subject = fmt::format("{}, line {}", quote(path), ++number);
-      Labelled line = labelled_line(std::string_view(text).substr(begin, end - begin), subject);
+      Labelled line = labelled_line(std::string_view(text).substr(begin, end - begin), tokenizer, subject);
       const int64_t largest = *std::max_element(line.tokens.begin(), line.tokens.end());
       if (line.label >= classes) {
         problems.add(fmt::format("{}: the label {} is not one of {} classes", subject, line.label, classes));
@@ -95,10 +110,11 @@ class LabelledSequences : public Sequences {
  public:
   explicit LabelledSequences(const TrainConfig& config) {
     Problems problems;
-    LabelledFiles train = read_labelled(config.data.train, config, problems);
-    LabelledFiles other = read_labelled(config.data.validation, config, problems);
+    const TokenReading reading = token_reading(config.data);
+    LabelledFiles train = read_labelled(config.data.train, config, reading.tokenizer.get(), problems);
+    LabelledFiles other = read_labelled(config.data.validation, config, reading.tokenizer.get(), problems);
     problems.throw_if_any("the data");
-    manifest_ = {{"train", train.files}, {"validation", other.files}};
+    manifest_ = {{"train", train.files}, {"validation", other.files}, {"tokenizer", tokenizer_json(reading)}};
     train_ = std::move(train.all);
     validation_ = std::move(other.all);
     if (config.data.validation.empty()) {

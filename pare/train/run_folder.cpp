@@ -31,18 +31,19 @@ constexpr const char* order_file = "order.i32";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
 constexpr const char* optimiser_file = "optimizer.safetensors";
+constexpr const char* step_key = "step";  // of the optimiser's file: which step its state is of
 constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
 
 std::span<const std::byte> bytes_of_tensor(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state) {
+void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state, int64_t step) {
   std::map<std::string, SafetensorsWriter::Declared> declared;
   for (const auto& [name, tensor] : state) {
     declared[name] = {dtype_of(tensor.scalar_type()), tensor.sizes().vec()};
   }
-  SafetensorsWriter writer(path, declared, {{"format", "pt"}});
+  SafetensorsWriter writer(path, declared, {{"format", "pt"}, {step_key, std::to_string(step)}});
   for (const auto& [name, tensor] : state) {
     writer.write(name, bytes_of_tensor(tensor.cpu().contiguous()));
   }
@@ -50,12 +51,12 @@ void write_optimiser(const fs::path& path, const std::map<std::string, at::Tenso
 }
 
 // A model in the native format, and what its optimiser remembers.
-void write_checkpoint(const fs::path& target, const Trainer& trainer) {
-  AtomicFolder output(target);
+void write_checkpoint(const fs::path& target, const Trainer& trainer, int64_t step) {
+  AtomicFolder output(target, [](const fs::path&) {});  // what stands there is not whole
   const Model model = trainer.model();
   write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
-  write_optimiser(output.temporary() / optimiser_file, trainer.optimiser().state());
+  write_optimiser(output.temporary() / optimiser_file, trainer.optimiser().state(), step);
   output.commit();
 }
 
@@ -118,14 +119,47 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
   return lines;
 }
 
+// Why a checkpoint cannot be continued from; empty where it can. What a process left that was killed, or a disk that
+// was full, has no model or no state, or too little of it.
+std::string damage_of(const fs::path& checkpoint) {
+  try {
+    open_model(checkpoint);
+    SafetensorsFile(checkpoint / optimiser_file);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The step that the optimiser's state is of, as written; empty where it does not say.
+std::string state_step(const fs::path& checkpoint) {
+  const SafetensorsFile file(checkpoint / optimiser_file);
+  const auto found = file.metadata().find(step_key);
+  return found == file.metadata().end() ? "" : found->second;
+}
+
+// The step up to which every one was measured.
+int64_t measured_steps(const fs::path& run) {
+  int64_t last = 0;
+  for (const nlohmann::json& line : read_metrics(run)) {
+    last += line.contains("loss") && line.at("step") == last + 1 ? 1 : 0;
+  }
+  return last;
+}
+
 [[noreturn]] Architecture no_names(const std::string& word) {
   throw InputError(fmt::format("the architecture of a run is written out, found the name {}", quote(word)));
 }
 
 }  // namespace
 
+void RunFolder::refuse_existing(const fs::path& path) {
+  throw InputError(fmt::format("{} exists already: choose another folder, or continue the run in it with --resume",
+                               quote(path.string())));
+}
+
 void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start) {
-  AtomicFolder output(path);
+  AtomicFolder output(path, refuse_existing);
   const fs::path& folder = output.temporary();
   write_text_file(folder / config_file, json_text(train_config_to_json(config)));
   write_text_file(folder / data_file, json_text(batches.manifest()));
@@ -139,7 +173,7 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
   if (!fs::create_directory(folder / checkpoints_folder, refused)) {
     fail_io("create", folder / checkpoints_folder, refused.value());
   }
-  write_checkpoint(folder / checkpoints_folder / "0", start);
+  write_checkpoint(folder / checkpoints_folder / "0", start, 0);
   output.commit();
 }
 
@@ -170,6 +204,37 @@ std::vector<int64_t> RunFolder::checkpoints() const {
   return steps;
 }
 
+RunFolder::Continuation RunFolder::continuation() const {
+  const int64_t planned = config().steps, measured = measured_steps(path_);
+  std::vector<int64_t> steps = checkpoints();
+  Continuation result;
+  for (; !steps.empty(); steps.pop_back()) {
+    result.step = steps.back();
+    const std::string subject = quote(checkpoint_path(result.step).string());
+    if (result.step > planned) {
+      throw InputError(
+          fmt::format("{} is beyond the {} steps of this run: was it renamed? Remove it", subject, planned));
+    }
+    if (const std::string damage = damage_of(checkpoint_path(result.step)); !damage.empty()) {
+      result.damaged.push_back(fmt::format("{} is not whole, so it is left out ({})", subject, damage));
+      continue;
+    }
+    if (const std::string stored = state_step(checkpoint_path(result.step)); stored != std::to_string(result.step)) {
+      throw InputError(fmt::format("{} holds the state of an optimiser {}: was something copied or renamed? Remove it",
+                                   subject, stored.empty() ? "that names no step" : "after step " + quote(stored)));
+    }
+    if (measured < result.step) {
+      throw InputError(
+          fmt::format("{} is there, but {} has the steps up to {} only: was it cut or edited? Put it back, or remove "
+                      "the checkpoints after that step",
+                      subject, quote((path_ / metrics_file).string()), measured));
+    }
+    return result;
+  }
+  throw InputError(fmt::format("{} has no checkpoint that is whole: it cannot be continued. The last one: {}",
+                               quote(path_.string()), result.damaged.front()));
+}
+
 fs::path RunFolder::checkpoint_path(int64_t step) const {
   return path_ / checkpoints_folder / std::to_string(step);
 }
@@ -186,15 +251,16 @@ void RunFolder::save(int64_t step, const Trainer& trainer, int64_t keep) const {
   if (metrics_ && ::fsync(metrics_->number()) != 0) {  // never behind the weights
     fail_io("sync", path_ / metrics_file, errno);
   }
-  const std::vector<int64_t> steps = checkpoints();
-  if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
-    write_checkpoint(checkpoint_path(step), trainer);
+  std::error_code unknown;
+  if (!fs::exists(checkpoint_path(step), unknown) || !damage_of(checkpoint_path(step)).empty()) {
+    write_checkpoint(checkpoint_path(step), trainer, step);
   }
   if (keep == 0) {
     return;
   }
   std::vector<int64_t> all = checkpoints();
-  std::erase(all, 0);  // the start stays
+  std::erase(all, 0);                                                  // the start stays
+  std::erase_if(all, [step](int64_t other) { return other > step; });  // damaged, and to be written again
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) {
     std::error_code ignored;  // it is in nobody's way
     fs::remove_all(checkpoint_path(all[i]), ignored);

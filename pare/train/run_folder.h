@@ -15,6 +15,10 @@
 
 namespace pare {
 
+// What is read of a run that nobody need have finished, for who compares.
+nlohmann::json read_run_json(const std::filesystem::path& run, const char* name);
+std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run);
+
 struct StoredState {
   Model model;
   std::map<std::string, at::Tensor> optimiser;
@@ -22,6 +26,8 @@ struct StoredState {
 
 class RunFolder {
  public:
+  // For who writes a new one: says that something stands there, and what to do.
+  [[noreturn]] static void refuse_existing(const std::filesystem::path& path);
   // A new one. InputError where something stands there already.
   static void create(const std::filesystem::path& path, const TrainConfig& config, const Batches& batches,
                      const Trainer& start);
@@ -33,9 +39,16 @@ class RunFolder {
   nlohmann::json manifest() const;
 
   std::vector<int64_t> checkpoints() const;  // their steps, ascending
+  // The last one that is whole, and why those after it are not. InputError where what is there cannot come from this
+  // run: a step that it has not done, the state of an optimiser at another step, steps that nobody measured.
+  struct Continuation {
+    int64_t step = 0;
+    std::vector<std::string> damaged;
+  };
+  Continuation continuation() const;
   std::filesystem::path checkpoint_path(int64_t step) const;
   StoredState load(int64_t step) const;
-  // Whole or not at all; then those that need not stay are removed.
+  // Whole or not at all, in place of one that is not; then those that need not stay are removed.
   void save(int64_t step, const Trainer& trainer, int64_t keep) const;
 
   // Forgets what was measured after a step: it will be measured again.
@@ -48,9 +61,5 @@ class RunFolder {
   Descriptor lock_;
   std::optional<Descriptor> metrics_;
 };
-
-// What is read of a run that nobody need have finished, for who compares.
-nlohmann::json read_run_json(const std::filesystem::path& run, const char* name);
-std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run);
 
 }  // namespace pare

@@ -9,7 +9,8 @@
 namespace pare {
 
 std::shared_ptr<const Sequences> text_sequences(const TrainConfig& config);       // causal_lm, masked_lm
-std::shared_ptr<const Sequences> labelled_sequences(const TrainConfig& config);   // classifier
+std::shared_ptr<const Sequences> labelled_sequences(const TrainConfig& config);   // classifier of text
+std::shared_ptr<const Sequences> image_sequences(const TrainConfig& config);      // classifier of images
 std::shared_ptr<const Sequences> generated_sequences(const TrainConfig& config);  // sorting, copying, addition
 
 // Random numbers by their number, not by their turn: what a sequence is made of does not depend on what was asked for

@@ -8,9 +8,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
-#include "pare/train/tokens.h"
+#include "pare/train/token_shards.h"
 
 namespace pare {
 
@@ -24,6 +25,10 @@ nlohmann::ordered_json files_json(const TokenArray& tokens) {
   return list;
 }
 
+nlohmann::ordered_json contents_json(const TokenArray& tokens) {
+  return {{"tokens", tokens.size()}, {"sha256", tokens.sha256()}};
+}
+
 void check_vocabulary(const TokenArray& tokens, int64_t vocab, Problems& problems) {
   for (const TokenFile& file : tokens.files()) {
     if (file.largest >= vocab) {
@@ -33,20 +38,47 @@ void check_vocabulary(const TokenArray& tokens, int64_t vocab, Problems& problem
   }
 }
 
+// What is to be read: shards that were written before, or files as they are.
+TokenShards tokens_of(const TrainConfig& config) {
+  const DataConfig& data = config.data;
+  const TokenReading reading = token_reading(data);
+  if (reading.tokenizer && reading.tokenizer->vocabulary().end() > config.architecture.vocab) {
+    throw InputError(
+        fmt::format("{} has ids up to {}, but the Architecture's vocabulary ends before {}: another model's tokenizer?",
+                    quote(reading.tokenizer->subject()), with_commas(reading.tokenizer->vocabulary().end() - 1),
+                    with_commas(config.architecture.vocab)));
+  }
+  if (data.shards.empty()) {
+    return {open_tokens(data.train, reading), open_tokens(data.validation, reading), tokenizer_json(reading)};
+  }
+  TokenShards shards = open_shards(data.shards);
+  if (const nlohmann::ordered_json named = tokenizer_json(reading);
+      !named.is_null() && (shards.tokenizer.is_null() || shards.tokenizer.at("sha256") != named.at("sha256"))) {
+    throw InputError(fmt::format("data.shards: {} was made {}, not with {}, which data.tokenizer names",
+                                 quote(data.shards),
+                                 shards.tokenizer.is_null() ? "without a tokenizer" : "with another tokenizer",
+                                 quote(reading.tokenizer->subject())));
+  }
+  return shards;
+}
+
 // A text in windows that lie side by side: window w begins at token w * context.
-class TextSequences : public Sequences {
+class WindowedText : public Sequences {
  public:
-  explicit TextSequences(const TrainConfig& config)
+  explicit WindowedText(const TrainConfig& config) : WindowedText(config, tokens_of(config)) {}
+
+  WindowedText(const TrainConfig& config, TokenShards tokens)
       : context_(context_of(config)),
         vocab_(config.architecture.vocab),
         masked_lm_(config.task == TrainTask::masked_lm),
         mask_share_(config.data.mask_share),
         mask_token_(config.data.mask_token.value_or(0)),
         seed_(static_cast<uint64_t>(config.data.seed)),
-        train_(open_tokens(config.data.train, config.data.format)),
-        other_(open_tokens(config.data.validation, config.data.format)) {
+        tokenizer_(std::move(tokens.tokenizer)),
+        train_(std::move(tokens.train)),
+        other_(std::move(tokens.validation)) {
     const int64_t all = windows_of(train_);
-    const bool apart = !config.data.validation.empty();
+    const bool apart = !other_.files().empty();
     validation_ = apart ? windows_of(other_)
                         : static_cast<int64_t>(std::ceil(config.data.validation_share * static_cast<double>(all)));
     training_ = apart ? all : all - validation_;
@@ -89,6 +121,8 @@ class TextSequences : public Sequences {
   nlohmann::ordered_json manifest() const override {
     nlohmann::ordered_json json{{"train", files_json(train_)},
                                 {"validation", files_json(other_)},
+                                {"tokenizer", tokenizer_},
+                                {"contents", {{"train", contents_json(train_)}, {"validation", contents_json(other_)}}},
                                 {"first_validation_window", first_validation_}};
     if (masked_lm_) {
       json["mask"] = {{"share", mask_share_}, {"token", mask_token_}};
@@ -136,6 +170,7 @@ class TextSequences : public Sequences {
   double mask_share_;
   int64_t mask_token_;
   uint64_t seed_;
+  nlohmann::ordered_json tokenizer_;  // null: the tokens are bytes, or ids as they are stored
   TokenArray train_, other_;
   int64_t training_ = 0, validation_ = 0, first_validation_ = 0;
 };
@@ -154,7 +189,7 @@ int64_t below(uint64_t random, int64_t limit) {
 }
 
 std::shared_ptr<const Sequences> text_sequences(const TrainConfig& config) {
-  return std::make_shared<TextSequences>(config);
+  return std::make_shared<WindowedText>(config);
 }
 
 }  // namespace pare

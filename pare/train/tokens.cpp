@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "pare/data/text_tokens.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -17,86 +21,186 @@ namespace pare {
 
 namespace {
 
-int64_t token_bytes(TokenFormat format) {
+constexpr size_t piece_bytes = size_t{1} << 20;
+
+int64_t token_bytes(DataFormat format) {
   switch (format) {
-    case TokenFormat::bytes:
+    case DataFormat::bytes:
       return 1;
-    case TokenFormat::uint16:
+    case DataFormat::uint16:
       return 2;
-    case TokenFormat::uint32:
+    case DataFormat::uint32:
       return 4;
+    default:
+      PARE_UNREACHABLE("a format of tokens without a size");
   }
-  PARE_UNREACHABLE("a format of tokens without a size");
 }
 
-int64_t token_at(const std::byte* bytes, int64_t size) {
-  int64_t token = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    token |= static_cast<int64_t>(bytes[i]) << (8 * i);
+template <class Word>
+void widen(const std::byte* bytes, std::span<int64_t> into) {
+  for (int64_t& token : into) {
+    Word word;
+    std::memcpy(&word, bytes, sizeof word);
+    token = static_cast<int64_t>(word);
+    bytes += sizeof word;
   }
-  return token;
 }
 
-TokenFile survey(const InputFile& file, TokenFormat format) {
+// Tokens of so many bytes each.
+void widen(const std::byte* bytes, int64_t width, std::span<int64_t> into) {
+  static_assert(std::endian::native == std::endian::little, "tokens are stored little-endian");
+  width == 1 ? widen<uint8_t>(bytes, into) : width == 2 ? widen<uint16_t>(bytes, into) : widen<uint32_t>(bytes, into);
+}
+
+// Whether a file is packed. What holds ids may begin with any bytes, so there the name decides.
+bool is_packed(const std::string& path, DataFormat format) {
+  if (format != DataFormat::bytes) {
+    return path.ends_with(".gz") || path.ends_with(".xz");
+  }
+  std::array<std::byte, 2> begin = {};
+  const size_t count = InputFile(path).read_at(0, begin);
+  return count == 2 && (begin == std::array{std::byte{0x1F}, std::byte{0x8B}} ||
+                        begin == std::array{std::byte{0xFD}, std::byte{'7'}});
+}
+
+ByteSource open_ids(const std::string& path, DataFormat format) {
+  if (format == DataFormat::bytes || is_packed(path, format)) {
+    return open_bytes(path);
+  }
+  return [file = std::make_shared<const InputFile>(path), at = uint64_t{0}](std::span<std::byte> into) mutable {
+    const size_t count = file->read_at(at, into);
+    at += count;
+    return count;
+  };
+}
+
+// All bytes, in pieces that are full but for the last.
+void each_piece(const ByteSource& source, const std::function<void(std::span<const std::byte>)>& take) {
+  std::vector<std::byte> piece(piece_bytes);
+  for (size_t count = piece.size(); count == piece.size();) {
+    check_interrupt();
+    count = 0;
+    while (count < piece.size()) {
+      const size_t read = source(std::span(piece).subspan(count));
+      if (read == 0) {
+        break;
+      }
+      count += read;
+    }
+    take(std::span<const std::byte>(piece).first(count));
+  }
+}
+
+void read_ids(const std::string& path, DataFormat format, TokenFile& found, Sha256& hash, const TakeTokens& take) {
   const int64_t size = token_bytes(format);
-  const std::string subject = quote(file.path().string());
-  if (file.size() == 0) {
-    throw InputError(fmt::format("{} is empty: there is nothing to learn from it", subject));
-  }
-  if (file.size() % static_cast<uint64_t>(size) != 0) {
+  std::vector<int64_t> tokens;
+  each_piece(open_ids(path, format), [&](std::span<const std::byte> piece) {
+    hash.update(piece);
+    found.bytes += piece.size();
+    tokens.resize(piece.size() / static_cast<size_t>(size));
+    widen(piece.data(), size, tokens);
+    take(tokens);
+  });
+  if (found.bytes % static_cast<uint64_t>(size) != 0) {
     throw InputError(
         fmt::format("{} has {} bytes, which are no whole number of tokens of {} bytes: another data.format, "
                     "or an incomplete download?",
-                    subject, file.size(), size));
+                    quote(path), found.bytes, size));
   }
-  TokenFile found{.path = file.path().string(), .bytes = file.size()};
-  Sha256 hash;
-  std::vector<std::byte> piece(size_t{1} << 20);
-  for (uint64_t at = 0; at < file.size();) {
-    check_interrupt();
-    const size_t read = file.read_at(at, piece);
-    if (read == 0) {
-      throw InputError(fmt::format("{} became shorter while it was read", subject));
-    }
-    hash.update(std::span(piece).first(read));
-    for (size_t i = 0; i + static_cast<size_t>(size) <= read; i += static_cast<size_t>(size)) {
-      found.largest = std::max(found.largest, token_at(piece.data() + i, size));
-    }
-    at += read;
-  }
-  found.sha256 = hash.hex();
-  found.tokens = static_cast<int64_t>(file.size()) / size;
-  return found;
 }
 
-struct OpenFiles {
-  std::vector<std::unique_ptr<InputFile>> files;
-  std::vector<TokenFile> found;
-  TokenFormat format = TokenFormat::bytes;
+void read_text(const std::string& path, Tokenizer& tokenizer, TokenFile& found, Sha256& hash, const TakeTokens& take) {
+  each_piece(open_bytes(path), [&](std::span<const std::byte> piece) {
+    hash.update(piece);
+    found.bytes += piece.size();
+  });
+  TextTokens text(path, tokenizer);
+  for (std::vector<int64_t> tokens; text.read(tokens); tokens.clear()) {
+    check_interrupt();
+    take(tokens);
+  }
+}
 
-  void read(int64_t begin, std::span<int64_t> into) const {
-    const int64_t size = token_bytes(format);
-    std::vector<std::byte> bytes;
-    for (size_t i = 0; i < files.size() && !into.empty(); ++i) {
-      if (begin >= found[i].tokens) {
-        begin -= found[i].tokens;
-        continue;
+// The files of a tokenizer: that which it names, and those that belong to it.
+std::vector<std::filesystem::path> files_of(const Tokenizer& tokenizer) {
+  const std::filesystem::path main = tokenizer.subject();
+  std::vector<std::filesystem::path> files = {main};
+  const std::string name = main.filename().string();
+  if (name == "encoder.json" || name == "vocab.json") {
+    files.push_back(main.parent_path() / (name == "encoder.json" ? "vocab.bpe" : "merges.txt"));
+  }
+  const std::filesystem::path settings = main.parent_path() / "tokenizer_config.json";
+  if ((files.size() > 1 || name.ends_with(".txt")) && std::filesystem::exists(settings)) {
+    files.push_back(settings);
+  }
+  return files;
+}
+
+// Tokens of one file, on disk or held.
+struct StoredTokens {
+  int64_t count = 0, width = 1;  // bytes of a token
+  std::unique_ptr<InputFile> file;
+  std::vector<std::byte> held;
+
+  void read(int64_t begin, std::span<int64_t> into, std::vector<std::byte>& room) const {
+    const size_t bytes = into.size() * static_cast<size_t>(width);
+    const std::byte* from = held.data() + begin * width;
+    if (file) {
+      room.resize(bytes);
+      if (file->read_at(static_cast<uint64_t>(begin * width), room) != bytes) {
+        throw InputError(fmt::format("{} became shorter while it was trained on", quote(file->path().string())));
       }
-      const size_t count = std::min(into.size(), static_cast<size_t>(found[i].tokens - begin));
-      bytes.resize(count * static_cast<size_t>(size));
-      if (files[i]->read_at(static_cast<uint64_t>(begin * size), bytes) != bytes.size()) {
-        throw InputError(fmt::format("{} became shorter while it was trained on", quote(found[i].path)));
-      }
-      for (size_t t = 0; t < count; ++t) {
-        into[t] = token_at(bytes.data() + t * static_cast<size_t>(size), size);
-      }
-      into = into.subspan(count);
-      begin = 0;
+      from = room.data();
     }
+    widen(from, width, into);
   }
 };
 
+void read_stored(const std::vector<StoredTokens>& files, int64_t begin, std::span<int64_t> into) {
+  std::vector<std::byte> room;
+  for (const StoredTokens& file : files) {
+    if (begin >= file.count) {
+      begin -= file.count;
+      continue;
+    }
+    const size_t count = std::min(into.size(), static_cast<size_t>(file.count - begin));
+    file.read(begin, into.first(count), room);
+    into = into.subspan(count);
+    begin = 0;
+    if (into.empty()) {
+      return;
+    }
+  }
+}
+
 }  // namespace
+
+TokenReading token_reading(const DataConfig& config) {
+  TokenReading reading{.format = config.format};
+  if (!config.tokenizer.empty()) {
+    reading.tokenizer = std::make_shared<Tokenizer>(open_tokenizer(config.tokenizer));
+  }
+  return reading;
+}
+
+std::string tokenizer_hash(const Tokenizer& tokenizer) {
+  const std::vector<std::filesystem::path> files = files_of(tokenizer);
+  if (files.size() == 1) {
+    return sha256_of_file(files.front());
+  }
+  std::string text;
+  for (const std::filesystem::path& file : files) {
+    text += fmt::format("{}  {}\n", sha256_of_file(file), file.filename().string());
+  }
+  return sha256_of(text);
+}
+
+nlohmann::ordered_json tokenizer_json(const TokenReading& reading) {
+  if (!reading.tokenizer) {
+    return nullptr;
+  }
+  return {{"path", reading.tokenizer->subject()}, {"sha256", tokenizer_hash(*reading.tokenizer)}};
+}
 
 int64_t TokenArray::size() const {
   int64_t total = 0;
@@ -113,20 +217,58 @@ at::Tensor TokenArray::read(int64_t begin, int64_t count) const {
   return tokens;
 }
 
-TokenArray open_tokens(const std::vector<std::string>& files, TokenFormat format) {
-  const std::shared_ptr<OpenFiles> open = std::make_shared<OpenFiles>();
-  open->format = format;
-  for (const std::string& path : files) {
-    for (const char* packed : {".xz", ".gz"}) {
-      if (path.ends_with(packed)) {
-        throw InputError(fmt::format("{} is compressed, and only plain files are read so far: unpack it first ({})",
-                                     quote(path), packed == std::string(".xz") ? "xz -dk" : "gzip -dk"));
-      }
+TokenFile each_token(const std::string& path, const TokenReading& reading, const TakeTokens& take) {
+  TokenFile found{.path = path};
+  Sha256 hash;
+  const TakeTokens counted = [&](std::span<const int64_t> tokens) {
+    for (const int64_t token : tokens) {
+      found.largest = std::max(found.largest, token);
     }
-    open->files.push_back(std::make_unique<InputFile>(path));
-    open->found.push_back(survey(*open->files.back(), format));
+    found.tokens += std::ssize(tokens);
+    take(tokens);
+  };
+  if (reading.tokenizer) {
+    read_text(path, *reading.tokenizer, found, hash, counted);
+  } else {
+    read_ids(path, reading.format, found, hash, counted);
   }
-  return TokenArray(open->found, [open](int64_t begin, std::span<int64_t> into) { open->read(begin, into); });
+  if (found.tokens == 0) {
+    throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
+  }
+  found.sha256 = hash.hex();
+  return found;
+}
+
+TokenArray open_tokens(const std::vector<std::string>& paths, const TokenReading& reading) {
+  const auto files = std::make_shared<std::vector<StoredTokens>>();
+  std::vector<TokenFile> found;
+  Sha256 hash;
+  for (const std::string& path : paths) {
+    StoredTokens& stored = files->emplace_back();
+    const bool held = reading.tokenizer || is_packed(path, reading.format);
+    stored.width = token_bytes(reading.tokenizer ? DataFormat::uint32 : reading.format);
+    std::vector<uint32_t> words;
+    found.push_back(each_token(path, reading, [&](std::span<const int64_t> tokens) {
+      words.assign(tokens.begin(), tokens.end());
+      hash.update(std::as_bytes(std::span(words)));
+      if (!held) {
+        return;
+      }
+      const size_t known = stored.held.size();
+      stored.held.resize(known + tokens.size() * static_cast<size_t>(stored.width));
+      std::byte* into = stored.held.data() + known;
+      for (const uint32_t word : words) {
+        std::memcpy(into, &word, static_cast<size_t>(stored.width));
+        into += stored.width;
+      }
+    }));
+    stored.count = found.back().tokens;
+    if (!held) {
+      stored.file = std::make_unique<InputFile>(path);
+    }
+  }
+  return TokenArray(
+      found, [files](int64_t begin, std::span<int64_t> into) { read_stored(*files, begin, into); }, hash.hex());
 }
 
 }  // namespace pare

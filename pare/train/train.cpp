@@ -110,18 +110,23 @@ class Run {
     if (options_.resume && std::filesystem::exists(options_.folder, unknown)) {
       const RunFolder folder(options_.folder);
       check_same_run(folder, config_, batches_);
-      return Trainer(config_, folder.load(folder.checkpoints().back()).model, options_.device);
+      return Trainer(config_, folder.load(folder.continuation().step).model, options_.device);
     }
     const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
-    check_output(options_.folder, OutputKind::folder, nullptr, 3 * checkpoint + 4 * batches_.order().size());
+    check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
+                 3 * checkpoint + 4 * batches_.order().size());
     Trainer trainer(config_, initial_model(config_, batches_.training(0).inputs), options_.device);
     RunFolder::create(options_.folder, config_, batches_, trainer);
     return trainer;
   }
 
   void resume() {
-    step_ = folder_.checkpoints().back();
+    const RunFolder::Continuation found = folder_.continuation();
+    for (const std::string& damage : found.damaged) {
+      options_.warn ? options_.warn(damage) : void();
+    }
+    step_ = found.step;
     trainer_.optimiser().restore(folder_.load(step_).optimiser, step_);
     folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
     result_.resumed_from = step_;
@@ -165,7 +170,7 @@ class Run {
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       batches.push_back(batches_.training(begun_ * config_.accumulate + i));
-      next.tokens += batches.back().inputs.ids.numel();
+      next.tokens += batches_.positions(batches.back());
     }
     trainer_.begin_step(batches, next.rate, next.limit);
     ahead_.push_back(next);
@@ -263,11 +268,7 @@ TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequenc
 }
 
 std::shared_ptr<const Sequences> SequencesCache::open(const TrainConfig& config) {
-  const nlohmann::ordered_json json = train_config_to_json(config);
-  const std::string key =
-      nlohmann::ordered_json::array({json["task"], json["data"], context_of(config), config.architecture.vocab,
-                                     config.architecture.head.classes.value_or(0)})
-          .dump();
+  const std::string key = data_key(config);
   if (!last_ || key != key_) {
     last_ = nullptr;  // before the next is read: two may not fit
     last_ = open_sequences(config);

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""pare train and pare compare: a run, killed with -9, interrupted, locked out, on a full disk; a sweep, compared."""
+"""pare train and pare compare: a run, on packed text, shards and images; killed with -9, interrupted, locked out, on a full disk; a sweep, compared."""
 
+import gzip
+import hashlib
 import json
+import lzma
 import pathlib
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
@@ -58,7 +64,7 @@ def check_run(report, work):
     report.check("its checkpoints", expect(sorted(p.name for p in (work / "whole/checkpoints").iterdir()), ["0", "56", "60"]))
     report.check("a checkpoint is a model", ended(pare("audit", "whole/checkpoints/60", cwd=work)))
     report.check("and can be rewritten", ended(pare("rewrite", "whole/checkpoints/60", "-o", "less", "--passes", "shrink_head_pairs", cwd=work)))
-    report.check("not twice", ended(pare("train", "config.json", "-o", "whole", cwd=work), 1, ["exists already"]))
+    report.check("not twice", ended(pare("train", "config.json", "-o", "whole", cwd=work), 1, ["exists already", "--resume"], ["--force"]))
     document = json.loads(pare("train", "config.json", "-o", "again", "--json", "--quiet", cwd=work).stdout)["runs"][0]
     report.check("the document", expect([document["steps"], document["resumed_from"]], [60, 0]))
     report.check("the same seed, the same curve", same_curve(curve(work / "again"), curve(work / "whole")))
@@ -135,7 +141,6 @@ def check_text(report, work):
     (work / "text.json").write_text(json.dumps(config))
     report.check("a text", ended(pare("train", "text.json", "-o", "text-run", cwd=work)))
     manifest = json.loads((work / "text-run/data.json").read_text())
-    import hashlib
     report.check("the hash", expect(manifest["data"]["train"][0]["sha256"], hashlib.sha256((work / "text").read_bytes()).hexdigest()))
     report.check("the hash of the order", expect(manifest["order"]["sha256"], hashlib.sha256((work / "text-run/order.i32").read_bytes()).hexdigest()))
     with open(work / "text", "a") as file:
@@ -146,6 +151,89 @@ def check_text(report, work):
         result = pare("train", "text.json", "-o", f"{name}-run", f'data.train=["{name}"]', cwd=work)
         report.check(f"a text that is {name}", ended(result, 1, [words]))
         report.check(f"{name}: nothing is left", expect((work / f"{name}-run").exists(), False))
+
+
+def check_packed(report, work):
+    """The same text packed, as shards, and by a tokenizer: the same bytes are the same run."""
+    text = (work / "text").read_bytes()
+    (work / "text.gz").write_bytes(gzip.compress(text))
+    (work / "text.xz").write_bytes(lzma.compress(text))
+    report.check("plain", ended(pare("train", "text.json", "-o", "plain-run", cwd=work)))
+    for name in ("gz", "xz"):
+        report.check(f".{name}", ended(pare("train", "text.json", "-o", f"{name}-run", f'data.train=["text.{name}"]', cwd=work)))
+        report.check(f".{name}: the same curve", same_curve(curve(work / f"{name}-run"), curve(work / "plain-run")))
+    (work / "cut.xz").write_bytes(lzma.compress(text)[:-30])
+    (work / "cut.gz").write_bytes(gzip.compress(text)[:-30])
+    for name in ("cut.xz", "cut.gz"):
+        report.check(name, ended(pare("train", "text.json", "-o", "cut-run", f'data.train=["{name}"]', cwd=work), 1, [name, "incomplete download"]))
+    prepared = pare("train", "--prepare", "text.json", "-o", "shards", cwd=work)
+    report.check("--prepare", ended(prepared, 0, [f"shards: {len(text):,} tokens to learn from", "uint16 in 1 file"]))
+    words = struct.unpack(f"<{len(text)}H", (work / "shards/train-00000.u16").read_bytes())
+    report.check("what it wrote", expect(bytes(words) == text, True))
+    report.check("not twice", ended(pare("train", "--prepare", "text.json", "-o", "shards", cwd=work), 1, ["exists already", "remove it"], ["--force"]))
+    report.check("a run on shards", ended(pare("train", "text.json", "-o", "shard-run", "data.train=[]", "data.shards=shards", cwd=work)))
+    report.check("the same curve", same_curve(curve(work / "shard-run"), curve(work / "plain-run")))
+    report.check("all of them are the same data", ended(pare("compare", "plain-run", "gz-run", "xz-run", "shard-run", cwd=work), 0, ["shard-run"]))
+    report.check("no shards of a generated task", ended(pare("train", "--prepare", "config.json", "-o", "none", cwd=work), 1, ["only text is prepared"]))
+    report.check("no --prepare and --resume", ended(pare("train", "--prepare", "--resume", "text.json", "-o", "none", cwd=work), 1, ["--resume"]))
+    (work / "vocab.txt").write_text("[UNK]\nto\nbe\nor\nnot\nthat\nis\nthe\nquest\n##ion\n,\n.\n")
+    tokenized = pare("train", "text.json", "-o", "token-run", "data.tokenizer=vocab.txt", cwd=work)
+    report.check("a tokenizer", ended(tokenized))
+    manifest = json.loads((work / "token-run/data.json").read_text())["data"]
+    report.check("its hash", expect(manifest["tokenizer"]["sha256"], hashlib.sha256((work / "vocab.txt").read_bytes()).hexdigest()))
+    report.check("its tokens", expect(manifest["contents"]["train"]["tokens"], len(re.findall(r"[a-z]+|[,.]", text.decode().replace("question", "quest ion").replace("more", " more")))))
+    report.check("other tokens, other data", ended(pare("compare", "plain-run", "token-run", cwd=work), 1, ["contents.train.sha256"]))
+
+
+def png(pixels):
+    """A grey PNG of rows of bytes, with nothing but the standard library."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 0, 0, 0, 0)
+    rows = b"".join(b"\0" + bytes(row) for row in pixels)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def check_images(report, work):
+    """Dark and bright pictures in folders: learned, and every way to spoil one is said before anything is written."""
+    for label, (name, base) in enumerate((("bright", 160), ("dark", 10))):
+        (work / "pictures" / name).mkdir(parents=True)
+        for i in range(20):
+            (work / "pictures" / name / f"{i}.png").write_bytes(png([[base + (7 * i + 3 * x + y) % 60 for x in range(4)] for y in range(4)]))
+    architecture = {"task": "classifier", "width": 16, "context": 5, "embedding": {"position": "learned", "class_token": True, "patch": {"size": 2, "channels": 1, "image": 4}},
+                    "blocks": [{"attention": {"heads": 2, "head_width": 8, "mask": "full"}, "mlp": {"width": 32, "activation": "gelu"}}], "head": {"classes": 2}}
+    config = CONFIG | {"task": "classifier", "architecture": architecture, "data": {"train": ["pictures"], "format": "folders", "mean": [0.5], "deviation": [0.25]}}
+    (work / "images.json").write_text(json.dumps(config))
+    result = json.loads(pare("train", "images.json", "-o", "image-run", "--json", "--quiet", cwd=work).stdout)["runs"][0]
+    report.check("dark and bright are told apart", expect(result["accuracy"], 1.0))
+    manifest = json.loads((work / "image-run/data.json").read_text())
+    report.check("the classes", expect(manifest["data"]["classes"], ["bright", "dark"]))
+    report.check("the images", expect([manifest["training_sequences"], manifest["validation_sequences"], manifest["data"]["mean"]], [36, 4, [0.5]]))
+    pixels = b"".join(bytes([base + (7 * i + 3 * x + y) % 60 for y in range(4) for x in range(4)]) for base in (160, 10) for i in sorted(range(20), key=str))
+    report.check("the hash of the pixels", expect(manifest["data"]["contents"]["train"]["sha256_of_pixels"], hashlib.sha256(pixels).hexdigest()))
+    report.check("continued", ended(pare("train", "-o", "image-run", "--resume", cwd=work)))
+    report.check("a checkpoint is a model", ended(pare("audit", "image-run/checkpoints/60", cwd=work)))
+    good = png([[9] * 4] * 4)
+    for name, content, words in (("wide.png", png([[9] * 5] * 4), "5 x 4 pixels, expected 4 x 4"), ("cut.png", good[:-20], "cannot be decoded"),
+                                 ("bad.png", good[:45] + b"xx" + good[47:], "cannot be decoded"), ("text.jpg", b"text", "no JPEG and no PNG"), ("notes.txt", b"", "is no .jpg")):
+        (work / "pictures/dark" / name).write_bytes(content)
+        report.check(f"images: {name}", ended(pare("train", "images.json", "-o", "spoiled", cwd=work), 1, [name, words]))
+        (work / "pictures/dark" / name).unlink()
+    (work / "pictures/empty").mkdir()
+    report.check("images: an empty class", ended(pare("train", "images.json", "-o", "spoiled", "architecture.head.classes=3", cwd=work), 1, ["empty' has no images"]))
+    report.check("images: a class too many", ended(pare("train", "images.json", "-o", "spoiled", cwd=work), 1, ["folders of 3 classes"]))
+    report.check("images: nothing is left", expect((work / "spoiled").exists(), False))
+
+
+def check_damaged(report, work):
+    """A checkpoint that a full disk left empty is said and left out."""
+    shutil.copytree(work / "whole", work / "damaged")
+    for file in (work / "damaged/checkpoints/60").iterdir():
+        file.write_bytes(b"")
+    report.check("an empty checkpoint", ended(pare("train", "-o", "damaged", "--resume", cwd=work), 0, ["warning", "checkpoints/60' is not whole", "damaged: 60 steps"]))
+    report.check("the same curve", same_curve(curve(work / "damaged"), curve(work / "whole")))
+    models = [(work / run / "checkpoints/60/model.safetensors").read_bytes() for run in ("damaged", "whole")]
+    report.check("the same weights", expect(models[0] == models[1], True))
 
 
 def check_edited(report, work):
@@ -160,6 +248,9 @@ def check_edited(report, work):
         edited(f"data.json is {text}", lambda run: (run / "data.json").write_text(text))
     for line in ('{"step":40,"validation":"x"}', '{"step":1,"loss":[]}', '{"step":1,"loss":null,"lr":1}'):
         edited(f"metrics end with {line}", lambda run: (run / "metrics.jsonl").open("a").write(line + "\n"))
+    edited("metrics are emptied", lambda run: (run / "metrics.jsonl").write_text(""))
+    edited("a checkpoint is renamed", lambda run: (run / "checkpoints/60").rename(run / "checkpoints/999"))
+    edited("an optimiser of another step", lambda run: shutil.copy(run / "checkpoints/56/optimizer.safetensors", run / "checkpoints/60/optimizer.safetensors"))
     edited("an optimiser's file that is a model", lambda run: shutil.copy(run / "checkpoints/60/model.safetensors", run / "checkpoints/60/optimizer.safetensors"))
 
 
@@ -168,6 +259,7 @@ def check_wrong_use(report, work):
                              (["config.json", "-o", "x", "optimiser.lrr=3"], "did you mean 'lr'?"), (["config.json", "-o", "x", "steps"], "KEY=VALUE"),
                              (["config.json", "-o", "x", "architecture=gpt3"], "gpt2"), (["config.json", "-o", "no/such/place"], "no/such"),
                              (["config.json", "-o", "x", "architecture.blocks.9.wiring=serial"], "list of"), (["missing.json", "-o", "x"], "missing.json"),
+                             (["config.json", "-o", "x", "context=100000000"], "sequences of 10 tokens"),
                              (["config.json", "-o", "x", "optimiser.lr=1e9", "optimiser.clip=0", "steps=50"], "likely cause")):
         report.check(" ".join(["train", *arguments]), ended(pare("train", *arguments, cwd=work), 1, [words]))
     listed = pare("train", "--print-config").stdout
@@ -188,6 +280,9 @@ def main():
         check_full_disk(report, work)
         check_sweep(report, work)
         check_text(report, work)
+        check_packed(report, work)
+        check_images(report, work)
+        check_damaged(report, work)
         check_edited(report, work)
         check_wrong_use(report, work)
     report.finish()

@@ -27,6 +27,7 @@ ARCHITECTURE = {
 NORMED = ARCHITECTURE | {"blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 4, "norm": {"kind": "rms"}},
                                      "mlp": {"width": 12, "activation": "gelu", "norm": {"kind": "rms"}}}]}
 NEARLY = ["--passes", "lower_mlp_to_heads{approximate=gelu}", "--allow-growth"]
+WIDER = "architecture.blocks.*.mlp.width=20"
 DRY = ["--passes", "eliminate_projection,drop_key_bias"]
 
 GOOD = [  # schema, arguments
@@ -51,8 +52,13 @@ GOOD = [  # schema, arguments
     ("probe", ["probe", "normed", "--random", "2", "--length", "1", "--dtype", "bf16", "--zero-gains", "1"]),
     ("probe", ["probe", "encoder", "--random", "2", "--without", "attention-residual", "--gauge", "3"]),
     ("train", ["train", "train.json", "-o", "trained"]),
+    ("train", ["train", "train.json", "-o", "trained-again", "seed=1"]),
+    ("train", ["train", "train.json", "-o", "wider-trained", WIDER]),
+    ("train", ["train", "train.json", "-o", "wider-again", WIDER, "seed=1"]),
+    ("train", ["train", "text.json", "-o", "shards", "--prepare"]),
     ("train", ["train", "--print-config"]),
     ("compare", ["compare", "trained", "trained"]),
+    ("compare", ["compare", "trained", "trained-again", "wider-trained", "wider-again"]),
     ("passes", ["passes"]),
     ("passes", ["passes", "merge_skipless"]),
     ("reproduce", ["reproduce", "--list"]),
@@ -148,6 +154,8 @@ def make(work, report):
     (work / "wrong.json").write_text(json.dumps(ARCHITECTURE | {"width": -1, "vocab": -2}))
     (work / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
     (work / "train.json").write_text(json.dumps({"architecture": ARCHITECTURE, "task": "sorting", "data": {"length": 4}, "steps": 3}))
+    (work / "text").write_text("abc" * 100)
+    (work / "text.json").write_text(json.dumps({"architecture": ARCHITECTURE | {"vocab": 128}, "data": {"train": ["text"]}, "context": 4}))
     Broken(work / "model", work / "incomplete").set_tensors(
         lambda tensors: (tensors.pop("head.weight"), tensors.update(extra=tensors["embed.token.weight"])))
     up = "blocks.0.mlp.up.weight"

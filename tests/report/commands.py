@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pages of `audit`, `verify` and `probe`: they say what the commands say, draw in a real browser, and replace nothing.
+"""The pages of `audit`, `verify`, `probe` and `compare`: they say what the commands say, draw in a real browser, and replace nothing.
 
 What is drawn layer by layer is computed again here, from what `pare run` records of both models.
 """
@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import signal
+import statistics
 import struct
 import subprocess
 import sys
@@ -30,6 +31,7 @@ ARCHITECTURE = {
 }
 TOKENS = [[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9], [3, 2, 3, 8, 4]]
 HOSTILE = "<img src=x onerror=window.hacked=1>"
+VARIANT = "no-mlp"
 
 
 def figures_of(page):
@@ -148,6 +150,37 @@ def check_probe(report, work):
     report.check("probe: figures", expect([w for w in wanted if w not in titles], []))
 
 
+def check_compare(report, work):
+    """Two variants of three seeds: the page has what the document has, and the curves of the files."""
+    sweep = {"task": "sorting", "data": {"length": 4}, "architecture": ARCHITECTURE, "batch": 4, "steps": 24, "optimiser": {"warmup": 3},
+             "evaluate": {"every": 6, "batches": 2}, "sweep": {"seeds": [0, 1, 2], "variants": {"base": {}, VARIANT: {"architecture.blocks.*.mlp": None}}}}
+    (work / "sweep.json").write_text(json.dumps(sweep))
+    report.check("compare: the runs", ended(pare("train", "sweep.json", "-o", "sweep", "--quiet", cwd=work)))
+    runs = sorted(str(run.relative_to(work)) for run in (work / "sweep").iterdir())
+    result = pare("compare", *runs, "-o", "c.html", cwd=work)
+    report.check("compare -o", ended(result, 0, ["base", "the spread, ±"]))
+    rows = json.loads(pare("compare", *runs, "--json", cwd=work).stdout)["runs"]
+    cards = verdicts_of(work / "c.html")
+    said = "equal within the spread" if rows[1]["within_spread"] else "worse" if rows[1]["difference"] > 0 else "better"
+    report.check("compare: one verdict", expect([card[2] for card in cards], [said]))
+    report.check("compare: its difference", "" if f"{rows[1]['difference']:+.4f} nats" in cards[0][3] else cards[0][3])
+    figures = figures_of(work / "c.html")
+    curves = {name: [[json.loads(line) for line in (work / "sweep" / f"{name}-seed{seed}" / "metrics.jsonl").read_text().splitlines()] for seed in range(3)]
+              for name in ("base", VARIANT)}
+    for title, key in (("Loss on the validation set, by step", "validation"), ("Loss of training, by step", "loss")):
+        for series in figures[title]["series"]:
+            problem = ""
+            for i, step in enumerate(series["x"]):
+                values = [line[key] for run in curves[series["name"]] for line in run if line["step"] == step and key in line]
+                wanted = [statistics.mean(values), statistics.stdev(values)]
+                if len(values) != 3 or not all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip([series["y"][i], series["spread"][i]], wanted)):
+                    problem = f"step {step}: {series['y'][i]} ± {series['spread'][i]}, by hand {wanted}"
+            report.check(f"compare: {title}, {series['name']}", problem or expect(len(series["x"]), 5 if key == "validation" else 24))
+    difference = figures["Difference on the validation set, by step"]["series"]
+    report.check("compare: the last difference", expect([len(difference), math.isclose(difference[0]["y"][-1], rows[1]["difference"])], [1, True]))
+    report.check("compare: a page that is there stays", ended(pare("compare", *runs, "-o", "c.html", cwd=work), 1, ["c.html"]))
+
+
 def check_interrupted(report, work):
     """Ctrl-C keeps what was measured: the page is there, and says that it is partial."""
     big = {"width": 96, "vocab": 64, "context": 128, "blocks": [{"repeat": 6, "attention": {"heads": 8, "head_width": 12}, "mlp": {"width": 64, "activation": "gelu"}}]}
@@ -191,11 +224,11 @@ def check_pages(report, work, program):
     (work / "model").rename(work / HOSTILE)
     report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
     with Browser(program) as browser:
-        for name in ("a", "preset", "v", "d", "e", "p", "h", "partial"):
+        for name in ("a", "preset", "v", "d", "e", "p", "c", "h", "partial"):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue
-            for dark, width in ((False, 1200), (True, 400)) if name in "vp" else ((True, 400),):
+            for dark, width in ((False, 1200), (True, 400)) if name in "vpc" else ((True, 400),):
                 page = browser.open(work / f"{name}.html", dark=dark, width=width)
                 when = f"{name}.html, {'dark' if dark else 'light'}, {width} pixels"
                 report.check(f"{when}: no complaint", "; ".join(page.problems()))
@@ -223,6 +256,7 @@ def main():
         check_audit(report, work)
         check_verify(report, work)
         check_probe(report, work)
+        check_compare(report, work)
         check_interrupted(report, work)
         check_replacing(report, work)
         program = find_chromium()

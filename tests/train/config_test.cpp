@@ -54,11 +54,14 @@ TEST_CASE("unknown keys name the nearest, wrong values their range, all at once"
 
   json = sorting_json();
   json["batch"] = 0;
-  json["optimiser"] = {{"lr", 1e-3}, {"min_lr", 1e-2}, {"betas", {0.9}}};
-  json["data"] = {{"symbols", 1}};
+  json["optimiser"] = {{"lr", 1e-3}, {"min_lr", 1e-2}, {"betas", {1.5}}, {"epsilon", 0}};
+  json["data"] = {{"symbols", 1}, {"validation_share", 1}, {"deviation", {1, 0}}};
   const std::string ranges = message_of(json);
-  for (const char* part :
-       {"batch: 0", "optimiser.min_lr: 0.01 is more", "optimiser.betas: 1 numbers", "data.symbols: 1"}) {
+  for (const char* part : {"batch: 0 is less than 1", "optimiser.min_lr: 0.01 is more", "optimiser.betas: 1 numbers",
+                           "optimiser.betas: 1.5 is not between 0 and 1", "optimiser.epsilon: 0 is less than 1e-30",
+                           "data.symbols: 1 is less than 2", "data.validation_share: 1 is not between 0 and 1",
+                           "data.deviation: 0 is less than"}) {
+    CAPTURE(part);
     CHECK(has(ranges, part));
   }
 }
@@ -76,6 +79,18 @@ TEST_CASE("a task that the Architecture cannot do is refused") {
   json = sorting_json();
   json["task"] = "causal_lm";
   CHECK(has(message_of(json), "data.train: causal_lm needs text files"));
+  json = sorting_json();
+  json["context"] = 100000000;
+  CHECK(has(message_of(json), "context: 100000000, but sorting has sequences of 10 tokens"));
+  json["context"] = 10;
+  CHECK(message_of(json) == "");
+  json = sorting_json();
+  json["data"]["tokenizer"] = "folder";
+  CHECK(has(message_of(json), "sorting is a generated task, which reads no files"));
+  json = sorting_json();
+  json["task"] = "causal_lm";
+  json["data"] = {{"train", {"text"}}, {"format", "idx"}};
+  CHECK(has(message_of(json), "data.format: idx are images, and the Architecture reads tokens"));
   json = sorting_json();
   json["architecture"]["blocks"][0]["attention"]["mask"] = "full";
   CHECK(has(message_of(json), "would be told the answer"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "pare/checkpoint/model_folder.h"
@@ -150,12 +151,78 @@ TEST_CASE("checkpoints are models, the start stays and so do the last ones") {
   CHECK(model.model.architecture == config.architecture);
 }
 
+// Continues a copy of a run that somebody changed. What it warned of comes before what it threw.
+std::string after(const std::filesystem::path& whole, const std::filesystem::path& copy, const TrainConfig& config,
+                  const std::function<void(const std::filesystem::path&)>& change) {
+  std::filesystem::remove_all(copy);
+  std::filesystem::copy(whole, copy, std::filesystem::copy_options::recursive);
+  change(copy);
+  std::string said;
+  TrainOptions options{.folder = copy, .resume = true};
+  options.warn = [&](const std::string& text) { said += text + "\n"; };
+  try {
+    said += "from " + std::to_string(train(config, open_sequences(config), options).resumed_from);
+  } catch (const InputError& error) {
+    said += error.what();
+  }
+  return said;
+}
+
+TEST_CASE("a checkpoint that is not whole is left out, and one that cannot be of this run is refused") {
+  const TemporaryFolder folder;
+  const TrainConfig config = sorting_config(short_run());
+  const std::filesystem::path whole = folder.path() / "whole", copy = folder.path() / "copy";
+  run(config, whole);
+  const auto file = [](const std::filesystem::path& run, const char* name) { return run / "checkpoints/14" / name; };
+  const auto says = [&](const std::function<void(const std::filesystem::path&)>& change, const char* part) {
+    const std::string said = after(whole, copy, config, change);
+    CHECK_MESSAGE(said.find(part) != std::string::npos, said);
+    return said;
+  };
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json", ""}) {  // "": all of them
+    CAPTURE(name);
+    const std::string said = says(
+        [&](const std::filesystem::path& run) {
+          std::filesystem::remove_all(file(run, name));
+          std::filesystem::create_directories(file(run, ""));
+        },
+        "checkpoints/14' is not whole, so it is left out");
+    CHECK_MESSAGE(said.ends_with("from 12"), said);
+    CHECK(curve(copy) == curve(whole));
+    CHECK(bytes_of_file(file(copy, "model.safetensors")) == bytes_of_file(file(whole, "model.safetensors")));
+    CHECK(RunFolder(copy).checkpoints() == std::vector<int64_t>{0, 12, 14});
+  }
+  says([&](const auto& run) { std::filesystem::resize_file(file(run, "model.safetensors"), 900); }, "from 12");
+  says([&](const auto& run) { std::filesystem::resize_file(run / "metrics.jsonl", 0); },
+       "has the steps up to 0 only: was it cut or edited?");
+  says([](const auto& run) { std::filesystem::rename(run / "checkpoints/14", run / "checkpoints/999"); },
+       "checkpoints/999' is beyond the 14 steps of this run");
+  says([](const auto& run) { std::filesystem::rename(run / "checkpoints/14", run / "checkpoints/13"); },
+       "checkpoints/13' holds the state of an optimiser after step '14'");
+  says(
+      [&](const auto& run) {
+        std::filesystem::copy_file(run / "checkpoints/12/optimizer.safetensors", file(run, "optimizer.safetensors"),
+                                   std::filesystem::copy_options::overwrite_existing);
+      },
+      "holds the state of an optimiser after step '12'");
+  says(
+      [](const auto& run) {
+        for (const char* step : {"0", "12", "14"}) {
+          std::filesystem::remove(run / "checkpoints" / step / "config.json");
+        }
+      },
+      "has no checkpoint that is whole");
+}
+
 TEST_CASE("a run is not begun twice, not continued as another, and not by two at once") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "run";
   const TrainConfig config = sorting_config(short_run());
   run(config, path);
-  CHECK(message_of<InputError>([&] { run(config, path); }).find("exists already") != std::string::npos);
+  const std::string twice = message_of<InputError>([&] { run(config, path); });
+  CHECK_MESSAGE(
+      twice.find("exists already: choose another folder, or continue the run in it with --resume") != std::string::npos,
+      twice);
   nlohmann::json other = short_run();
   other["optimiser"]["lr"] = 0.5;
   const std::string differs = message_of<InputError>([&] { run(sorting_config(other), path, true); });
@@ -205,6 +272,37 @@ TEST_CASE("compare puts seeds together and refuses what is not fair") {
   CHECK(found.rows[0].spread.value() == doctest::Approx(std::abs(a - b) / std::sqrt(2)));
   CHECK(found.rows[0].parameters - found.rows[1].parameters == 2 * 16 * 16);
   CHECK(!found.rows[1].spread);
+  CHECK(!found.rows[1].within_spread);
+  CHECK(found.rows[0].outside_embeddings == found.rows[0].parameters - (16 + 32) * 16);
+
+  // Curves against the files that they come from.
+  const auto lines = [&](const char* name) { return read_metrics(path(name)); };
+  std::map<int64_t, double> mean;
+  for (const char* name : {"base", "again"}) {
+    for (const nlohmann::json& line : lines(name)) {
+      if (line.contains("loss")) {
+        mean[line["step"]] += line["loss"].get<double>() / 2;
+      }
+    }
+  }
+  REQUIRE(found.window == 1);
+  REQUIRE(found.rows[0].training.steps.size() == 14);
+  CHECK(found.rows[0].training.loss[6] == doctest::Approx(mean.at(7)));
+  CHECK(found.rows[0].training.spread.size() == 14);
+  CHECK(found.rows[1].training.spread.empty());
+  CHECK(found.rows[0].validation.steps == std::vector<int64_t>{0, 5, 10, 14});
+  CHECK(found.rows[0].validation.loss.back() == found.rows[0].loss);
+  CHECK(found.rows[1].difference.loss.back() == doctest::Approx(found.rows[1].loss - found.rows[0].loss));
+
+  json["seed"] = 0;
+  run(sorting_config(json), path("less, again"));
+  const RunComparison both = compare_runs({path("base"), path("again"), path("less"), path("less, again")});
+  REQUIRE(both.rows.size() == 2);
+  const double apart = std::abs(both.rows[1].loss - both.rows[0].loss);
+  CHECK(both.rows[1].within_spread == (apart <= std::hypot(*both.rows[0].spread, *both.rows[1].spread)));
+  CHECK(comparison_text(both).find("within the spread, ±") != std::string::npos ||
+        comparison_text(both).find("more than the spread, ±") != std::string::npos);
+  json["seed"] = 1;
 
   json["data"] = {{"seed", 3}};
   run(sorting_config(json), path("other order"));

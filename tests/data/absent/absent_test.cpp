@@ -1,7 +1,8 @@
-// A build without PCRE2, zlib and liblzma says what to install.
+// A build without PCRE2, zlib, liblzma, libjpeg and libpng says what to install.
 
 #include <doctest/doctest.h>
 
+#include "pare/data/image.h"
 #include "pare/data/matcher.h"
 #include "pare/data/text_file.h"
 #include "pare/support/error.h"
@@ -17,4 +18,6 @@ TEST_CASE("what needs a library that is missing is refused, with its name") {
   CHECK(contains(pattern, "libpcre2-dev"));
   CHECK(contains(message_of<InputError>([&] { open_gzip(file); }), "zlib1g-dev"));
   CHECK(contains(message_of<InputError>([&] { open_xz(file); }), "liblzma-dev"));
+  CHECK(contains(message_of<InputError>([] { decode_jpeg({}, {}, {}, "cat.jpg"); }), "libjpeg-dev"));
+  CHECK(contains(message_of<InputError>([] { decode_png({}, {}, {}, "cat.png"); }), "libpng-dev"));
 }

@@ -1,0 +1,250 @@
+#include "pare/data/image_set.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "pare/data/text_file.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/interrupt.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t most_problems = 20;
+constexpr uint64_t largest_picture = 1'000'000'000;
+
+std::vector<uint8_t> unpacked(const std::string& path) {
+  const ByteSource source = open_bytes(path);
+  std::vector<uint8_t> bytes;
+  constexpr size_t piece = 1 << 24;
+  for (size_t count = piece; count == piece;) {
+    check_interrupt();
+    const size_t known = bytes.size();
+    bytes.resize(known + piece);
+    count = source(std::as_writable_bytes(std::span(bytes).subspan(known)));
+    bytes.resize(known + count);
+  }
+  if (bytes.empty()) {
+    throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
+  }
+  return bytes;
+}
+
+void check_labels(const ImageSet& set, size_t from, int64_t classes, const std::string& path) {
+  for (size_t i = from; i < set.labels.size(); ++i) {
+    if (set.labels[i] >= classes) {
+      throw InputError(fmt::format("{}: image {} has the label {}, which is not one of {} classes", quote(path),
+                                   i - from, set.labels[i], classes));
+    }
+  }
+}
+
+// MNIST's format: a magic number that says how many dimensions there are, these, and bytes; all numbers big-endian.
+struct Idx {
+  std::vector<uint8_t> bytes;
+  std::vector<int64_t> sizes;
+  size_t begin = 0;
+};
+
+Idx read_idx(const std::string& path, int64_t dimensions, const char* what) {
+  Idx idx{.bytes = unpacked(path)};
+  const auto number = [&](size_t at) {
+    int64_t value = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      value = value << 8 | idx.bytes[4 * at + i];
+    }
+    return value;
+  };
+  idx.begin = 4 + 4 * static_cast<size_t>(dimensions);
+  if (idx.bytes.size() < 4 || number(0) != 0x800 + dimensions) {
+    throw InputError(fmt::format(
+        "{} is no IDX file of {} (its first bytes are not 00 00 08 {:02X}): data.train and data.validation name "
+        "pictures, labels, pictures, labels",
+        quote(path), what, dimensions));
+  }
+  int64_t expected = idx.bytes.size() < idx.begin ? -1 : 1;
+  for (int64_t i = 0; i < dimensions && expected >= 0; ++i) {
+    idx.sizes.push_back(number(static_cast<size_t>(i) + 1));
+    expected = expected > int64_t{1} << 40 ? -1 : expected * idx.sizes.back();
+  }
+  if (expected != static_cast<int64_t>(idx.bytes.size()) - static_cast<int64_t>(idx.begin)) {
+    throw InputError(
+        fmt::format("{}: its header speaks of {} bytes of data, and there are {}: an incomplete download?", quote(path),
+                    expected < 0 ? "impossibly many" : with_commas(expected),
+                    with_commas(std::max<int64_t>(0, std::ssize(idx.bytes) - static_cast<int64_t>(idx.begin)))));
+  }
+  return idx;
+}
+
+void read_idx_pair(const std::string& pictures, const std::string& labels, int64_t classes, ImageSet& set) {
+  const Idx images = read_idx(pictures, 3, "pictures");
+  const Idx numbers = read_idx(labels, 1, "labels");
+  if (images.sizes[0] != numbers.sizes[0]) {
+    throw InputError(fmt::format("{} has {} pictures, but {} has {} labels: do they belong together?", quote(pictures),
+                                 images.sizes[0], quote(labels), numbers.sizes[0]));
+  }
+  if (set.shape.channels != 1 || images.sizes[1] != set.shape.side || images.sizes[2] != set.shape.side) {
+    throw InputError(
+        fmt::format("{}: grey pictures of {} x {}, but the model reads {} channel{} of {} x {} (embedding.patch)",
+                    quote(pictures), images.sizes[2], images.sizes[1], set.shape.channels,
+                    set.shape.channels == 1 ? "" : "s", set.shape.side, set.shape.side));
+  }
+  const size_t known = set.labels.size();
+  set.pixels.insert(set.pixels.end(), images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin),
+                    images.bytes.end());
+  set.labels.insert(set.labels.end(), numbers.bytes.begin() + static_cast<std::ptrdiff_t>(numbers.begin),
+                    numbers.bytes.end());
+  check_labels(set, known, classes, labels);
+  set.files.push_back({pictures, images.sizes[0]});
+  set.files.push_back({labels, images.sizes[0]});
+}
+
+void read_cifar(const std::string& path, size_t labels, int64_t classes, ImageSet& set) {
+  constexpr ImageShape cifar{3, 32};
+  const std::vector<uint8_t> bytes = unpacked(path);
+  const size_t pixels = static_cast<size_t>(cifar.bytes()), record = labels + pixels;
+  if (bytes.size() % record != 0) {
+    throw InputError(fmt::format("{}: {} bytes are no whole number of records of {}: {}", quote(path), bytes.size(),
+                                 record, "another data.format, or an incomplete download?"));
+  }
+  if (set.shape != cifar) {
+    throw InputError(
+        fmt::format("{}: pictures of 3 channels of 32 x 32, but the model reads {} of {} x {} (embedding.patch)",
+                    quote(path), set.shape.channels, set.shape.side, set.shape.side));
+  }
+  const size_t known = set.labels.size();
+  for (size_t at = 0; at < bytes.size(); at += record) {
+    const uint8_t* begin = bytes.data() + at;
+    set.labels.push_back(begin[labels - 1]);
+    set.pixels.insert(set.pixels.end(), begin + labels, begin + record);
+  }
+  check_labels(set, known, classes, path);
+  set.files.push_back({path, static_cast<int64_t>(bytes.size() / record)});
+}
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+bool is_picture(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+}
+
+void decode_file(const fs::path& path, const ImageShape& shape, std::span<uint8_t> into) {
+  const std::string bytes = read_text_file(path, largest_picture), subject = quote(path.string());
+  const std::span<const std::byte> file = std::as_bytes(std::span(bytes));
+  if (bytes.empty()) {
+    throw InputError(fmt::format("{} is empty: expected a JPEG or PNG", subject));
+  }
+  if (bytes.starts_with("\xFF\xD8")) {
+    return decode_jpeg(file, shape, into, subject);
+  }
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) {
+    return decode_png(file, shape, into, subject);
+  }
+  throw InputError(fmt::format("{} is no JPEG and no PNG: its first bytes say so", subject));
+}
+
+void read_class(const fs::path& folder, int64_t label, ImageSet& set, Problems& problems) {
+  int64_t found = 0;
+  for (const fs::directory_entry& entry : entries_of(folder)) {
+    if (is_hidden(entry.path()) || problems.list().size() >= most_problems) {
+      continue;
+    }
+    check_interrupt();
+    if (!is_picture(entry.path())) {
+      problems.add(fmt::format("{} is no .jpg, .jpeg or .png", quote(entry.path().string())));
+      continue;
+    }
+    const size_t known = set.pixels.size();
+    set.pixels.resize(known + static_cast<size_t>(set.shape.bytes()));
+    try {
+      decode_file(entry.path(), set.shape, std::span(set.pixels).subspan(known));
+    } catch (const InputError& error) {
+      problems.add(error.what());
+    }
+    set.labels.push_back(label);
+    ++found;
+  }
+  if (found == 0 && problems.list().size() < most_problems) {
+    problems.add(fmt::format("{} has no images: a class needs some", quote(folder.string())));
+  }
+}
+
+void read_folders(const std::string& path, int64_t classes, ImageSet& set, Problems& problems) {
+  if (!fs::is_directory(path)) {
+    throw InputError(
+        fmt::format("{} is no folder: with data.format=folders it holds one folder for each class", quote(path)));
+  }
+  std::vector<fs::path> folders;
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    if (entry.is_directory() && !is_hidden(entry.path())) {
+      folders.push_back(entry.path());
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  if (folders.empty()) {
+    throw InputError(fmt::format("{} has no folders: expected one for each class, with its images", quote(path)));
+  }
+  if (std::ssize(folders) > classes) {
+    throw InputError(
+        fmt::format("{} has folders of {} classes, but the model knows {} (head.classes): the label {} "
+                    "of {} is beyond",
+                    quote(path), folders.size(), classes, classes, quote(names[static_cast<size_t>(classes)])));
+  }
+  if (!set.classes.empty() && set.classes != names) {
+    throw InputError(fmt::format("{} has other classes than the folder before it: {} and {}", quote(path),
+                                 fmt::join(names, ", "), fmt::join(set.classes, ", ")));
+  }
+  set.classes = names;
+  const int64_t known = set.size();
+  for (size_t label = 0; label < folders.size(); ++label) {
+    read_class(folders[label], static_cast<int64_t>(label), set, problems);
+  }
+  set.files.push_back({path, set.size() - known});
+}
+
+}  // namespace
+
+ImageSet read_images(const std::vector<std::string>& paths, ImageFormat format, const ImageShape& shape,
+                     int64_t classes) {
+  ImageSet set{.shape = shape};
+  Problems problems;
+  if (format == ImageFormat::idx && paths.size() % 2 != 0) {
+    throw InputError(fmt::format("{} IDX files: expected pictures, labels, pictures, labels", paths.size()));
+  }
+  for (size_t i = 0; i < paths.size(); ++i) {
+    switch (format) {
+      case ImageFormat::idx:
+        read_idx_pair(paths[i], paths[i + 1], classes, set);
+        ++i;
+        break;
+      case ImageFormat::cifar10:
+        read_cifar(paths[i], 1, classes, set);
+        break;
+      case ImageFormat::cifar100:
+        read_cifar(paths[i], 2, classes, set);
+        break;
+      case ImageFormat::folders:
+        read_folders(paths[i], classes, set, problems);
+        break;
+    }
+  }
+  problems.throw_if_any("the images");
+  return set;
+}
+
+}  // namespace pare

@@ -1,0 +1,157 @@
+#include "pare/report/compare_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+std::string loss_text(double value) {
+  return fmt::format("{:.4f}", value);
+}
+
+std::string percent_of(double part, double whole) {
+  return fmt::format("{:+.2f} %", 100 * part / whole);
+}
+
+std::string size_words(const ComparedRuns& row, const ComparedRuns& first) {
+  const int64_t more = row.parameters - first.parameters;
+  return more == 0 ? "as many parameters"
+                   : fmt::format("{} {} parameters", share_text(std::abs(more), first.parameters),
+                                 more < 0 ? "fewer" : "more");
+}
+
+// Of every row but the first: how it stands to it.
+ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first) {
+  const double difference = row.loss - first.loss;
+  ReportVerdict verdict{.name = fmt::format("“{}” against “{}”", row.name, first.name),
+                        .number = fmt::format("{:+.4f} nats, {}", difference, size_words(row, first))};
+  if (!row.within_spread) {
+    verdict.word = difference <= 0 ? "no worse in these runs" : "worse in these runs";
+    verdict.words = "Whether that is more than what another seed would change needs two seeds of each.";
+    return verdict;
+  }
+  verdict.words =
+      fmt::format("Single runs of the two differ by ± {:.4f} from their seeds alone.", *joint_spread(row, first));
+  verdict.word = *row.within_spread ? difference_words(row) : difference < 0 ? "better" : "worse";
+  verdict.tone = *row.within_spread || difference < 0 ? Tone::good : Tone::bad;
+  return verdict;
+}
+
+ReportTable table_of_runs(const RunComparison& comparison) {
+  ReportTable table{fmt::format("Validation after {} steps", with_commas(comparison.step)),
+                    {"run", "parameters", "outside embeddings", "largest rate", "loss (nats)", "difference",
+                     "of the loss", "spread", "seeds", "accuracy", "verdict"},
+                    {}};
+  const ComparedRuns& first = comparison.rows.front();
+  for (const ComparedRuns& row : comparison.rows) {
+    const bool other = &row != &first;
+    table.rows.push_back({row.name, with_commas(row.parameters), with_commas(row.outside_embeddings),
+                          fmt::format("{:g}", row.rate), loss_text(row.loss),
+                          other ? fmt::format("{:+.4f}", row.loss - first.loss) : "",
+                          other ? percent_of(row.loss - first.loss, first.loss) : "",
+                          row.spread ? "± " + loss_text(*row.spread) : "unknown", std::to_string(row.losses.size()),
+                          fmt::format("{:.2f} %", 100 * row.accuracy), other ? difference_words(row) : "the first"});
+  }
+  return table;
+}
+
+ReportTable table_of_seeds(const RunComparison& comparison) {
+  ReportTable table{"Validation of each seed", {"run", "folder", "loss (nats)", "accuracy"}, {}};
+  for (const ComparedRuns& row : comparison.rows) {
+    for (size_t i = 0; i < row.paths.size(); ++i) {
+      table.rows.push_back(
+          {row.name, row.paths[i], loss_text(row.losses[i]), fmt::format("{:.2f} %", 100 * row.accuracies[i])});
+    }
+  }
+  return table;
+}
+
+Figure curves(const RunComparison& comparison, LossCurve ComparedRuns::*which, std::string title, std::string words) {
+  Figure figure{.kind = FigureKind::lines,
+                .title = std::move(title),
+                .words = std::move(words),
+                .x = {.words = "step"},
+                .y = {.words = "loss", .unit = "nats a target"}};
+  for (const ComparedRuns& row : comparison.rows) {
+    const LossCurve& curve = row.*which;
+    if (curve.steps.empty()) {
+      continue;
+    }
+    figure.series.push_back(
+        {.name = row.name, .x = {curve.steps.begin(), curve.steps.end()}, .y = curve.loss, .spread = curve.spread});
+  }
+  return figure;
+}
+
+// Hashes of what all runs saw, from the manifest that they share.
+std::vector<Fact> data_hashes(const nlohmann::json& data) {
+  std::vector<Fact> facts;
+  const nlohmann::json flat = data.flatten();
+  for (const auto& [key, value] : flat.items()) {
+    if (value.is_string() && key.find("sha256") != std::string::npos) {
+      facts.push_back({key.substr(1), value.get<std::string>()});
+    }
+  }
+  return facts;
+}
+
+}  // namespace
+
+Report compare_report(const RunComparison& comparison, const ReportOrigin& origin) {
+  const ComparedRuns& first = comparison.rows.front();
+  const bool several = comparison.rows.size() > 1;
+  Report report{.title = "Training runs, side by side",
+                .summary = fmt::format("{} after {} steps, on the same data in the same order.",
+                                       several ? fmt::format("{} variants", comparison.rows.size()) : "One variant",
+                                       with_commas(comparison.step)),
+                .measured = facts_of(origin),
+                .fingerprint = data_hashes(comparison.data)};
+  const auto fact = [&](const char* name, const char* key) {
+    if (const auto found = comparison.data.find(key); found != comparison.data.end() && !found->is_null()) {
+      report.measured.push_back({name, found->is_string() ? found->get<std::string>() : found->dump()});
+    }
+  };
+  fact("task", "task");
+  fact("tokens of a sequence", "context");
+  fact("sequences of a step", "sequences_per_step");
+  fact("sequences to measure on", "validation_sequences");
+  for (const ComparedRuns& row : comparison.rows) {
+    if (&row != &first) {
+      report.verdicts.push_back(verdict_of(row, first));
+    }
+  }
+  ReportSection drawn{
+      .title = "Curves",
+      .words = "Every line is the mean over the seeds of a variant, its band one standard deviation over them.",
+      .figures = {
+          curves(comparison, &ComparedRuns::validation, "Loss on the validation set, by step",
+                 "The same sequences for all, each time."),
+          curves(comparison, &ComparedRuns::training, "Loss of training, by step",
+                 comparison.window == 1 ? "Of every step, before the weights move."
+                                        : fmt::format("Each point is the mean over {} steps.", comparison.window))}};
+  if (comparison.rows.size() > 1) {
+    drawn.figures.push_back(
+        curves(comparison, &ComparedRuns::difference, "Difference on the validation set, by step",
+               fmt::format("To “{}”; below zero is better. The band is of both spreads together.", first.name)));
+    drawn.figures.back().y.words = "difference of the loss";
+    drawn.figures.back().marks = {{first.name, 0}};
+  }
+  report.sections = {
+      {.title = "Losses",
+       .words = "Loss is the mean over the validation set, and over the seeds where there are several; the spread is "
+                "the standard deviation over these. A difference is equal within the spread where it is no more than "
+                "the two spreads together, the root of the sum of their squares: what two single runs would differ "
+                "by from their seeds alone.",
+       .tables = {table_of_runs(comparison)}},
+      std::move(drawn),
+      {.title = "Every run", .words = "", .tables = {table_of_seeds(comparison)}}};
+  return report;
+}
+
+}  // namespace pare

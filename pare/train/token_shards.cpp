@@ -1,0 +1,206 @@
+#include "pare/train/token_shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "pare/data/tokenizer.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/support/sha256.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* shards_file = "tokens.json";
+constexpr int64_t shards_version = 1;
+constexpr uint64_t largest_shards_file = 64'000'000;
+
+// Tokens into files of at most so many each.
+class ShardWriter {
+ public:
+  ShardWriter(fs::path folder, std::string name, bool narrow, int64_t most, int64_t vocab)
+      : folder_(std::move(folder)), name_(std::move(name)), narrow_(narrow), most_(most), vocab_(vocab) {}
+
+  void write(std::span<const int64_t> tokens, const std::string& source) {
+    for (const int64_t token : tokens) {
+      if (token >= vocab_) {
+        throw InputError(fmt::format("{} has the token {}, but the Architecture's vocabulary ends before {}",
+                                     quote(source), token, vocab_));
+      }
+    }
+    while (!tokens.empty()) {
+      if (!file_) {
+        file_.emplace(folder_ / file_name());
+        hash_.emplace();
+        count_ = 0;
+      }
+      const size_t taken = std::min(tokens.size(), static_cast<size_t>(most_ - count_));
+      narrow_ ? write_as<uint16_t>(tokens.first(taken)) : write_as<uint32_t>(tokens.first(taken));
+      tokens = tokens.subspan(taken);
+      count_ += static_cast<int64_t>(taken);
+      if (count_ == most_) {
+        end_shard();
+      }
+    }
+  }
+
+  nlohmann::ordered_json finish() {
+    if (file_) {
+      end_shard();
+    }
+    return std::move(list_);
+  }
+
+ private:
+  std::string file_name() const { return fmt::format("{}-{:05}.{}", name_, list_.size(), narrow_ ? "u16" : "u32"); }
+
+  template <class Word>
+  void write_as(std::span<const int64_t> tokens) {
+    static_assert(std::endian::native == std::endian::little, "shards are little-endian");
+    const std::vector<Word> words(tokens.begin(), tokens.end());
+    hash_->update(std::as_bytes(std::span(words)));
+    file_->write(std::as_bytes(std::span(words)));
+  }
+
+  void end_shard() {
+    file_->sync();
+    const std::string name = file_name();
+    list_.push_back({{"file", name}, {"tokens", count_}, {"sha256", hash_->hex()}});
+    file_.reset();
+  }
+
+  fs::path folder_;
+  std::string name_;
+  bool narrow_;
+  int64_t most_, vocab_, count_ = 0;
+  std::optional<OutputFile> file_;
+  std::optional<Sha256> hash_;
+  nlohmann::ordered_json list_ = nlohmann::ordered_json::array();
+};
+
+struct WrittenPart {
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array(), shards;
+  int64_t tokens = 0;
+};
+
+WrittenPart write_part(const std::vector<std::string>& paths, const TokenReading& reading, ShardWriter writer) {
+  WrittenPart part;
+  for (const std::string& path : paths) {
+    const TokenFile file =
+        each_token(path, reading, [&](std::span<const int64_t> tokens) { writer.write(tokens, path); });
+    part.sources.push_back({{"path", path}, {"bytes", file.bytes}, {"tokens", file.tokens}, {"sha256", file.sha256}});
+    part.tokens += file.tokens;
+  }
+  part.shards = writer.finish();
+  return part;
+}
+
+[[noreturn]] void refuse_shards(const std::string& folder, const std::string& why) {
+  throw InputError(
+      fmt::format("{} {}: expected a folder as 'pare train CONFIG --prepare -o FOLDER' writes it", quote(folder), why));
+}
+
+TokenArray open_part(const std::string& folder, const nlohmann::json& json, const char* part, DataFormat format) {
+  if (!json.contains(part) || !json[part].is_array()) {
+    refuse_shards(folder, fmt::format("has no list {} in {}", part, shards_file));
+  }
+  std::vector<std::string> paths;
+  for (const nlohmann::json& shard : json[part]) {
+    const bool known = shard.is_object() && shard.contains("file") && shard["file"].is_string() &&
+                       shard.contains("tokens") && shard["tokens"].is_number_unsigned() && shard.contains("sha256") &&
+                       shard["sha256"].is_string();
+    const std::string name = known ? shard["file"].get<std::string>() : "";
+    if (!known || name.empty() || name.find('/') != std::string::npos) {
+      refuse_shards(folder, fmt::format("has a shard without file, tokens and sha256 in {}", shards_file));
+    }
+    const fs::path path = fs::path(folder) / name;
+    const uint64_t width = format == DataFormat::uint16 ? 2 : 4, bytes = InputFile(path).size();
+    if (bytes % width != 0 || bytes / width != shard["tokens"].get<uint64_t>()) {
+      throw InputError(fmt::format("{} has {} bytes, but {} says {} tokens of {} bytes: {} since it was written?",
+                                   quote(path.string()), bytes, shards_file, shard["tokens"].dump(), width,
+                                   bytes / width < shard["tokens"].get<uint64_t>() ? "was it cut" : "was it changed"));
+    }
+    paths.push_back(path.string());
+  }
+  TokenArray tokens = open_tokens(paths, {.format = format});
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (tokens.files()[i].sha256 != json[part][i]["sha256"]) {
+      throw InputError(fmt::format("{} is damaged: its SHA-256 is not the one in {}. Prepare it again", quote(paths[i]),
+                                   shards_file));
+    }
+  }
+  return tokens;
+}
+
+}  // namespace
+
+PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, int64_t tokens_per_shard) {
+  const DataConfig& data = config.data;
+  if (config.task != TrainTask::causal_lm && config.task != TrainTask::masked_lm) {
+    throw InputError(fmt::format("only text is prepared: the task {} reads none", word(config.task)));
+  }
+  if (!data.shards.empty()) {
+    throw InputError(fmt::format("data.shards: {} is prepared already", quote(data.shards)));
+  }
+  AtomicFolder output(folder, [](const fs::path& path) {
+    throw InputError(fmt::format("{} exists already: choose another folder, or remove it", quote(path.string())));
+  });
+  const TokenReading reading = token_reading(data);
+  const bool narrow = config.architecture.vocab <= 1 << 16;
+  const auto writer = [&](const char* name) {
+    return ShardWriter(output.temporary(), name, narrow, tokens_per_shard, config.architecture.vocab);
+  };
+  const WrittenPart train = write_part(data.train, reading, writer("train"));
+  const WrittenPart validation = write_part(data.validation, reading, writer("validation"));
+  const PreparedShards result{.path = folder.string(),
+                              .dtype = narrow ? "uint16" : "uint32",
+                              .train_tokens = train.tokens,
+                              .validation_tokens = validation.tokens,
+                              .shards = static_cast<int64_t>(train.shards.size() + validation.shards.size())};
+  write_text_file(output.temporary() / shards_file,
+                  json_text({{"pare_tokens", shards_version},
+                             {"dtype", result.dtype},
+                             {"vocabulary", config.architecture.vocab},
+                             {"tokenizer", tokenizer_json(reading)},
+                             {"sources", {{"train", train.sources}, {"validation", validation.sources}}},
+                             {"train", train.shards},
+                             {"validation", validation.shards}}));
+  output.commit();
+  return result;
+}
+
+TokenShards open_shards(const std::string& folder) {
+  const fs::path path = fs::path(folder) / shards_file;
+  std::error_code unknown;
+  if (!fs::exists(path, unknown)) {
+    refuse_shards(folder, fmt::format("has no {}", shards_file));
+  }
+  const nlohmann::json json = parse_json(read_text_file(path, largest_shards_file), path.string());
+  if (!json.is_object() || json.value("pare_tokens", nlohmann::json()) != shards_version) {
+    refuse_shards(folder, fmt::format("has another kind of {}", shards_file));
+  }
+  const nlohmann::json dtype = json.value("dtype", nlohmann::json());
+  if (dtype != "uint16" && dtype != "uint32") {
+    refuse_shards(folder, fmt::format("has tokens of the type {}", dtype.dump()));
+  }
+  nlohmann::ordered_json tokenizer = json.value("tokenizer", nlohmann::json());
+  if (!tokenizer.is_null() && !(tokenizer.is_object() && tokenizer.contains("path") && tokenizer.contains("sha256"))) {
+    refuse_shards(folder, fmt::format("names a tokenizer without path and sha256 in {}", shards_file));
+  }
+  const DataFormat format = dtype == "uint16" ? DataFormat::uint16 : DataFormat::uint32;
+  TokenArray train = open_part(folder, json, "train", format);
+  if (train.files().empty()) {
+    refuse_shards(folder, "has no shards to learn from");
+  }
+  return {std::move(train), open_part(folder, json, "validation", format), std::move(tokenizer)};
+}
+
+}  // namespace pare

@@ -1,0 +1,30 @@
+#pragma once
+// A text as tokens on disk, made once: a folder with shards of little-endian uint16 or uint32 and tokens.json, which
+// says what is in them (docs/training.md). Training reads from them what it needs, and never holds them.
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "pare/train/tokens.h"
+
+namespace pare {
+
+struct TokenShards {
+  TokenArray train, validation;
+  nlohmann::ordered_json tokenizer;  // path and SHA-256; null: there was none
+};
+
+struct PreparedShards {
+  std::string path, dtype;
+  int64_t train_tokens = 0, validation_tokens = 0, shards = 0;
+};
+
+// Appears whole or not at all. InputError where something stands there, and for all that training would refuse.
+PreparedShards write_shards(const TrainConfig& config, const std::filesystem::path& folder,
+                            int64_t tokens_per_shard = int64_t{1} << 27);
+
+// InputError where it is no such folder, or a shard is missing, shorter or longer than it was, or has other bytes.
+TokenShards open_shards(const std::string& folder);
+
+}  // namespace pare

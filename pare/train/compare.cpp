@@ -126,7 +126,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
   for (const ReadRun& run : runs) {
     const auto [place, added] = rows.emplace(without_seed(run.config), comparison.rows.size());
     if (added) {
-      comparison.rows.push_back({.name = name_of_run(run), .parameters = count(run.config.architecture).total});
+      comparison.rows.push_back({.name = name_of_run(run), .parameters = count(last_architecture(run.config)).total});
     }
     ComparedRuns& row = comparison.rows[place->second];
     if (!added) {

@@ -26,6 +26,7 @@ struct TrainOptions {
   bool resume = false;
   at::Device device = at::kCPU;
   std::function<void(const TrainProgress&)> report;  // after every step
+  std::function<void(const std::string&)> note;      // what is worth a line before the first
 };
 
 struct TrainResult {

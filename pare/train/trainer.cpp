@@ -6,8 +6,6 @@
 
 namespace pare {
 
-namespace {
-
 at::ScalarType arithmetic_of(TrainDtype dtype) {
   switch (dtype) {
     case TrainDtype::float32:
@@ -19,6 +17,8 @@ at::ScalarType arithmetic_of(TrainDtype dtype) {
   }
   PARE_UNREACHABLE("a type that nobody computes with");
 }
+
+namespace {
 
 std::vector<std::string> decayed_names(const Architecture& architecture) {
   std::vector<std::string> names;
@@ -44,10 +44,13 @@ constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 27;
 
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device)
-    : architecture_(start.architecture),
+Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company)
+    : company_(std::move(company)),
+      distillation_(config.distillation),
+      architecture_(start.architecture),
       device_(device),
-      executor_(start, arithmetic_of(config.dtype), device, Use::training),
+      executor_(start, arithmetic_of(config.dtype), device, Use::training,
+                company_.morph ? &company_.morph->blend() : nullptr),
       masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
@@ -75,16 +78,18 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   head_.softcap = architecture_.head.softcap;
 }
 
-Trainer::Rows Trainer::asked_rows(const TrainBatch& batch) const {
+Trainer::Rows Trainer::asked_rows(const TrainBatch& batch, bool taught) const {
   const at::Tensor targets = batch.targets.flatten();
   const at::Tensor asked = (targets != no_target).nonzero().squeeze(1);
-  const at::Tensor x = executor_.head_input(moved(batch.inputs, device_));
-  const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
-  PARE_CHECK(rows.size(0) == targets.size(0), "a target for every row");
-  if (asked.size(0) == targets.size(0)) {
-    return {rows, targets.to(device_)};
-  }
-  return {rows.index_select(0, asked.to(device_)), targets.index_select(0, asked).to(device_)};
+  const bool all = asked.size(0) == targets.size(0);
+  const Inputs inputs = moved(batch.inputs, device_);
+  const auto rows_of = [&](const at::Tensor& x) {
+    const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
+    PARE_CHECK(rows.size(0) == targets.size(0), "a target for every row");
+    return all ? rows : rows.index_select(0, asked.to(device_));
+  };
+  return {rows_of(executor_.head_input(inputs)), (all ? targets : targets.index_select(0, asked)).to(device_),
+          taught ? rows_of(company_.teacher->executor().head_input(inputs)) : at::Tensor()};
 }
 
 StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
@@ -96,9 +101,14 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
   at::_foreach_zero_(gradients_);
   for (const TrainBatch& batch : batches) {
-    const Rows rows = asked_rows(batch);
+    const Rows rows = asked_rows(batch, company_.teacher != nullptr);
+    const double scale = 1 / static_cast<double>(count);
     const LossParts parts =
-        cross_entropy(rows.x.detach(), head_, rows.targets, piece_, 1 / static_cast<double>(count), head_gradients_);
+        company_.teacher
+            ? distilled_loss(rows.x.detach(), head_, rows.targets,
+                             {rows.teacher, company_.teacher->head(), distillation_.weight, distillation_.temperature},
+                             piece_, scale, head_gradients_)
+            : cross_entropy(rows.x.detach(), head_, rows.targets, piece_, scale, head_gradients_);
     rows.x.backward(parts.head_input);
     sum.add_(parts.sum);
     if (narrow_) {  // what is added up is added in float32
@@ -116,6 +126,9 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
 
 void Trainer::update(double rate) {
   optimiser_.step(gradients_, rate);
+  if (company_.morph) {
+    company_.morph->remeasure(masters_);
+  }
   if (!narrow_) {
     return;
   }
@@ -131,7 +144,7 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
   double sum = 0;
   int64_t right = 0, count = 0;
   for (int64_t number = 0; number < batches.validations(); ++number) {
-    const Rows rows = asked_rows(batches.validation(number));
+    const Rows rows = asked_rows(batches.validation(number), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum += parts.sum.item<double>();
     right += parts.right.item<int64_t>();
@@ -149,6 +162,21 @@ Model Trainer::model() const {
                                  [held] { return held.to(at::kCPU, held.scalar_type(), false, /*copy=*/true); });
   }
   return {architecture_, std::move(weights)};
+}
+
+std::map<std::string, at::Tensor> Trainer::state() const {
+  std::map<std::string, at::Tensor> state = optimiser_.state();
+  if (company_.morph) {
+    state.merge(company_.morph->state());
+  }
+  return state;
+}
+
+void Trainer::restore(const std::map<std::string, at::Tensor>& state, int64_t steps) {
+  optimiser_.restore(state, steps);
+  if (company_.morph) {
+    company_.morph->restore(state);
+  }
 }
 
 std::map<std::string, at::Tensor> Trainer::gradients() const {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "pare/train/batches.h"
 #include "pare/train/config.h"
 #include "pare/train/loss.h"
+#include "pare/train/morph.h"
 #include "pare/train/optimiser.h"
+#include "pare/train/teacher.h"
 
 namespace pare {
 
@@ -25,9 +28,17 @@ struct Evaluation {
   double loss = 0, accuracy = 0;  // means over all targets
 };
 
+// Who else has a say; nobody where they are empty.
+struct TrainCompany {
+  std::shared_ptr<const Morph> morph;  // the start is a model of its plan.from
+  std::shared_ptr<const Teacher> teacher;
+};
+
+at::ScalarType arithmetic_of(TrainDtype dtype);
+
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, const Model& start, at::Device device);
+  Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company = {});
 
   // The mean loss over all targets of the batches, and its gradients, clipped. Nothing moves yet: what is not a number
   // can still be looked at.
@@ -38,8 +49,9 @@ class Trainer {
 
   // As it is now, on the CPU: float32 where the arithmetic is narrower.
   Model model() const;
-  AdamW& optimiser() { return optimiser_; }
-  const AdamW& optimiser() const { return optimiser_; }
+  // What the next step depends on besides the weights: the optimiser's, and the constants of a morph.
+  std::map<std::string, at::Tensor> state() const;
+  void restore(const std::map<std::string, at::Tensor>& state, int64_t steps);
 
   const Executor& executor() const { return executor_; }
   at::Device device() const { return device_; }
@@ -48,10 +60,12 @@ class Trainer {
  private:
   using Tensors = std::map<std::string, at::Tensor>;
   struct Rows {
-    at::Tensor x, targets;
+    at::Tensor x, targets, teacher;
   };
-  Rows asked_rows(const TrainBatch& batch) const;
+  Rows asked_rows(const TrainBatch& batch, bool taught) const;
 
+  TrainCompany company_;
+  DistillationConfig distillation_;
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
   at::Device device_;

@@ -112,6 +112,9 @@ nlohmann::json read_configuration(const TrainFlags& flags) {
   if (!flags.config.empty()) {
     return parse_json(read_text_file(flags.config, largest_training_config), flags.config);
   }
+  if (!flags.resume && !flags.changes.empty()) {
+    return nlohmann::json::object();  // all of it is on the command line
+  }
   const std::filesystem::path stored = std::filesystem::path(flags.out) / "config.json";
   if (!flags.resume || !std::filesystem::exists(stored)) {
     throw InputError("no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
@@ -149,11 +152,11 @@ void train_command(TrainFlags flags, const Settings& settings) {
   if (flags.out.empty()) {
     throw InputError("no folder for the run was named: pare train CONFIG.json -o RUN");
   }
-  if (flags.resume && flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration
+  if (flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration, or none at all
     flags.changes.insert(flags.changes.begin(), std::exchange(flags.config, ""));
   }
   nlohmann::json written = read_configuration(flags);
-  const std::string subject = flags.config.empty() ? flags.out : flags.config;
+  const std::string subject = !flags.config.empty() ? flags.config : flags.resume ? flags.out : "command line";
   for (const std::string& change : flags.changes) {
     set_key(written, change, find_architecture);
   }
@@ -191,6 +194,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
                                .resume = flags.resume,
                                .device = device,
                                .report = [&](const TrainProgress& p) { display.show(p); },
+                               .note = [](const std::string& line) { log_info(line); },
                                .warn = [](const std::string& text) { print_warnings({text}); }};
     const TrainResult result = train(configs[i], data.open(configs[i]), options);
     results.push_back(to_json(result));

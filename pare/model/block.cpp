@@ -39,6 +39,17 @@ at::Tensor mlp_output(const BlockLayer& block, const at::Tensor& input, Step& st
   return step.tap(prefix, "output", normalised(block.mlp_output_norm, y));
 }
 
+at::Tensor with_skip(bool skip, const at::Tensor& fade, const at::Tensor& x, const at::Tensor& y) {
+  if (!skip) {
+    return y;
+  }
+  return fade.defined() ? x * (1 - fade) + y : x + y;
+}
+
+at::Tensor fade_of(const Blend* blend, int64_t block, Sublayer sublayer) {
+  return blend && blend->skips.contains({block, sublayer}) ? blend->t : at::Tensor();
+}
+
 }  // namespace
 
 BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t n) {
@@ -49,6 +60,8 @@ BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t 
   if (!is_tabled(architecture, n) || (t.norm && t.norm->place == NormPlace::post)) {  // else it is in the table
     block.attention_norm = load_norm(loader, t.norm, in_attention(n, Slot::norm));
   }
+  block.attention_fade = fade_of(loader.blend(), n, Sublayer::attention);
+  block.mlp_fade = fade_of(loader.blend(), n, Sublayer::mlp);
   if (spec.mlp) {
     block.mlp = load_mlp(loader, *spec.mlp, n);
     block.mlp_norm = load_norm(loader, spec.mlp->norm, in_mlp(n, Slot::norm));
@@ -80,23 +93,22 @@ at::Tensor run_block(const BlockLayer& block, at::Tensor x, const at::Tensor& ta
   const at::Tensor input =
       step.tap(names.attention, "input", normalised(norm_at(block.attention_norm, NormPlace::pre), x));
   const at::Tensor attended = attention_output(block, input, table, step, layer, names.attention);
-  const bool attention_skip = block.spec.attention.skip;
+  const at::Tensor sum = with_skip(block.spec.attention.skip, block.attention_fade, x, attended);
 
   if (block.spec.wiring == Wiring::parallel) {
-    at::Tensor sum = attention_skip ? x + attended : attended;
     if (!block.mlp) {
       return sum;
     }
     return sum + mlp_output(block, block.mlp_norm ? (*block.mlp_norm)(x) : input, step, names.mlp);
   }
 
-  x = normalised(norm_at(block.attention_norm, NormPlace::post), attention_skip ? x + attended : attended);
+  x = normalised(norm_at(block.attention_norm, NormPlace::post), sum);
   if (!block.mlp) {
     return x;
   }
   x = step.tap(names.residual, ".mid", x);
   const at::Tensor y = mlp_output(block, normalised(norm_at(block.mlp_norm, NormPlace::pre), x), step, names.mlp);
-  return normalised(norm_at(block.mlp_norm, NormPlace::post), block.spec.mlp->skip ? x + y : y);
+  return normalised(norm_at(block.mlp_norm, NormPlace::post), with_skip(block.spec.mlp->skip, block.mlp_fade, x, y));
 }
 
 }  // namespace pare

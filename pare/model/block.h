@@ -17,6 +17,7 @@ struct BlockLayer {
   AttentionLayer attention;
   std::optional<MlpLayer> mlp;
   std::optional<NormLayer> attention_norm, attention_output_norm, mlp_norm, mlp_output_norm;
+  at::Tensor attention_fade, mlp_fade;  // the t of a skip that fades; undefined where none does
 };
 
 // Distinct block N of the architecture. A whole model is these, one after another: who streams keeps one at a time.

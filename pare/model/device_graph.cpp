@@ -69,6 +69,11 @@ DeviceGraph::~DeviceGraph() {
 
 DeviceGraph::DeviceGraph(DeviceGraph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
 
+DeviceGraph& DeviceGraph::operator=(DeviceGraph&& other) noexcept {
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+
 void DeviceGraph::replay() {
   recorder().replay(graph_);
 }

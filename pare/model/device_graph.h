@@ -18,7 +18,7 @@ class DeviceGraph {
   DeviceGraph(at::Device device, const std::function<void()>& work);
   ~DeviceGraph();
   DeviceGraph(DeviceGraph&& other) noexcept;
-  DeviceGraph& operator=(DeviceGraph&& other) = delete;
+  DeviceGraph& operator=(DeviceGraph&& other) noexcept;
 
   void replay();
 

@@ -40,11 +40,11 @@ bool angles_change(const Architecture& a, const Inputs& inputs, const Tables& ta
 
 }  // namespace
 
-Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use)
+Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use, const Blend* blend)
     : state_(new State{.architecture = model.architecture, .tables = Tables({dtype, device}), .use = use}) {
   State& s = *state_;
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
-  Loader loader(model.architecture, model.weights, {dtype, device}, use == Use::training);
+  Loader loader(model.architecture, model.weights, {dtype, device}, use == Use::training, blend);
   s.embedding = load_embedding(loader, s.architecture);
   for (int64_t n = 0; n < std::ssize(s.architecture.blocks); ++n) {
     s.blocks.push_back(load_block(loader, s.architecture, n));
@@ -55,6 +55,7 @@ Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, 
 
 Executor::~Executor() = default;
 Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
 
 const Architecture& Executor::architecture() const {
   return state_->architecture;

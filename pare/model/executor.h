@@ -20,6 +20,7 @@ struct Outputs {
 
 struct Cache;     // cache.h
 struct Features;  // ends.h
+struct Blend;     // blend.h
 
 // Of which tokens there shall be logits, where a model gives them for each. `last`: each sequence's last real token,
 // as [batch, 1, vocab or classes]. `none`: hidden states alone. An encoder's answer is the same for all.
@@ -30,9 +31,12 @@ enum class Use { inference, training };
 class Executor {
  public:
   // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
-  Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference);
+  // With a blend, of Use::training, it computes what lies between this model and another.
+  Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference,
+           const Blend* blend = nullptr);
   ~Executor();
   Executor(Executor&&) noexcept;
+  Executor& operator=(Executor&&) noexcept;
 
   const Architecture& architecture() const;
   // With a cache, the tokens given continue those seen before. Gradients are recorded only for Use::training, and

@@ -13,6 +13,16 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   return at::linear(x, weight.tensor(), bias.tensor());
 }
 
+Loader::Loader(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, bool training,
+               const Blend* blend)
+    : table_(tensor_table(architecture)),
+      weights_(weights),
+      arithmetic_(arithmetic),
+      training_(training),
+      blend_(blend) {
+  PARE_CHECK(!blend || training, "only who trains mixes two Architectures");
+}
+
 const Weight& Loader::find(const TensorId& id) const {
   const std::string& name = table_.at(id).name;
   const auto found = weights_.find(name);
@@ -41,20 +51,51 @@ Parameter Loader::made_from(const TensorId& id, Parameter::Make make) {
   return training_ ? Parameter(stored, std::move(make)) : Parameter(make(stored));
 }
 
+Parameter Loader::mixed(const TensorId& id) {
+  const at::Tensor stored = tensor(id);
+  if (!blend_ || !stored.defined()) {
+    return stored;
+  }
+  const at::Tensor t = blend_->t;
+  if (id.kind == TensorKind::bias) {
+    return blend_->biases.contains(id) ? Parameter(stored, [t](const at::Tensor& bias) { return bias * (1 - t); })
+                                       : Parameter(stored);
+  }
+  if (const auto found = blend_->projections.find(id.module); found != blend_->projections.end()) {
+    const at::Tensor multiple = found->second, identity = at::eye(stored.size(0), stored.options());
+    return {stored, [=](const at::Tensor& matrix) { return matrix * (1 - t) + identity * (t * multiple); }};
+  }
+  const bool down = id.module.sublayer == Sublayer::mlp && id.module.slot == Slot::down;
+  if (down && blend_->neurons.contains(*id.module.block)) {
+    const at::Tensor leaving =
+        at::arange(stored.size(1), stored.options().dtype(at::kLong)) >= blend_->neurons.at(*id.module.block);
+    const at::Tensor fading = leaving.to(stored.scalar_type());
+    return {stored, [=](const at::Tensor& matrix) { return matrix * (1 - fading * t); }};
+  }
+  return stored;
+}
+
 at::Tensor Loader::indices(const TensorId& id) {
   return find(id).load().to(arithmetic_.device, at::kLong);
 }
 
 // A copy is no leaf: the leaves are put together when they are used, and gradients find their way back.
 Linear Loader::stacked_leaves(const std::vector<ModuleId>& modules, bool any_bias) {
-  std::vector<at::Tensor> weights, biases;
+  std::vector<Parameter> weights, biases;
   for (const ModuleId& module : modules) {
-    weights.push_back(tensor(weight_of(module)));
-    const at::Tensor bias = tensor(bias_of(module));
-    biases.push_back(bias.defined() ? bias : at::zeros({weights.back().size(0)}, weights.back().options()).detach());
+    const Linear one = linear(module);
+    const at::Tensor rows = one.weight.tensor().detach().select(1, 0);
+    weights.push_back(one.weight);
+    biases.push_back(one.bias.defined() ? one.bias : Parameter(at::zeros_like(rows)));
   }
-  const auto joined = [](const std::vector<at::Tensor>& parts) {
-    return Parameter(parts.front(), [parts](const at::Tensor&) { return at::cat(parts); });
+  const auto joined = [](const std::vector<Parameter>& parts) {
+    return Parameter(parts.front().tensor(), [parts](const at::Tensor&) {
+      std::vector<at::Tensor> tensors;
+      for (const Parameter& part : parts) {
+        tensors.push_back(part.tensor());
+      }
+      return at::cat(tensors);
+    });
   };
   return {joined(weights), any_bias ? joined(biases) : Parameter()};
 }

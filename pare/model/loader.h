@@ -11,6 +11,7 @@
 #include "pare/arch/tensors.h"
 #include "pare/checkpoint/weights.h"
 #include "pare/model/arithmetic.h"
+#include "pare/model/blend.h"
 
 namespace pare {
 
@@ -42,28 +43,32 @@ struct Linear {
 class Loader {
  public:
   // Training: every tensor becomes a leaf that collects gradients, kept in parameters() under its canonical name.
-  Loader(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, bool training)
-      : table_(tensor_table(architecture)), weights_(weights), arithmetic_(arithmetic), training_(training) {}
+  // With a blend, what is loaded is mixed with what it becomes; only of who trains.
+  Loader(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, bool training,
+         const Blend* blend = nullptr);
 
   bool stores(const TensorId& id) const { return table_.contains(id); }
   at::Tensor tensor(const TensorId& id);
   Parameter made_from(const TensorId& id, Parameter::Make make);
   at::Tensor indices(const TensorId& id);  // integers, not converted
-  Linear linear(const ModuleId& module) { return {tensor(weight_of(module)), tensor(bias_of(module))}; }
+  Linear linear(const ModuleId& module) { return {mixed(weight_of(module)), mixed(bias_of(module))}; }
   // Several dense layers that read the same input, as one: fewer and larger products. When training they are put
   // together in every forward pass, which costs less than it saves.
   Linear stacked(const std::vector<ModuleId>& modules);
 
   bool training() const { return training_; }
+  const Blend* blend() const { return blend_; }  // nullptr where nothing is mixed
   const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
 
  private:
   const Weight& find(const TensorId& id) const;
   Linear stacked_leaves(const std::vector<ModuleId>& modules, bool any_bias);
+  Parameter mixed(const TensorId& id);
   TensorTable table_;
   const Weights& weights_;
   Arithmetic arithmetic_;
   bool training_;
+  const Blend* blend_;
   std::map<std::string, at::Tensor> parameters_;
 };
 

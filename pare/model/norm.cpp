@@ -13,9 +13,27 @@ at::Tensor scaled_and_shifted(at::Tensor y, const Parameter& gain, const at::Ten
   return bias.defined() ? y + bias : y;
 }
 
+// The same on a line: y = (1 - t) n(x) + t c x.
+at::Tensor mixed_norm(const NormLayer& norm, const NormBlend& blend, const at::Tensor& x) {
+  const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+  const at::Tensor wide = narrow ? x.to(at::kFloat) : x;
+  const at::Tensor centred = norm.spec.kind == NormKind::layer ? wide - wide.mean(-1, true) : wide;
+  const at::Tensor root = at::rsqrt(centred.square().mean(-1, true) + norm.spec.epsilon);
+  if (at::GradMode::is_enabled()) {
+    blend.sum.add_(root.detach().mean());
+    blend.count.add_(1);
+  }
+  const at::Tensor y = centred * root * (1 - blend.t) + wide * (blend.t * blend.constant);
+  const bool fades = blend.bias_fades && norm.bias.defined();
+  return scaled_and_shifted(y.to(x.scalar_type()), norm.gain, fades ? norm.bias * (1 - blend.t) : norm.bias);
+}
+
 }  // namespace
 
 at::Tensor NormLayer::operator()(const at::Tensor& x) const {
+  if (blend) {
+    return mixed_norm(*this, *blend, x);
+  }
   switch (spec.kind) {
     case NormKind::layer:
       return at::layer_norm(x, {x.size(-1)}, gain.tensor(), bias, spec.epsilon);
@@ -40,7 +58,11 @@ std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& sp
   const Parameter gain =
       offset == 0 ? loader.tensor(weight_of(module))
                   : loader.made_from(weight_of(module), [offset](const at::Tensor& stored) { return stored + offset; });
-  return NormLayer{*spec, gain, loader.tensor(bias_of(module)), loader.tensor({module, TensorKind::alpha})};
+  NormLayer layer{*spec, gain, loader.tensor(bias_of(module)), loader.tensor({module, TensorKind::alpha})};
+  if (const Blend* blend = loader.blend(); blend && blend->norms.contains(module)) {
+    layer.blend = blend->norms.at(module);
+  }
+  return layer;
 }
 
 at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x) {

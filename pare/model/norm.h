@@ -15,6 +15,7 @@ struct NormLayer {
   Norm spec;
   Parameter gain;  // with its offset added
   at::Tensor bias, alpha;
+  std::optional<NormBlend> blend = {};  // what it is mixed with, on its way out
   at::Tensor operator()(const at::Tensor& x) const;
 };
 

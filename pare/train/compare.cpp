@@ -202,7 +202,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     }
     const auto [place, added] = rows.emplace(without_seed(run.config), comparison.rows.size());
     if (added) {
-      const Counts counted = count(run.config.architecture);
+      const Counts counted = count(last_architecture(run.config));
       const auto embeddings = counted.parts.find(Part::embedding);
       comparison.rows.push_back(
           {.name = name_of_run(run),

@@ -8,6 +8,8 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/json_fields.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/train/morph_target.h"
 
 namespace pare {
 
@@ -181,20 +183,42 @@ static void describe(Io& io, CheckpointConfig& c) {
   field(io, "keep", c.keep, "how many of the last ones stay; 0: all", from(0));
 }
 
-// The Architecture is read apart: it may be a name.
+template <class Io>
+static void describe(Io& io, DistillationConfig& d) {
+  field(io, "weight", d.weight, "teacher: its share of the loss, from 0 to 1; the rest is that of the targets",
+        from(0));
+  field(io, "temperature", d.temperature,
+        "teacher: both sides' logits are divided by it, and their part multiplied by its square", from(1e-3));
+}
+
+// An Architecture is read apart: it may be a name, or what changes of another, or not be there.
 struct WrittenArchitectureName {
   nlohmann::ordered_json json;
 };
 static std::string read_special(const nlohmann::json& json, WrittenArchitectureName& value) {
   value.json = json;
-  return json.is_object() || json.is_string() ? "" : "an Architecture: an object, a file or a preset";
+  return json.is_object() || json.is_string() || json.is_null() ? "" : "an Architecture: an object, a file or a preset";
 }
 static nlohmann::ordered_json write_special(WrittenArchitectureName& value) {
   return value.json;
 }
 
+struct WrittenMorph {
+  WrittenArchitectureName to;
+  int64_t steps = 0;
+};
+
+template <class Io>
+static void describe(Io& io, WrittenMorph& m) {
+  field(io, "to", m.to,
+        "what the model becomes while it is trained: an Architecture, a file, a preset, or what changes: norms=none, "
+        "attention.KEY and mlp.KEY of every block, any key of the Architecture");
+  field(io, "steps", m.steps, "in how many steps, from the first on");
+}
+
 struct WrittenConfig {
   WrittenArchitectureName architecture;
+  WrittenMorph morph;
   TrainConfig config;
 };
 
@@ -202,11 +226,9 @@ template <class Io>
 static void describe(Io& io, WrittenConfig& w) {
   TrainConfig& c = w.config;
   field(io, "name", c.name, "what `pare compare` calls the run; none: its folder");
-  if constexpr (knows_meanings<Io>) {
-    io.add("architecture", w.architecture, "what is trained: an Architecture, a JSON file with one, or a preset", {});
-  } else {
-    io.required("architecture", w.architecture);
-  }
+  field(io, "from", c.from, "a model folder, native or of Hugging Face, to start from; empty: init draws the start");
+  field(io, "architecture", w.architecture,
+        "what is trained: an Architecture, a JSON file with one, or a preset; with from, its own");
   field(io, "task", c.task, "causal_lm, masked_lm, classifier, or generated: sorting, copying, addition");
   group(io, "data", c.data);
   field(io, "context", c.context, "tokens of a sequence; 0: the Architecture's context", from(0));
@@ -217,6 +239,9 @@ static void describe(Io& io, WrittenConfig& w) {
   group(io, "init", c.init);
   field(io, "seed", c.seed, "of the weights at the start", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
+  field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
+  group(io, "distillation", c.distillation);
+  group(io, "morph", w.morph);
   field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one", from(0));
   group(io, "evaluate", c.evaluate);
   group(io, "checkpoint", c.checkpoint);
@@ -226,6 +251,9 @@ namespace {
 
 // What keys ask of each other.
 void check_together(const TrainConfig& c, Problems& problems) {
+  if (c.distillation.weight > 1) {
+    problems.add(fmt::format("distillation.weight: {} is more than 1", c.distillation.weight));
+  }
   if (c.optimiser.betas.size() != 2) {
     problems.add(fmt::format("optimiser.betas: {} numbers, expected two", c.optimiser.betas.size()));
   }
@@ -340,6 +368,25 @@ void check_task(const TrainConfig& c, Problems& problems) {
   }
 }
 
+void check_morph(const MorphConfig& morph, int64_t steps, Problems& problems) {
+  if (!morph.to && morph.steps != 0) {
+    problems.add("morph.to: nothing is there to become: name an Architecture, or what changes (morph.to.norms=none)");
+  }
+  if (morph.to && (morph.steps < 1 || morph.steps > steps)) {
+    problems.add(
+        fmt::format("morph.steps: {} is not between 1 and steps, {}: a run ends with the new Architecture alone",
+                    morph.steps, steps));
+  }
+}
+
+Architecture architecture_of(const nlohmann::json& json, const TrainConfig& config, const std::string& subject,
+                             const FindArchitecture& find) {
+  if (json.is_null()) {
+    return open_model(config.from).model.architecture;
+  }
+  return json.is_string() ? find(json.get<std::string>()) : architecture_from_json(json, subject + ": architecture");
+}
+
 }  // namespace
 
 TrainConfig train_config_from_json(const nlohmann::json& json, const std::string& subject,
@@ -349,14 +396,19 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
   JsonReader reader(json, "", problems, contradictions);
   reader.read(json, "", written);
   TrainConfig& config = written.config;
+  if (written.architecture.json.is_null() && config.from.empty()) {
+    problems.add("architecture: is required, or a model to start from (from)");
+  }
   if (problems.empty()) {
-    const nlohmann::ordered_json& architecture = written.architecture.json;
-    config.architecture = architecture.is_string()
-                              ? find(architecture.get<std::string>())
-                              : architecture_from_json(json.at("architecture"), subject + ": architecture");
+    config.architecture = architecture_of(written.architecture.json, config, subject, find);
+    config.morph.steps = written.morph.steps;
+    if (!written.morph.to.json.is_null()) {
+      config.morph.to = morph_target(config.architecture, written.morph.to.json, "morph.to", find);
+    }
     RangeChecker ranges("", problems);
     describe(ranges, written);
     check_together(config, problems);
+    check_morph(config.morph, config.steps, problems);
   }
   if (problems.empty()) {
     check_task(config, problems);
@@ -366,7 +418,10 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
 }
 
 nlohmann::ordered_json train_config_to_json(const TrainConfig& config) {
-  WrittenConfig written{{architecture_to_json(config.architecture)}, config};
+  WrittenConfig written{{architecture_to_json(config.architecture)}, {{}, config.morph.steps}, config};
+  if (config.morph.to) {
+    written.morph.to.json = architecture_to_json(*config.morph.to);
+  }
   return JsonWriter::write(written);
 }
 
@@ -376,13 +431,17 @@ std::vector<ConfigKey> train_config_keys() {
   describe(lister, written);
   for (ConfigKey& key : lister.keys) {
     if (key.key == "architecture") {
-      key.fallback = "required";
+      key.fallback = "required without from";
     }
   }
   lister.keys.push_back({"sweep", "none",
                          "several runs: {\"seeds\": [...], KEY: [...], \"variants\": {NAME: {KEY: VALUE}}}, each in a "
                          "folder of its own"});
   return lister.keys;
+}
+
+const Architecture& last_architecture(const TrainConfig& config) {
+  return config.morph.to ? *config.morph.to : config.architecture;
 }
 
 int64_t context_of(const TrainConfig& config) {

@@ -55,8 +55,20 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+struct DistillationConfig {
+  double weight = 0.5, temperature = 1;
+  bool operator==(const DistillationConfig&) const = default;
+};
+
+struct MorphConfig {
+  std::optional<Architecture> to;  // nothing: it stays what it is
+  int64_t steps = 0;
+  bool operator==(const MorphConfig&) const = default;
+};
+
 struct TrainConfig {
   std::string name;
+  std::string from;  // a model folder to start from
   Architecture architecture;
   TrainTask task = TrainTask::causal_lm;
   DataConfig data;
@@ -66,6 +78,9 @@ struct TrainConfig {
   InitConfig init;
   int64_t seed = 0;
   TrainDtype dtype = TrainDtype::float32;
+  std::string teacher;  // a model folder to learn from
+  DistillationConfig distillation;
+  MorphConfig morph;
   double stop_above = 0;
   EvaluateConfig evaluate;
   CheckpointConfig checkpoint;
@@ -75,7 +90,8 @@ struct TrainConfig {
 // The Architecture that a word names: a file or a preset. InputError where there is none.
 using FindArchitecture = std::function<Architecture(const std::string& word)>;
 
-// InputError "SUBJECT: ..." with every problem, each under its dotted key.
+// InputError "SUBJECT: ..." with every problem, each under its dotted key. An Architecture that is not written is that
+// of the model to start from, and what a model is to become is found from there (morph_target.h).
 TrainConfig train_config_from_json(const nlohmann::json& json, const std::string& subject,
                                    const FindArchitecture& find);
 nlohmann::ordered_json train_config_to_json(const TrainConfig& config);
@@ -86,7 +102,8 @@ struct ConfigKey {
 std::vector<ConfigKey> train_config_keys();
 
 // Sets "optimiser.lr=1e-3": the value is JSON, or else a string. Lists are entered by number, or by * for each of their
-// entries (architecture.blocks.*.attention.query=identity). An Architecture that is named is looked up to be changed.
+// entries (architecture.blocks.*.attention.query=identity). An Architecture that is named, or that of `from`, is looked
+// up to be changed.
 void set_key(nlohmann::json& config, const std::string& key, const nlohmann::json& value, const FindArchitecture& find);
 void set_key(nlohmann::json& config, const std::string& assignment, const FindArchitecture& find);
 
@@ -99,7 +116,8 @@ struct SweepRun {
 std::vector<SweepRun> expand_sweep(const nlohmann::json& config, const std::string& subject,
                                    const FindArchitecture& find);
 
-int64_t context_of(const TrainConfig& config);  // tokens of one sequence, as the model sees it
+const Architecture& last_architecture(const TrainConfig& config);  // of what a run ends with
+int64_t context_of(const TrainConfig& config);                     // tokens of one sequence, as the model sees it
 bool is_generated(TrainTask task);
 const char* word(TrainTask task);
 

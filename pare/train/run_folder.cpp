@@ -27,6 +27,7 @@ namespace {
 
 constexpr const char* config_file = "config.json";
 constexpr const char* data_file = "data.json";
+constexpr const char* start_file = "start.json";
 constexpr const char* order_file = "order.i32";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
@@ -56,7 +57,7 @@ void write_checkpoint(const fs::path& target, const Trainer& trainer, int64_t st
   const Model model = trainer.model();
   write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
-  write_optimiser(output.temporary() / optimiser_file, trainer.optimiser().state(), step);
+  write_optimiser(output.temporary() / optimiser_file, trainer.state(), step);
   output.commit();
 }
 
@@ -158,11 +159,15 @@ void RunFolder::refuse_existing(const fs::path& path) {
                                quote(path.string())));
 }
 
-void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start) {
+void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start,
+                       const nlohmann::ordered_json& source) {
   AtomicFolder output(path, refuse_existing);
   const fs::path& folder = output.temporary();
   write_text_file(folder / config_file, json_text(train_config_to_json(config)));
   write_text_file(folder / data_file, json_text(batches.manifest()));
+  if (!source.empty()) {
+    write_text_file(folder / start_file, json_text(source));
+  }
   if (const std::vector<int32_t>& order = batches.order(); !order.empty()) {
     OutputFile file(folder / order_file);
     file.write(std::as_bytes(std::span(order)));
@@ -185,6 +190,11 @@ TrainConfig RunFolder::config() const {
 
 nlohmann::json RunFolder::manifest() const {
   return read_run_json(path_, data_file);
+}
+
+nlohmann::json RunFolder::source() const {
+  std::error_code unknown;
+  return fs::exists(path_ / start_file, unknown) ? read_run_json(path_, start_file) : nlohmann::json::object();
 }
 
 std::vector<int64_t> RunFolder::checkpoints() const {

@@ -1,7 +1,7 @@
 #pragma once
-// A run on disk: config.json, data.json, order.i32, metrics.jsonl and checkpoints/STEP, each a model in the native
-// format with optimizer.safetensors beside it. It appears whole, with its start as checkpoint 0, and whatever ends a
-// process, what is there can be continued.
+// A run on disk: config.json, data.json, start.json, order.i32, metrics.jsonl and checkpoints/STEP, each a model in the
+// native format with optimizer.safetensors beside it. It appears whole, with its start as checkpoint 0, and whatever
+// ends a process, what is there can be continued.
 
 #include <filesystem>
 #include <map>
@@ -30,13 +30,14 @@ class RunFolder {
   [[noreturn]] static void refuse_existing(const std::filesystem::path& path);
   // A new one. InputError where something stands there already.
   static void create(const std::filesystem::path& path, const TrainConfig& config, const Batches& batches,
-                     const Trainer& start);
+                     const Trainer& start, const nlohmann::ordered_json& source);
   // Locks it until this object goes. InputError where it is no run, or another process works on it.
   explicit RunFolder(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   TrainConfig config() const;
   nlohmann::json manifest() const;
+  nlohmann::json source() const;  // start.json: what it started from, and who teaches; empty where nothing did
 
   std::vector<int64_t> checkpoints() const;  // their steps, ascending
   // The last one that is whole, and why those after it are not. InputError where what is there cannot come from this

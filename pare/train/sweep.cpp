@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/checkpoint/model_folder.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
 #include "pare/support/text.h"
@@ -135,6 +136,11 @@ void set_key(json& config, const std::string& key, const json& value, const Find
   if (parts.size() > 1 && parts.front() == "architecture" && config.is_object() && config.contains("architecture") &&
       config["architecture"].is_string()) {
     config["architecture"] = architecture_to_json(find(config["architecture"].get<std::string>()));
+  }
+  const bool own = config.is_object() && !config.contains("architecture") && config.contains("from") &&
+                   config["from"].is_string() && !config["from"].get<std::string>().empty();
+  if (parts.size() > 1 && parts.front() == "architecture" && own) {
+    config["architecture"] = architecture_to_json(open_model(config["from"].get<std::string>()).model.architecture);
   }
   set_at(config, parts, 0, key, value);
 }

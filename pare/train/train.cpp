@@ -14,8 +14,8 @@
 #include "pare/support/output_place.h"
 #include "pare/support/text.h"
 #include "pare/train/diagnosis.h"
-#include "pare/train/initialise.h"
 #include "pare/train/run_folder.h"
+#include "pare/train/start.h"
 #include "pare/train/trainer.h"
 
 namespace pare {
@@ -64,6 +64,7 @@ class Run {
         options_(options),
         batches_(sequences, config),
         started_(Clock::now()),
+        teacher_(open_teacher()),
         trainer_(begin()),
         folder_(options.folder) {
     if (options.resume) {
@@ -97,27 +98,69 @@ class Run {
     result_.path = folder_.path().string();
     result_.name = config_.name;
     result_.checkpoint = folder_.checkpoint_path(step_).string();
-    result_.parameters = count(config_.architecture).total;
+    result_.parameters = count(trainer_.executor().architecture()).total;
     return result_;
   }
 
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
 
+  std::shared_ptr<const Teacher> open_teacher() {
+    if (config_.teacher.empty()) {
+      return nullptr;
+    }
+    const ModelFolder folder = open_model(config_.teacher);
+    check_teacher(config_, config_.architecture, folder.model.architecture);
+    auto teacher = std::make_shared<const Teacher>(folder.model, arithmetic_of(config_.dtype), options_.device);
+    source_["teacher"] = source_manifest(config_.teacher, folder);
+    return teacher;
+  }
+
+  void check_same_teacher(const RunFolder& folder) const {
+    const nlohmann::json before = folder.source().value("teacher", nlohmann::json::object()),
+                         now = nlohmann::json(source_).value("teacher", nlohmann::json::object());
+    if (before != now) {
+      throw InputError(fmt::format("{} was begun with another teacher ({}): its files have changed since",
+                                   quote(folder.path().string()), differing_keys(before, now)));
+    }
+  }
+
+  // Before anything is opened: what cannot be mixed is no run.
+  std::optional<MorphPlan> planned() const {
+    return config_.morph.to ? std::optional(plan_morph(config_.architecture, *config_.morph.to, "morph.to"))
+                            : std::nullopt;
+  }
+
+  Trainer trainer_at(int64_t step, const Model& model, std::optional<MorphPlan> plan) {
+    if (plan && step < config_.morph.steps) {
+      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, model, options_.device);
+      morph_->go_to(step);
+    }
+    return Trainer(config_, model, options_.device, {morph_, teacher_});
+  }
+
   // The start, and the folder where there is none yet.
   Trainer begin() {
     std::error_code unknown;
+    std::optional<MorphPlan> plan = planned();
     if (options_.resume && std::filesystem::exists(options_.folder, unknown)) {
       const RunFolder folder(options_.folder);
       check_same_run(folder, config_, batches_);
-      return Trainer(config_, folder.load(folder.continuation().step).model, options_.device);
+      check_same_teacher(folder);
+      const int64_t step = folder.continuation().step;
+      return trainer_at(step, folder.load(step).model, std::move(plan));
     }
     const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
     check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
                  3 * checkpoint + 4 * batches_.order().size());
-    Trainer trainer(config_, initial_model(config_, batches_.training(0).inputs), options_.device);
-    RunFolder::create(options_.folder, config_, batches_, trainer);
+    Start start = start_of_run(config_, batches_.training(0).inputs);
+    source_.update(start.manifest);
+    if (options_.note && !start.note.empty()) {
+      options_.note(start.note);
+    }
+    Trainer trainer = trainer_at(0, plan ? morph_start(*plan, start.model) : start.model, plan);
+    RunFolder::create(options_.folder, config_, batches_, trainer, source_);
     return trainer;
   }
 
@@ -127,7 +170,7 @@ class Run {
       options_.warn ? options_.warn(damage) : void();
     }
     step_ = found.step;
-    trainer_.optimiser().restore(folder_.load(step_).optimiser, step_);
+    trainer_.restore(folder_.load(step_).optimiser, step_);
     folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
     result_.resumed_from = step_;
     begun_ = step_;
@@ -145,7 +188,8 @@ class Run {
   }
 
   bool is_looked_at(int64_t step) const {
-    return step % config_.evaluate.every == 0 || step % config_.checkpoint.every == 0;
+    return step % config_.evaluate.every == 0 || step % config_.checkpoint.every == 0 ||
+           (morph_ && step == morph_->steps());
   }
 
   // A GPU has the next step waiting while it works on one. Not after a step whose weights somebody wants to see, nor
@@ -166,13 +210,16 @@ class Run {
   }
 
   void begin_step() {
+    if (morph_) {
+      morph_->go_to(begun_);
+    }
     Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun_), .limit = limit()};
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       batches.push_back(batches_.training(begun_ * config_.accumulate + i));
       next.tokens += batches_.positions(batches.back());
     }
-    trainer_.begin_step(batches, next.rate, next.limit);
+    trainer_.begin_step(batches, {next.rate, next.limit});
     ahead_.push_back(next);
     ++begun_;
   }
@@ -185,6 +232,10 @@ class Run {
     ahead_.pop_front();
     ++step_;
     tokens_ += step.tokens;
+    if (morph_ && step_ == begun_) {  // whoever looks now sees it as the next step will
+      morph_->go_to(step_);
+      finish_morph();
+    }
     ++done_;
     result_.loss = found.loss;
     last_rate_ = step.rate;
@@ -206,6 +257,20 @@ class Run {
       progress.seconds_left = seconds() / static_cast<double>(done_) * static_cast<double>(config_.steps - step_);
       options_.report(progress);
     }
+  }
+
+  // At t = 1 only the new Architecture is left.
+  void finish_morph() {
+    if (step_ < morph_->steps()) {
+      return;
+    }
+    const Weights weights = trainer_.model().weights;
+    const std::map<std::string, at::Tensor> moments = morph_->finished_moments(weights, trainer_.state());
+    const at::ScalarType type = config_.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
+    const Model finished = morph_->finished(weights, type);
+    morph_.reset();
+    trainer_ = Trainer(config_, finished, options_.device, {nullptr, teacher_});
+    trainer_.restore(moments, step_);
   }
 
   void note_evaluation() {
@@ -248,6 +313,9 @@ class Run {
   const TrainOptions& options_;
   Batches batches_;
   Clock::time_point started_;
+  nlohmann::ordered_json source_ = nlohmann::ordered_json::object();
+  std::shared_ptr<const Teacher> teacher_;
+  std::shared_ptr<const Morph> morph_;  // until only its end is left
   Trainer trainer_;
   RunFolder folder_;
   struct Ahead {

@@ -9,8 +9,6 @@
 
 namespace pare {
 
-namespace {
-
 at::ScalarType arithmetic_of(TrainDtype dtype) {
   switch (dtype) {
     case TrainDtype::float32:
@@ -22,6 +20,8 @@ at::ScalarType arithmetic_of(TrainDtype dtype) {
   }
   PARE_UNREACHABLE("a type that nobody computes with");
 }
+
+namespace {
 
 std::vector<std::string> decayed_names(const Architecture& architecture) {
   std::vector<std::string> names;
@@ -59,10 +59,13 @@ bool same_shape(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device)
-    : architecture_(start.architecture),
+Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company)
+    : company_(std::move(company)),
+      distillation_(config.distillation),
+      architecture_(start.architecture),
       device_(device),
-      executor_(start, arithmetic_of(config.dtype), device, Use::training),
+      executor_(start, arithmetic_of(config.dtype), device, Use::training,
+                company_.morph ? &company_.morph->blend() : nullptr),
       masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
@@ -111,10 +114,22 @@ std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches
   return result;
 }
 
-Trainer::Rows Trainer::asked_rows(const Placed& batch) const {
-  const at::Tensor x = executor_.head_input(batch.inputs);
-  const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
-  return {batch.asked.defined() ? rows.index_select(0, batch.asked) : rows, batch.targets};
+Trainer::Rows Trainer::asked_rows(const Placed& batch, bool taught) const {
+  const auto rows_of = [&](const at::Tensor& x) {
+    const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
+    return batch.asked.defined() ? rows.index_select(0, batch.asked) : rows;
+  };
+  return {rows_of(executor_.head_input(batch.inputs)), batch.targets,
+          taught ? rows_of(company_.teacher->executor().head_input(batch.inputs)) : at::Tensor()};
+}
+
+LossParts Trainer::loss_of(const Rows& rows, double scale) {
+  const at::Tensor x = rows.x.detach();
+  if (!company_.teacher) {
+    return cross_entropy(x, head_, rows.targets, piece_, scale, head_gradients_);
+  }
+  const Distilled taught{rows.teacher, company_.teacher->head(), distillation_.weight, distillation_.temperature};
+  return distilled_loss(x, head_, rows.targets, taught, piece_, scale, head_gradients_);
 }
 
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
@@ -135,9 +150,8 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches) {
   }
   at::Tensor sum = at::zeros_like(limit_);
   for (const Placed& batch : batches) {
-    const Rows rows = asked_rows(batch);
-    const LossParts parts =
-        cross_entropy(rows.x.detach(), head_, rows.targets, piece_, 1 / static_cast<double>(count), head_gradients_);
+    const Rows rows = asked_rows(batch, company_.teacher != nullptr);
+    const LossParts parts = loss_of(rows, 1 / static_cast<double>(count));
     rows.x.backward(parts.head_input);
     sum.add_(parts.sum);
     if (narrow_) {
@@ -182,6 +196,9 @@ void Trainer::run_step(const std::vector<Placed>& batches) {
   const at::Tensor good = numbers_.isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
   stopped_.copy_(at::maximum(stopped_, good.logical_not().to(stopped_.scalar_type())));
   optimiser_.step(gradients_, stopped_);
+  if (company_.morph) {
+    company_.morph->remeasure(masters_);
+  }
   if (!narrow_) {
     return;
   }
@@ -228,9 +245,9 @@ void Trainer::run_recorded(std::vector<Placed> batches) {
   recorded_->replay();
 }
 
-void Trainer::begin_step(std::span<const TrainBatch> batches, double rate, double limit) {
-  optimiser_.set_rate(rate);
-  limit_.fill_(limit);
+void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& plan) {
+  optimiser_.set_rate(plan.rate);
+  limit_.fill_(plan.limit);
   std::vector<Placed> here = placed(batches);
   if (recordable_ && steps_ >= steps_before_recording) {
     run_recorded(std::move(here));
@@ -271,7 +288,7 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
   at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
   int64_t count = 0;
   for (int64_t number = 0; number < batches.validations(); ++number) {
-    const Rows rows = asked_rows(placed(batches.validation(number)));
+    const Rows rows = asked_rows(placed(batches.validation(number)), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum.add_(parts.sum);
     right.add_(parts.right);
@@ -290,6 +307,21 @@ Model Trainer::model() const {
                                  [held] { return held.to(at::kCPU, held.scalar_type(), false, /*copy=*/true); });
   }
   return {architecture_, std::move(weights)};
+}
+
+std::map<std::string, at::Tensor> Trainer::state() const {
+  std::map<std::string, at::Tensor> state = optimiser_.state();
+  if (company_.morph) {
+    state.merge(company_.morph->state());
+  }
+  return state;
+}
+
+void Trainer::restore(const std::map<std::string, at::Tensor>& state, int64_t steps) {
+  optimiser_.restore(state, steps);
+  if (company_.morph) {
+    company_.morph->restore(state);
+  }
 }
 
 std::map<std::string, at::Tensor> Trainer::gradients() const {

@@ -5,7 +5,9 @@
 #include <c10/core/Event.h>
 
 #include <deque>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,7 +19,9 @@
 #include "pare/train/batches.h"
 #include "pare/train/config.h"
 #include "pare/train/loss.h"
+#include "pare/train/morph.h"
 #include "pare/train/optimiser.h"
+#include "pare/train/teacher.h"
 
 namespace pare {
 
@@ -29,14 +33,27 @@ struct Evaluation {
   double loss = 0, accuracy = 0;  // means over all targets
 };
 
+// Who else has a say; nobody where they are empty.
+struct TrainCompany {
+  std::shared_ptr<const Morph> morph;  // the start is a model of its plan.from
+  std::shared_ptr<const Teacher> teacher;
+};
+
+at::ScalarType arithmetic_of(TrainDtype dtype);
+
+struct StepPlan {
+  double rate = 0;
+  double limit = std::numeric_limits<double>::infinity();  // the largest loss after which the weights still move
+};
+
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, const Model& start, at::Device device);
+  Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company = {});
 
   // One step: the mean loss over all targets of the batches, its gradients, clipped, and the weights move. They do not,
-  // nor in any later step, from where the loss or a gradient is no number or the loss is above `limit`: what went wrong
-  // can still be looked at. A GPU is handed the work and nobody waits for it.
-  void begin_step(std::span<const TrainBatch> batches, double rate, double limit);
+  // nor in any later step, from where the loss or a gradient is no number or the loss is above the limit: what went
+  // wrong can still be looked at. A GPU is handed the work and nobody waits for it.
+  void begin_step(std::span<const TrainBatch> batches, const StepPlan& plan);
   // What the earliest step measured that was begun and not finished; waits for it.
   StepMeasure finish_step();
 
@@ -47,8 +64,9 @@ class Trainer {
 
   // As it is now, on the CPU: float32 where the arithmetic is narrower.
   Model model() const;
-  AdamW& optimiser() { return optimiser_; }
-  const AdamW& optimiser() const { return optimiser_; }
+  // What the next step depends on besides the weights: the optimiser's, and the constants of a morph.
+  std::map<std::string, at::Tensor> state() const;
+  void restore(const std::map<std::string, at::Tensor>& state, int64_t steps);
 
   const Executor& executor() const { return executor_; }
   at::Device device() const { return device_; }
@@ -57,7 +75,7 @@ class Trainer {
  private:
   using Tensors = std::map<std::string, at::Tensor>;
   struct Rows {
-    at::Tensor x, targets;
+    at::Tensor x, targets, teacher;
   };
   // A batch on the device, with the numbers of the rows that are asked for: no shape of a step is the device's to know.
   struct Placed {
@@ -71,13 +89,16 @@ class Trainer {
   Placed placed(const TrainBatch& batch) const;
   std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
   static std::vector<at::Tensor> tensors_of(const Placed& batch);
-  Rows asked_rows(const Placed& batch) const;
+  Rows asked_rows(const Placed& batch, bool taught) const;
+  LossParts loss_of(const Rows& rows, double scale);
   void compute_gradients(const std::vector<Placed>& batches);
   void collect_narrow(bool first);
   void run_step(const std::vector<Placed>& batches);
   bool fits_recorded(const std::vector<Placed>& batches) const;
   void run_recorded(std::vector<Placed> batches);
 
+  TrainCompany company_;
+  DistillationConfig distillation_;
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
   at::Device device_;

@@ -1,7 +1,6 @@
 // The same losses on a GPU, where there is one, in steps that are recorded once and never wait for it.
 
 #include <cstdio>
-#include <limits>
 
 #include "pare/model/device_graph.h"
 #include "pare/train/initialise.h"
@@ -26,8 +25,7 @@ std::vector<double> losses_on(const TrainConfig& config, at::Device device, bool
     if (watched && step > 4) {  // the first run as they come, the fourth is recorded
       watch.emplace();
     }
-    trainer.begin_step(some, learning_rate(config.optimiser, config.steps, step),
-                       std::numeric_limits<double>::infinity());
+    trainer.begin_step(some, {learning_rate(config.optimiser, config.steps, step)});
     watch.reset();
     losses.push_back(trainer.finish_step().loss);
   }

@@ -1,7 +1,6 @@
 // The optimiser against its formulas, the start, and steps that must be the same however they are cut.
 
 #include <cmath>
-#include <limits>
 
 #include "pare/train/initialise.h"
 #include "pare/train/trainer.h"
@@ -17,8 +16,6 @@ Trainer trainer_of(const TrainConfig& config) {
   return Trainer(config, initial_model(config, batches.training(0).inputs), at::kCPU);
 }
 
-constexpr double no_limit = std::numeric_limits<double>::infinity();
-
 std::vector<double> losses_of(const TrainConfig& config, int64_t steps) {
   const Batches batches(open_sequences(config), config);
   Trainer trainer = trainer_of(config);
@@ -28,7 +25,7 @@ std::vector<double> losses_of(const TrainConfig& config, int64_t steps) {
     for (int64_t i = 0; i < config.accumulate; ++i) {
       some.push_back(batches.training(step * config.accumulate + i));
     }
-    trainer.begin_step(some, learning_rate(config.optimiser, config.steps, step), no_limit);
+    trainer.begin_step(some, {learning_rate(config.optimiser, config.steps, step)});
     losses.push_back(trainer.finish_step().loss);
   }
   return losses;
@@ -189,7 +186,7 @@ TEST_CASE("bfloat16 with float32 weights follows float32, and learns in steps th
   Trainer trainer = trainer_of(tiny);
   const Batches batches(open_sequences(tiny), tiny);
   const at::Tensor before = trainer.model().weights.at("embed.token.weight").load();
-  trainer.begin_step(std::vector<TrainBatch>{batches.training(0)}, 1e-7, no_limit);
+  trainer.begin_step(std::vector<TrainBatch>{batches.training(0)}, {1e-7});
   const at::Tensor after = trainer.model().weights.at("embed.token.weight").load();
   CHECK((after.scalar_type() == at::kFloat));
   CHECK(!after.equal(before));  // though no bfloat16 near 0.02 is so close to another
@@ -210,12 +207,12 @@ TEST_CASE("from a bad step on nothing moves") {
   Trainer trainer = trainer_of(config);
   const auto table = [&] { return trainer.model().weights.at("embed.token.weight").load(); };
   const at::Tensor start = table();
-  trainer.begin_step(batch, 1e-3, no_limit);
+  trainer.begin_step(batch, {1e-3});
   const double loss = trainer.finish_step().loss;
   const at::Tensor moved = table();
   CHECK(!moved.equal(start));
-  trainer.begin_step(batch, 1e-3, 0.5 * loss);  // above the limit
-  trainer.begin_step(batch, 1e-3, no_limit);    // begun before anybody could know
+  trainer.begin_step(batch, {1e-3, 0.5 * loss});  // above the limit
+  trainer.begin_step(batch, {1e-3});              // begun before anybody could know
   CHECK(trainer.finish_step().loss < loss);
   CHECK(trainer.finish_step().loss > 0.5 * loss);
   CHECK(table().equal(moved));

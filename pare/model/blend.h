@@ -1,0 +1,37 @@
+#pragma once
+// Two Architectures at once, while one is trained into the other: wherever they differ an executor that is given a
+// Blend computes (1 - t) old + t new, on the old one's weights.
+//   a norm        (1 - t) n(x) + t c x, times its gain: the mean that a LayerNorm takes off fades with it
+//   a skip        (1 - t) x + f(x)
+//   a projection  (1 - t) W + t a I
+//   a bias        (1 - t) b
+//   a neuron      (1 - t) of its column of the matrix down
+// t, c and a are scalars in float64 on the model's device. Whoever trains moves them in place, between steps: nothing
+// is made anew, so that a recorded step would see them too.
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "pare/arch/tensor_id.h"
+
+namespace pare {
+
+struct NormBlend {
+  at::Tensor t, constant;
+  at::Tensor sum, count;  // of the means of 1/std of each forward pass that records gradients
+  bool bias_fades = false;
+};
+
+struct Blend {
+  at::Tensor t;
+  std::map<ModuleId, NormBlend> norms;
+  std::map<ModuleId, at::Tensor> projections;    // the a of each
+  std::set<TensorId> biases;                     // those that fade
+  std::set<std::pair<int64_t, Sublayer>> skips;  // of which block, around which sublayer
+  std::map<int64_t, int64_t> neurons;            // of which block, from which neuron on
+};
+
+}  // namespace pare

@@ -1,0 +1,371 @@
+// What differs between two Architectures, and whether it can be mixed.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pare/algebra/shift.h"
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/norms.h"
+#include "pare/arch/streams.h"
+#include "pare/support/error.h"
+#include "pare/train/morph.h"
+
+namespace pare {
+
+namespace {
+
+std::optional<Norm>& norm_slot(Architecture& a, const ModuleId& module) {
+  switch (module.sublayer) {
+    case Sublayer::embedding:
+      return a.embedding.norm;
+    case Sublayer::end:
+      return a.final_norm;
+    case Sublayer::head:
+      return module.slot == Slot::transform_norm ? a.head.transform->norm : a.head.sequence->transform->norm;
+    case Sublayer::attention: {
+      Attention& t = a.blocks[static_cast<size_t>(*module.block)].attention;
+      return module.slot == Slot::norm ? t.norm : t.output_norm;
+    }
+    case Sublayer::mlp: {
+      Mlp& m = *a.blocks[static_cast<size_t>(*module.block)].mlp;
+      return module.slot == Slot::norm ? m.norm : m.output_norm;
+    }
+  }
+  PARE_UNREACHABLE("a norm nowhere");
+}
+
+bool is_leaving(const Projection& from, const Projection& to) {
+  return is<Dense>(from) && is<Identity>(to);
+}
+
+// Tells each difference that can be mixed, and makes `reached` have it: what is different then, cannot.
+class Planner {
+ public:
+  Planner(const Architecture& source, const Architecture& to) : reached_(source) {
+    plan_.from = source;
+    plan_.to = to;
+  }
+
+  MorphPlan plan(const std::string& subject) {
+    const Architecture& to = plan_.to;
+    if (plan_.from.blocks.size() != to.blocks.size()) {
+      problems_.add(fmt::format("blocks: {} and {}: no block can be mixed with none", plan_.from.blocks.size(),
+                                to.blocks.size()));
+      problems_.throw_if_any(subject);
+    }
+    if (plan_.from.first_layer == FirstLayer::table) {
+      problems_.add("first_layer: a table holds what would change: start from the model before the table was made");
+      problems_.throw_if_any(subject);
+    }
+    ends();
+    for (int64_t n = 0; n < std::ssize(to.blocks); ++n) {
+      attention(n);
+      mlp(n);
+    }
+    const std::vector<ModuleId> leaving = leaving_norms();
+    leftovers();
+    problems_.throw_if_any(subject);
+    plan_.middle = to;
+    for (const ModuleId& module : leaving) {
+      norm_slot(plan_.middle, module) = norm_slot(plan_.from, module);
+    }
+    const Streams streams = find_streams(plan_.middle);
+    for (const ModuleId& module : leaving) {
+      place(module, streams);
+    }
+    problems_.throw_if_any(subject);
+    return std::move(plan_);
+  }
+
+ private:
+  void ends() {
+    const Head& after = plan_.to.head;
+    if (plan_.from.head.tied && !after.tied) {
+      plan_.from.head.tied = reached_.head.tied = false;
+    }
+    if (!plan_.from.head.bias && after.bias) {
+      plan_.from.head.bias = reached_.head.bias = true;
+    }
+    reached_.name = plan_.to.name;
+  }
+
+  // A bias that is new begins at zero; one that goes fades.
+  void bias(bool& from, bool& reached, bool to, const ModuleId& module) {
+    if (from && !to) {
+      plan_.biases.push_back(bias_of(module));
+    }
+    from = from || to;
+    reached = to;
+  }
+
+  void attention(int64_t n) {
+    Attention &from = plan_.from.blocks[static_cast<size_t>(n)].attention,
+              &reached = reached_.blocks[static_cast<size_t>(n)].attention;
+    const Attention& to = plan_.to.blocks[static_cast<size_t>(n)].attention;
+    const auto at = [n](Slot slot) { return in_attention(n, slot); };
+    if (from.skip && !to.skip) {
+      plan_.skips.emplace_back(n, Sublayer::attention);
+      reached.skip = false;
+    }
+    if (from.scores == Form::factored) {
+      bias(from.bias.query, reached.bias.query, to.bias.query, at(Slot::query));
+      bias(from.bias.key, reached.bias.key, to.bias.key, at(Slot::key));
+    }
+    if (from.values == Form::factored) {
+      bias(from.bias.value, reached.bias.value, to.bias.value, at(Slot::value));
+    }
+    bias(from.bias.output, reached.bias.output, to.bias.output, at(Slot::output));
+    if (from.scores == Form::factored && to.scores == Form::factored) {
+      scores(n, from, reached, to);
+    }
+    if (from.values == Form::factored && to.values == Form::factored) {
+      values(n, from, reached, to);
+    }
+    if (from.qk_norm && !to.qk_norm) {
+      head_norms(n, from, reached, to);
+    }
+  }
+
+  // The multiple of a query goes into the key, and the key's into the query. Where both are the identity, their scale
+  // is all that is left of them.
+  void scores(int64_t n, const Attention& from, Attention& reached, const Attention& to) {
+    const bool query = is_leaving(from.query, to.query), key = is_leaving(from.key, to.key);
+    if (!query && !key) {
+      return;
+    }
+    const double rescale = scale_of(from) / scale_of(to);
+    const auto leave = [&](Slot slot, Slot other, const Projection& partner, Projection& changed) {
+      LeavingProjection exit{.module = in_attention(n, slot)};
+      if (from.qk_norm) {  // which takes off any multiple
+        exit.multiple = 1;
+      } else if (is<Dense>(partner)) {
+        exit.partner = in_attention(n, other);
+        exit.rescale = rescale;
+      } else if (is<Identity>(partner)) {
+        exit.multiple = query && key ? std::sqrt(1 / rescale) : 1 / rescale;
+      } else {
+        refuse(exit.module,
+               fmt::format("{} is stored in a form that cannot take the multiple", name_of(in_attention(n, other))));
+      }
+      plan_.projections.push_back(exit);
+      changed = Identity{};
+    };
+    if (query) {
+      leave(Slot::query, Slot::key, to.key, reached.query);
+    }
+    if (key) {
+      leave(Slot::key, Slot::query, to.query, reached.key);
+    }
+    if (!from.qk_norm && rescale > 0) {
+      reached.scale = to.scale;
+    }
+  }
+
+  void values(int64_t n, const Attention& from, Attention& reached, const Attention& to) {
+    const auto leave = [&](Slot slot, Slot other, const Projection& partner, Projection& changed) {
+      LeavingProjection exit{.module = in_attention(n, slot)};
+      if (is<Dense>(partner)) {
+        exit.partner = in_attention(n, other);
+      } else if (!is<Identity>(partner)) {
+        refuse(exit.module,
+               fmt::format("{} is stored in a form that cannot take the multiple", name_of(in_attention(n, other))));
+      }
+      plan_.projections.push_back(exit);
+      changed = Identity{};
+    };
+    if (is_leaving(from.value, to.value)) {
+      leave(Slot::value, Slot::output, to.output, reached.value);
+    }
+    if (is_leaving(from.output, to.output)) {
+      leave(Slot::output, Slot::value, to.value, reached.output);
+    }
+  }
+
+  void head_norms(int64_t n, const Attention& from, Attention& reached, const Attention& to) {
+    const auto leave = [&](Slot slot, const Projection& before, const Projection& after, Slot norm) {
+      if (from.scores != Form::factored || !is<Dense>(before) || !is<Dense>(after)) {
+        refuse(in_attention(n, norm),
+               fmt::format("its gain needs a dense {} to go into", slot == Slot::query ? "query" : "key"));
+        return;
+      }
+      plan_.norms.push_back({in_attention(n, norm), NormExit::rows, from.qk_norm->bias, from.qk_norm->offset});
+    };
+    leave(Slot::query, from.query, to.query, Slot::query_norm);
+    leave(Slot::key, from.key, to.key, Slot::key_norm);
+    reached.qk_norm.reset();
+  }
+
+  void mlp(int64_t n) {
+    std::optional<Mlp>&from = plan_.from.blocks[static_cast<size_t>(n)].mlp,
+    &reached = reached_.blocks[static_cast<size_t>(n)].mlp;
+    const std::optional<Mlp>& to = plan_.to.blocks[static_cast<size_t>(n)].mlp;
+    if (!from || !to) {
+      return;
+    }
+    if (from->skip && !to->skip) {
+      plan_.skips.emplace_back(n, Sublayer::mlp);
+      reached->skip = false;
+    }
+    const auto* wanted = std::get_if<DenseMlp>(&to->kind);
+    auto *own = std::get_if<DenseMlp>(&from->kind), *changed = std::get_if<DenseMlp>(&reached->kind);
+    if (!wanted || !own) {
+      return;
+    }
+    bias(own->bias.up, changed->bias.up, wanted->bias.up, in_mlp(n, Slot::up));
+    bias(own->bias.down, changed->bias.down, wanted->bias.down, in_mlp(n, Slot::down));
+    if (own->gated && wanted->gated) {
+      bias(own->bias.gate, changed->bias.gate, wanted->bias.gate, in_mlp(n, Slot::gate));
+    }
+    if (wanted->width < own->width) {
+      plan_.neurons[n] = wanted->width;
+      changed->width = wanted->width;
+    }
+  }
+
+  std::vector<ModuleId> leaving_norms() {
+    std::vector<ModuleId> leaving;
+    Architecture to = plan_.to;
+    const std::vector<PlacedNorm> after = norms_of(to);
+    for (const PlacedNorm& site : norms_of(plan_.from)) {
+      const bool stays =
+          std::any_of(after.begin(), after.end(), [&](const PlacedNorm& other) { return other.module == site.module; });
+      const bool has_place =
+          site.module.sublayer != Sublayer::mlp || to.blocks[static_cast<size_t>(*site.module.block)].mlp.has_value();
+      if (stays || !has_place) {
+        continue;
+      }
+      norm_slot(reached_, site.module).reset();
+      if (site.norm->kind == NormKind::dyt) {
+        refuse(site.module, "a DyT is no norm: its tanh has no constant that it could become");
+        continue;
+      }
+      leaving.push_back(site.module);
+    }
+    return leaving;
+  }
+
+  // What is different from the target, after all that can be mixed.
+  void leftovers() {
+    const nlohmann::json found = architecture_to_json(reached_), wanted = architecture_to_json(plan_.to);
+    if (reached_ == plan_.to) {
+      return;
+    }
+    for (const nlohmann::json& change : nlohmann::json::diff(found, wanted)) {
+      std::string key = change.at("path").get<std::string>().substr(1);
+      std::replace(key.begin(), key.end(), '/', '.');
+      const nlohmann::json::json_pointer at(change.at("path").get<std::string>());
+      const std::string before = found.contains(at) ? found.at(at).dump() : "nothing",
+                        after = change.contains("value") ? change.at("value").dump() : "nothing";
+      problems_.add(fmt::format(
+          "{}: {} cannot be turned into {}: norms, skips, biases, projections (into the identity) and MLP widths can",
+          key, before, after));
+    }
+    if (problems_.empty()) {
+      problems_.add("something differs that cannot be mixed");
+    }
+  }
+
+  static const Stream* touched(const Streams& streams, TouchKind kind, const ModuleId& norm) {
+    for (const Stream& stream : streams.all) {
+      for (const Touch& touch : stream.touches) {
+        if (touch.kind == kind && touch.module == norm) {
+          return &stream;
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  // The first touch that is not the norm's own.
+  static const Touch* other_touch(const Stream& stream, TouchKind kind, const ModuleId& norm) {
+    for (const Touch& touch : stream.touches) {
+      if (touch.kind != kind || touch.module != norm) {
+        return &touch;
+      }
+    }
+    return nullptr;
+  }
+
+  static bool all_are(const Stream& stream, Role role) {
+    return !stream.ports.empty() && std::all_of(stream.ports.begin(), stream.ports.end(),
+                                                [role](const Port& port) { return port.role == role; });
+  }
+
+  bool serves_as_head(const Stream& stream) const {
+    return plan_.to.head.tied && std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) {
+             return port.role == Role::reader && port.tensor == weight_of(token_table);
+           });
+  }
+
+  // Where the gain of a norm goes, times its constant.
+  void place(const ModuleId& module, const Streams& streams) {
+    const Stream *output = touched(streams, TouchKind::norm_writes, module),
+                 *input = touched(streams, TouchKind::norm_reads, module);
+    PARE_CHECK(output && input, "a norm that stands nowhere");
+    const bool has_bias = norm_slot(plan_.from, module)->bias;
+    const double offset = norm_slot(plan_.from, module)->offset;
+    const Touch* beside = other_touch(*output, TouchKind::norm_writes, module);
+    const bool read_alone = !beside && all_are(*output, Role::reader);
+    if (read_alone && !serves_as_head(*output)) {
+      const bool fades = has_bias && !readers_without_bias(plan_.middle, *output).empty();
+      plan_.norms.push_back({module, NormExit::readers, fades, offset});
+      return;
+    }
+    if (read_alone && output->ports.size() == 1) {
+      place_at_table(module, has_bias, offset);
+      return;
+    }
+    const bool written_alone = !other_touch(*input, TouchKind::norm_reads, module) && all_are(*input, Role::writer);
+    const bool from_table =
+        plan_.to.head.tied && std::any_of(input->ports.begin(), input->ports.end(),
+                                          [](const Port& p) { return p.tensor == weight_of(token_table); });
+    if (written_alone && !from_table) {
+      plan_.norms.push_back({module, NormExit::writers, has_bias, offset});
+      return;
+    }
+    if (beside && beside->kind == TouchKind::identity) {
+      refuse(module, fmt::format("its gain has nowhere to go, since {}: let the norm go alone, and 'pare rewrite' "
+                                 "removes a projection exactly afterwards",
+                                 text_of(*beside)));
+    } else if (beside) {
+      refuse(module, fmt::format("its gain has nowhere to go: {}", text_of(*beside)));
+    } else {
+      refuse(module, "its output is the stream itself, with a skip around what follows: the skip cannot take its gain");
+    }
+  }
+
+  void place_at_table(const ModuleId& module, bool has_bias, double offset) {
+    const Streams after = find_streams(plan_.to);
+    for (const Stream& stream : after.all) {
+      if (!serves_as_head(stream)) {
+        continue;
+      }
+      if (!stream.touches.empty()) {
+        refuse(module,
+               fmt::format("its gain has nowhere to go: the head is tied to the token table, and the stream can "
+                           "change its basis only where matrices alone touch it, but {}: untie the head "
+                           "(head.tied), or let that go too",
+                           text_of(stream.touches.front())));
+        return;
+      }
+    }
+    plan_.norms.push_back({module, NormExit::table, has_bias, offset});
+  }
+
+  void refuse(const ModuleId& module, const std::string& why) { problems_.add(name_of(module) + ": " + why); }
+
+  MorphPlan plan_;
+  Architecture reached_;
+  Problems problems_;
+};
+
+}  // namespace
+
+MorphPlan plan_morph(const Architecture& source, const Architecture& to, const std::string& subject) {
+  return Planner(source, to).plan(subject);
+}
+
+}  // namespace pare

@@ -1,0 +1,104 @@
+#include "pare/train/morph_target.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+using nlohmann::json;
+
+// Like a merge patch, but into lists too, and a null is a value.
+void change(json& place, const json& changes, const std::string& path) {
+  if (!changes.is_object() || (!place.is_object() && !place.is_array())) {
+    place = changes;
+    return;
+  }
+  for (const auto& [key, value] : changes.items()) {
+    const std::string below = path.empty() ? key : path + "." + key;
+    if (place.is_object()) {
+      change(place[key], value, below);
+      continue;
+    }
+    if (key == "*") {
+      for (json& entry : place) {
+        change(entry, value, below);
+      }
+      continue;
+    }
+    size_t number = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+    if (error != std::errc() || end != key.data() + key.size() || number >= place.size()) {
+      throw InputError(fmt::format("{}: {} is not an entry of a list of {}: expected a number from 0 on, or *", below,
+                                   quote(key), place.size()));
+    }
+    change(place[number], value, below);
+  }
+}
+
+void remove_norms(json& place) {
+  if (place.is_array()) {
+    for (json& entry : place) {
+      remove_norms(entry);
+    }
+  }
+  if (!place.is_object()) {
+    return;
+  }
+  for (const auto& [key, value] : place.items()) {
+    if (key == "norm" || key == "output_norm" || key == "qk_norm" || key == "final_norm") {
+      value = nullptr;
+    } else {
+      remove_norms(value);
+    }
+  }
+}
+
+// "attention": {...} and "mlp": {...}, of every block that has one.
+void change_blocks(json& architecture, const char* sublayer, const json& changes, const std::string& subject) {
+  if (!changes.is_object()) {
+    throw InputError(
+        fmt::format("{}.{}: {} is not an object of changes to every block", subject, sublayer, changes.dump()));
+  }
+  for (json& block : architecture["blocks"]) {
+    if (!block[sublayer].is_null()) {
+      change(block[sublayer], changes, fmt::format("{}.{}", subject, sublayer));
+    }
+  }
+}
+
+}  // namespace
+
+Architecture morph_target(const Architecture& source, const json& to, const std::string& subject,
+                          const FindArchitecture& find) {
+  if (to.is_string()) {
+    return find(to.get<std::string>());
+  }
+  if (to.contains("blocks") && to["blocks"].is_array()) {
+    return architecture_from_json(to, subject);
+  }
+  json target = architecture_to_json(source), changes = to;
+  if (const auto norms = changes.find("norms"); norms != changes.end()) {
+    if (*norms != "none") {
+      throw InputError(fmt::format("{}.norms: {} is not \"none\"", subject, norms->dump()));
+    }
+    remove_norms(target);
+    changes.erase(norms);
+  }
+  for (const char* sublayer : {"attention", "mlp"}) {
+    if (const auto found = changes.find(sublayer); found != changes.end()) {
+      change_blocks(target, sublayer, *found, subject);
+      changes.erase(found);
+    }
+  }
+  change(target, changes, subject);
+  return architecture_from_json(target, subject);
+}
+
+}  // namespace pare

@@ -1,0 +1,95 @@
+#include "pare/train/start.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "pare/algebra/operations.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
+#include "pare/train/initialise.h"
+
+namespace pare {
+
+namespace {
+
+constexpr size_t most_named = 6;
+
+std::string some_of(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), most_named);
+  const std::string list = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "));
+  return names.size() > shown ? fmt::format("{} and {} more", list, names.size() - shown) : list;
+}
+
+std::string shape_text(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// In the run's own type; read once, since a start is stored, run and compared.
+Weight taken(const std::string& name, const Weight& weight, at::ScalarType type) {
+  const at::Tensor loaded = weight.load().to(type);
+  return Weight::leaf(name, dtype_of(type), loaded.sizes().vec(), [loaded] { return loaded.clone(); });
+}
+
+}  // namespace
+
+nlohmann::ordered_json source_manifest(const std::string& path, const ModelFolder& folder) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  for (const auto& [name, hash] : file_hashes(folder)) {
+    files[name] = hash;
+  }
+  return {{"path", path}, {"family", folder.family}, {"sha256", files}};
+}
+
+Start start_of_run(const TrainConfig& config, const Inputs& sample) {
+  Start start;
+  if (config.from.empty()) {
+    start.model = initial_model(config, sample);
+    return start;
+  }
+  const ModelFolder source = open_model(config.from);
+  Weights given = source.model.weights;
+  if (source.model.architecture.head.tied) {  // a head of its own begins as the table that it was
+    given[name_of(weight_of(head_matrix))] = as_head(given.at(name_of(weight_of(token_table))));
+  }
+  const bool same = source.model.architecture == config.architecture;
+  start.model = same ? Model{config.architecture, {}} : initial_model(config, sample);
+  const at::ScalarType type = config.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
+  std::vector<std::string> drawn, left;
+  int64_t count = 0;
+  const TensorTable table = tensor_table(config.architecture);
+  for (const TensorSpec& spec : table) {
+    const auto found = given.find(spec.name);
+    if (found == given.end() || found->second.shape() != spec.shape) {
+      drawn.push_back(spec.name);
+      continue;
+    }
+    start.model.weights[spec.name] = spec.index ? found->second : taken(spec.name, found->second, type);
+    ++count;
+  }
+  nlohmann::ordered_json not_taken = nlohmann::ordered_json::array();
+  for (const auto& [name, weight] : source.model.weights) {
+    const TensorSpec* spec = table.find(name);
+    if (spec && spec->shape == weight.shape()) {
+      continue;
+    }
+    left.push_back(
+        spec ? fmt::format("{} (it is {} there, {} here)", name, shape_text(weight.shape()), shape_text(spec->shape))
+             : name);
+    not_taken.push_back({{"tensor", name}, {"why", spec ? "another shape" : "this Architecture has none"}});
+  }
+  if (count == 0) {
+    throw InputError(fmt::format("from: {} has no tensor that this Architecture has in the same shape: it has {}",
+                                 quote(config.from), some_of(left)));
+  }
+  start.manifest["from"] = source_manifest(config.from, source);
+  start.manifest["from"]["taken"] = count;
+  start.manifest["from"]["not_taken"] = not_taken;
+  start.manifest["from"]["drawn"] = drawn;
+  start.note = fmt::format("from {}: {} of {} tensors taken", quote(config.from), count, table.size());
+  start.note += left.empty() ? "" : fmt::format("; not taken: {}", some_of(left));
+  start.note += drawn.empty() ? "" : fmt::format("; drawn: {}", some_of(drawn));
+  return start;
+}
+
+}  // namespace pare

@@ -19,6 +19,7 @@ struct Outputs {
 };
 
 struct Cache;     // cache.h
+class Dropout;    // dropout.h
 struct Features;  // ends.h
 
 // Of which tokens there shall be logits, where a model gives them for each. `last`: each sequence's last real token,
@@ -43,14 +44,14 @@ class Executor {
 
   // What the head's matrix reads: [batch, tokens, width], or [batch, width] of a classifier. For who multiplies with
   // the matrix piece by piece, so that the logits of all tokens never exist at once. Not of an encoder.
-  at::Tensor head_input(const Inputs& inputs) const;
+  at::Tensor head_input(const Inputs& inputs, Dropout* dropout = nullptr) const;
 
   // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
   const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
   Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
-  Features features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
+  Features features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits, Dropout* dropout = nullptr) const;
 
   struct State;
   std::unique_ptr<State> state_;

@@ -18,7 +18,10 @@ static Words<TokenFormat> words(TokenFormat) {
   return {{TokenFormat::bytes, "bytes"}, {TokenFormat::uint16, "uint16"}, {TokenFormat::uint32, "uint32"}};
 }
 static Words<InitRecipe> words(InitRecipe) {
-  return {{InitRecipe::plain, "plain"}, {InitRecipe::gpt2, "gpt2"}, {InitRecipe::norm_free, "norm_free"}};
+  return {{InitRecipe::plain, "plain"},
+          {InitRecipe::gpt2, "gpt2"},
+          {InitRecipe::norm_free, "norm_free"},
+          {InitRecipe::orthogonal, "orthogonal"}};
 }
 static Words<TrainDtype> words(TrainDtype) {
   return {{TrainDtype::float32, "float32"}, {TrainDtype::float64, "float64"}, {TrainDtype::bfloat16, "bfloat16"}};
@@ -109,9 +112,17 @@ template <class Io>
 static void describe(Io& io, InitConfig& i) {
   field(io, "recipe", i.recipe,
         "gpt2: normal, what writes to a skip divided by sqrt(2 layers); plain: matrices keep the scale of what they "
-        "read; norm_free: plain, and blocks without norm write with deviation 1");
+        "read; norm_free: plain, and blocks without norm write with deviation 1; orthogonal: the same, with orthogonal "
+        "values, outputs and MLPs");
   field(io, "deviation", i.deviation, "gpt2: of matrices and tables");
-  field(io, "embedding", i.embedding, "norm_free: deviation of the embeddings");
+  field(io, "embedding", i.embedding, "norm_free, orthogonal: deviation of the embeddings");
+}
+
+template <class Io>
+static void describe(Io& io, DropoutRates& d) {
+  field(io, "embedding", d.embedding, "how much of what the first layer gets is left out, in training only");
+  field(io, "attention", d.attention, "how much of the attention from token to token");
+  field(io, "residual", d.residual, "how much of what each sublayer writes");
 }
 
 template <class Io>
@@ -160,7 +171,8 @@ static void describe(Io& io, WrittenConfig& w) {
   field(io, "steps", c.steps, "how often the weights are moved");
   group(io, "optimiser", c.optimiser);
   group(io, "init", c.init);
-  field(io, "seed", c.seed, "of the weights at the start");
+  group(io, "dropout", c.dropout);
+  field(io, "seed", c.seed, "of the weights at the start, and of what dropout leaves out");
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
   field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one");
   group(io, "evaluate", c.evaluate);
@@ -201,6 +213,9 @@ void check_ranges(const TrainConfig& c, Problems& problems) {
   at_least("stop_above", c.stop_above, 0.0);
   at_least("seed", c.seed, 0);
   at_least("data.seed", c.data.seed, 0);
+  within("dropout.embedding", c.dropout.embedding, 0, 1);
+  within("dropout.attention", c.dropout.attention, 0, 1);
+  within("dropout.residual", c.dropout.residual, 0, 1);
   within("data.validation_share", c.data.validation_share, 0, 1);
   within("data.mask_share", c.data.mask_share, 0, 1);
   if (c.optimiser.betas.size() != 2) {

@@ -138,7 +138,7 @@ class Run {
       tokens += batches.back().inputs.ids.numel();
     }
     const double rate = learning_rate(config_.optimiser, config_.steps, step_);
-    const StepMeasure found = trainer_.measure(batches);
+    const StepMeasure found = trainer_.measure(batches, step_);
     first_loss_ = first_loss_ == 0 ? found.loss : first_loss_;
     stop_if_bad(found, batches.front());
     trainer_.update(rate);

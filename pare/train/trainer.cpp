@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "pare/model/dropout.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -51,6 +52,8 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
+      dropout_(config.dropout),
+      seed_(config.seed),
       optimiser_(config.optimiser, masters_, decayed_names(start.architecture)) {
   for (const TensorSpec& spec : tensor_table(architecture_)) {
     if (spec.index) {
@@ -75,10 +78,10 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   head_.softcap = architecture_.head.softcap;
 }
 
-Trainer::Rows Trainer::asked_rows(const TrainBatch& batch) const {
+Trainer::Rows Trainer::asked_rows(const TrainBatch& batch, Dropout* dropout) const {
   const at::Tensor targets = batch.targets.flatten();
   const at::Tensor asked = (targets != no_target).nonzero().squeeze(1);
-  const at::Tensor x = executor_.head_input(moved(batch.inputs, device_));
+  const at::Tensor x = executor_.head_input(moved(batch.inputs, device_), dropout);
   const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
   PARE_CHECK(rows.size(0) == targets.size(0), "a target for every row");
   if (asked.size(0) == targets.size(0)) {
@@ -87,7 +90,7 @@ Trainer::Rows Trainer::asked_rows(const TrainBatch& batch) const {
   return {rows.index_select(0, asked.to(device_)), targets.index_select(0, asked).to(device_)};
 }
 
-StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
+StepMeasure Trainer::measure(std::span<const TrainBatch> batches, int64_t step) {
   int64_t count = 0;
   for (const TrainBatch& batch : batches) {
     count += targets_in(batch);
@@ -95,8 +98,15 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
   PARE_CHECK(count > 0, "a step that asks for nothing");
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
   at::_foreach_zero_(gradients_);
+  const bool drops = dropout_ != DropoutRates{};
+  uint64_t number = 0;
   for (const TrainBatch& batch : batches) {
-    const Rows rows = asked_rows(batch);
+    std::optional<Dropout> dropout;
+    if (drops) {
+      dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), number++),
+                      device_);
+    }
+    const Rows rows = asked_rows(batch, dropout ? &*dropout : nullptr);
     const LossParts parts =
         cross_entropy(rows.x.detach(), head_, rows.targets, piece_, 1 / static_cast<double>(count), head_gradients_);
     rows.x.backward(parts.head_input);

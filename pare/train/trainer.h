@@ -30,8 +30,8 @@ class Trainer {
   Trainer(const TrainConfig& config, const Model& start, at::Device device);
 
   // The mean loss over all targets of the batches, and its gradients, clipped. Nothing moves yet: what is not a number
-  // can still be looked at.
-  StepMeasure measure(std::span<const TrainBatch> batches);
+  // can still be looked at. `step` decides what dropout leaves out.
+  StepMeasure measure(std::span<const TrainBatch> batches, int64_t step = 0);
   void update(double rate);
 
   Evaluation evaluate(const Batches& batches) const;
@@ -50,7 +50,7 @@ class Trainer {
   struct Rows {
     at::Tensor x, targets;
   };
-  Rows asked_rows(const TrainBatch& batch) const;
+  Rows asked_rows(const TrainBatch& batch, Dropout* dropout = nullptr) const;
 
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
@@ -63,6 +63,8 @@ class Trainer {
   LossHead head_;
   HeadGradients head_gradients_;
   int64_t piece_;
+  DropoutRates dropout_;
+  int64_t seed_;
   AdamW optimiser_;
 };
 

@@ -15,7 +15,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## the story so far, in under a minute after the build, offline
-	@build/pare demo
+	@rm -rf build/demo && build/pare demo -o build/demo
 
 test: ## lint, build and every test; ends with one line of totals
 	@tools/setup.sh test

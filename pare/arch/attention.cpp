@@ -16,6 +16,10 @@ double scale_of(const Attention& t) {
   return t.scale.value_or(1 / std::sqrt(static_cast<double>(t.head_width)));
 }
 
+bool rows_sum_to_one(const Attention& t) {
+  return !t.gate && !t.shaped;
+}
+
 bool has_dense_projections(const Attention& t) {
   return t.scores == Form::factored && t.values == Form::factored && is<Dense>(t.query) && is<Dense>(t.key) &&
          is<Dense>(t.value);
@@ -170,6 +174,7 @@ static void fields(Io& io, Attention& a) {
   io.nullable("qk_norm", a.qk_norm);
   io.nullable("softcap", a.softcap);
   io.nullable("gate", a.gate);
+  io.optional("shaped", a.shaped, false);
   io.nullable("norm", a.norm);
   io.nullable("output_norm", a.output_norm);
   io.optional("skip", a.skip, true);
@@ -375,6 +380,9 @@ void add_attention_slots(Slots& slots, const Architecture& a, int64_t block) {
     slots.add(weight_of(gate), {t.heads, a.width}, Part::gate, {reads(Point::attention_input)});
     slots.add({gate, TensorKind::position}, {t.heads, a.width}, Part::gate);
     slots.add_bias(true, gate, t.heads);
+  }
+  if (t.shaped) {  // alpha, beta, gamma of each head: all one where training starts, so that uniform scores cancel
+    slots.add(weight_of(in_attention(block, Slot::shape)), {t.heads, 3}, Part::shape, {}, 1);
   }
   slots.add_norm(t.output_norm, in_attention(block, Slot::output_norm), a.width);
 }

@@ -64,6 +64,7 @@ struct Attention {
   std::optional<Norm> qk_norm;  // over each head's width, gains shared by the heads
   std::optional<double> softcap;
   std::optional<Gate> gate;
+  bool shaped = false;  // alpha I + beta softmax(...) - gamma C for each head, C what sees all that it may alike
   std::optional<Norm> norm, output_norm;
   bool skip = true;
   Remembered remembered = Remembered::keys_values;
@@ -74,6 +75,9 @@ struct Attention {
 bool is_plain(const Projection& projection);
 // What scores are multiplied by.
 double scale_of(const Attention& attention);
+
+// Attention is a mean of values: what all of them have in common comes out as it went in.
+bool rows_sum_to_one(const Attention& attention);
 
 // Queries, keys and values are plain products of one input, each with a matrix of its own.
 bool has_dense_projections(const Attention& attention);

@@ -13,7 +13,7 @@ bool drops_key_constants(const Attention& t) {
   return !t.rope && !t.qk_norm && !t.softcap && !is<SameAsKey>(t.query);
 }
 
-bool passes_value_constants(const Attention& t) {
+bool passes_value_constants(const Attention& t) {  // shaped ones times one number for each head
   return !t.gate;
 }
 

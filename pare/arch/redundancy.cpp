@@ -28,6 +28,8 @@ const char* words_of(Symmetry symmetry) {
       return "query-key gauge";
     case Symmetry::qk_norm_gain:
       return "gains of queries and keys";
+    case Symmetry::head_shape:
+      return "scale of a shaped head";
     case Symmetry::mlp_scaling:
       return "scale of a neuron";
     case Symmetry::key_bias:

@@ -58,6 +58,21 @@ void count_computed(Tally& tally, const Architecture& a, const Places& places, i
   }
 }
 
+// What a head writes is as large as its shape times its matrix, of the output or else of the value.
+void count_shape(Tally& tally, const Architecture& a, int64_t n) {
+  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  if (!t.shaped) {
+    return;
+  }
+  if (t.values == Form::collapsed || is<Dense>(t.output)) {
+    tally.add(Symmetry::head_shape, t.heads, t.heads);
+  } else if (is<Dense>(t.value) || is<FromKey>(t.value)) {
+    tally.add(Symmetry::head_shape, t.kv_heads, t.kv_heads);
+  } else {
+    tally.cannot("shaped heads without a matrix that could take their size");
+  }
+}
+
 // ---- query and key
 
 void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
@@ -139,6 +154,7 @@ void count_heads(Tally& tally, const Architecture& a, const Places& places) {
     }
     count_value_output(tally, a, places, n);
     count_computed(tally, a, places, n);
+    count_shape(tally, a, n);
     count_query_key(tally, a, places, n);
     if (const Nonlinear* query = std::get_if<Nonlinear>(&a.blocks[static_cast<size_t>(n)].attention.query)) {
       tally.add(Symmetry::mlp_scaling, is_homogeneous(query->activation) ? query->width : 0);

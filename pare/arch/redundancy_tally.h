@@ -19,6 +19,7 @@ enum class Symmetry {
   value_output,
   query_key,
   qk_norm_gain,
+  head_shape,
   mlp_scaling,
   key_bias,
   value_bias,

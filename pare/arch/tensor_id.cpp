@@ -68,6 +68,8 @@ const char* word(Slot slot) {
       return "key_norm";
     case Slot::gate:
       return "gate";
+    case Slot::shape:
+      return "shape";
     case Slot::up:
       return "up";
     case Slot::down:

@@ -36,6 +36,7 @@ enum class Slot {
   query_norm,
   key_norm,
   gate,
+  shape,
   // MLP
   up,
   down,

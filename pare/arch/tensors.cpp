@@ -58,6 +58,8 @@ const char* word(Part part) {
       return "value_output";
     case Part::gate:
       return "gate";
+    case Part::shape:
+      return "shape";
     case Part::mlp:
       return "mlp";
     case Part::norm:

@@ -14,7 +14,7 @@ namespace pare {
 using Shape = std::vector<int64_t>;
 
 // What a tensor belongs to, for counting. Every bias counts as a bias, wherever it stands.
-enum class Part { embedding, query, key, value, output, query_key, value_output, gate, mlp, norm, bias, head };
+enum class Part { embedding, query, key, value, output, query_key, value_output, gate, shape, mlp, norm, bias, head };
 
 // The points of the computation that a stored tensor can write or read. Those of sublayers are there in every block.
 enum class Point {

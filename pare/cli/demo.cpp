@@ -1,4 +1,4 @@
-// pare demo: the story, on generated data, in a folder that is gone afterwards.
+// pare demo: the story, on generated data: train, audit, rewrite, verify, sabotage.
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/safetensors.h"
@@ -19,14 +20,23 @@ namespace pare {
 
 namespace {
 
-constexpr const char* small_architecture = R"({
-  "name": "small", "width": 64, "vocab": 97, "context": 64,
-  "embedding": { "position": "learned" },
-  "blocks": [{
-    "repeat": 4,
-    "attention": { "heads": 1, "head_width": 64, "skip": true },
-    "mlp": { "width": 256, "activation": "gelu", "skip": false } }],
-  "head": { "tied": true }
+// Two models without norms, which learn to sort: one has skips around its attentions, the other no skip at all, and
+// attention that starts as the identity. Both have matrices that they need to train and not to run.
+constexpr const char* training = R"({
+  "task": "sorting", "data": { "length": 6 },
+  "architecture": {
+    "width": 32, "vocab": 11, "context": 16, "embedding": { "position": "learned" },
+    "blocks": [{
+      "repeat": 2,
+      "attention": { "heads": 4, "head_width": 8 },
+      "mlp": { "width": 128, "activation": "gelu", "skip": false } }] },
+  "init": { "recipe": "orthogonal" },
+  "steps": 400, "optimiser": { "lr": 3e-3, "warmup": 40 }, "evaluate": { "every": 200 },
+  "sweep": { "variants": {
+    "attention-skip": {},
+    "skipless": {
+      "architecture.blocks.*.attention.skip": false,
+      "architecture.blocks.*.attention.shaped": true } } }
 }
 )";
 
@@ -38,27 +48,39 @@ constexpr const char* what_next = R"(What to try next
   build/pare --help                          every command and flag
 )";
 
-// A folder of its own, left for good when the demo ends, however it ends.
+// A folder of its own: the one that was named, or one that is gone when the demo ends, however it ends.
 class Workplace {
  public:
-  Workplace() : before_(std::filesystem::current_path()) {
-    std::string name = (std::filesystem::temp_directory_path() / "pare-demo-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) {
-      fail_io("create", name, errno);
+  explicit Workplace(const std::string& kept) : before_(std::filesystem::current_path()), kept_(!kept.empty()) {
+    if (kept_) {
+      folder_ = output_target(kept);
+      check_target(folder_, OutputKind::folder, nullptr);
+      std::error_code failed;
+      if (!std::filesystem::create_directory(folder_, failed)) {
+        fail_io("create", folder_, failed.value());
+      }
+    } else {
+      std::string name = (std::filesystem::temp_directory_path() / "pare-demo-XXXXXX").string();
+      if (mkdtemp(name.data()) == nullptr) {
+        fail_io("create", name, errno);
+      }
+      folder_ = name;
     }
-    folder_ = name;
     std::filesystem::current_path(folder_);
   }
   ~Workplace() {
     std::error_code ignored;
     std::filesystem::current_path(before_, ignored);
-    std::filesystem::remove_all(folder_, ignored);
+    if (!kept_) {
+      std::filesystem::remove_all(folder_, ignored);
+    }
   }
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
 
  private:
   std::filesystem::path before_, folder_;
+  bool kept_;
 };
 
 class Story {
@@ -96,9 +118,10 @@ class Story {
     steps_.push_back({{"command", command}, {"exit_code", exit_code}, {"output", output}});
   }
 
-  void finish() {
+  void finish(const std::string& kept_in) {
     if (settings_.json) {
-      print_json({{"steps", steps_}});
+      print_json({{"steps", steps_},
+                  {"folder", kept_in.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(kept_in)}});
     }
   }
 
@@ -110,58 +133,64 @@ class Story {
 // One weight of the model, one per cent larger.
 void sabotage(const std::filesystem::path& folder, const std::string& tensor, uint64_t element) {
   const std::filesystem::path path = folder / "model.safetensors";
-  const uint64_t place = SafetensorsFile(path).tensors().at(tensor).begin + element * sizeof(double);
+  const uint64_t place = SafetensorsFile(path).tensors().at(tensor).begin + element * sizeof(float);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  double weight = 0;
+  float weight = 0;
   file.seekg(static_cast<std::streamoff>(place)).read(reinterpret_cast<char*>(&weight), sizeof weight);
-  weight *= 1.01;
+  weight *= 1.01F;
   file.seekp(static_cast<std::streamoff>(place)).write(reinterpret_cast<const char*>(&weight), sizeof weight);
   if (!file.flush()) {
     fail_io("change", path, errno);
   }
 }
 
-void demo_command(const Settings& settings) {
-  const Workplace workplace;
+void demo_command(const std::string& out, const Settings& settings) {
+  const Workplace workplace(out);
   Story story(settings);
-  const std::string seed = std::to_string(settings.seed);
+  const std::string skipping = "runs/attention-skip/checkpoints/400", skipless = "runs/skipless/checkpoints/400";
 
-  story.say(fmt::format("1. A small model: a skip around each attention, none around an MLP, no norms.\n\n{}",
-                        small_architecture));
-  write_text_file("small.json", small_architecture);
-  story.run({"init", "small.json", "-o", "model", "--dtype", "float64", "--seed", seed});
+  story.say(
+      fmt::format("1. Two small models learn to sort: none has a norm, one has a skip around each\n"
+                  "   attention, the other no skip at all.\n\n{}",
+                  training));
+  write_text_file("sorting.json", training);
+  story.run({"train", "sorting.json", "-o", "runs", "--quiet"});
 
-  story.say("2. What can it do without?\n");
-  story.run({"audit", "model"});
+  story.say("2. What can the first do without?\n");
+  story.run({"audit", skipping});
 
   story.say("3. Its queries. The rewrite is checked against the original before it is kept.\n");
-  story.run({"rewrite", "model", "-o", "smaller", "--passes", "eliminate_projection{target=q}"});
+  story.run({"rewrite", skipping, "-o", "smaller", "--passes", "eliminate_projection"});
 
   story.say("4. The proof, by a command that knows nothing of how they were removed.\n");
-  story.run({"verify", "model", "smaller", "--seed", seed});
+  story.run({"verify", skipping, "smaller", "--report", "report.html"});
 
-  story.say("5. The same in bfloat16: no further off than bfloat16 itself puts the original.\n");
-  story.run({"rewrite", "model", "-o", "half", "--passes", "eliminate_projection{target=q}", "--dtype", "bfloat16"});
-  story.run({"verify", "model", "half", "--dtype", "bfloat16", "--seed", seed});
+  story.say("5. The second can do without its outputs too: they go into the MLPs.\n");
+  story.run({"rewrite", skipless, "-o", "least", "--passes", "merge_skipless"});
 
   story.say(
       "6. Sabotage: one weight made one per cent larger. The certificate no longer fits the\n"
       "   files; and without a certificate the functions differ.\n");
   sabotage("smaller", "blocks.1.mlp.up.weight", 1234);
-  story.run({"verify", "model", "smaller", "--seed", seed});
+  story.run({"verify", skipping, "smaller"});
   std::filesystem::remove("smaller/certificate.json");
-  story.run({"verify", "model", "smaller", "--seed", seed});
+  story.run({"verify", skipping, "smaller", "--report", "sabotage.html"});
 
+  if (!out.empty()) {
+    story.say(fmt::format("All of it is in {}: open report.html, and sabotage.html beside it.\n", escaped(out)));
+  }
   story.say(what_next);
-  story.finish();
+  story.finish(out);
 }
 
 }  // namespace
 
 void add_demo(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("demo", "The whole story in a minute, offline");
-  command->footer("Example: pare demo");
-  command->callback([&settings] { demo_command(settings); });
+  const auto out = std::make_shared<std::string>();
+  command->add_option("-o,--output", *out, "keep models and reports there [nothing is kept]")->type_name("DIR");
+  command->footer("Example: pare demo -o demo");
+  command->callback([out, &settings] { demo_command(*out, settings); });
 }
 
 }  // namespace pare

@@ -179,7 +179,7 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   // Narrow types sum their softmax in float32, as everybody does.
   at::Tensor probabilities =
       (narrow ? at::softmax(scores, -1, at::kFloat).to(scores.scalar_type()) : at::softmax(scores, -1));
-  probabilities = step.tap(prefix, "probabilities", probabilities);
+  probabilities = step.dropped(step.tap(prefix, "probabilities", probabilities), &DropoutRates::attention);
   return at::matmul(probabilities, for_every_head(h.value, t.heads));
 }
 
@@ -196,6 +196,34 @@ at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double s
   }
   const std::optional<at::Tensor> allowed = visible.allowed.defined() ? std::optional(visible.allowed) : std::nullopt;
   return at::scaled_dot_product_attention(h.query, h.key, h.value, allowed, 0.0, visible.causal_only, scale, grouped);
+}
+
+// What attention would give if every score were the same: the mean of the values that each query sees.
+at::Tensor uniform_attention(const AttentionLayer& layer, const at::Tensor& value, Step& step) {
+  const Visibility& visible = step.visibility(layer.spec.mask, layer.spec.window);
+  const bool narrow = value.scalar_type() == at::kHalf || value.scalar_type() == at::kBFloat16;
+  const at::Tensor wide = narrow ? value.to(at::kFloat) : value;
+  at::Tensor mean;
+  if (visible.allowed.defined()) {
+    const at::Tensor seen = visible.allowed.to(wide.scalar_type());
+    mean = at::matmul(seen / seen.sum(-1, true), wide);
+  } else if (visible.causal_only) {
+    const at::Tensor counts = (step.tables().counted(0, wide.size(2)).at + 1).to(wide.scalar_type());
+    mean = at::cumsum(wide, 2) / counts.view({1, 1, -1, 1});
+  } else {
+    mean = wide.mean(2, true);
+  }
+  return mean.to(value.scalar_type());
+}
+
+// A = alpha I + beta softmax(...) - gamma C: with alpha, beta and gamma one and all scores the same, each token goes on
+// as it is, and a stack without skips begins as one that keeps its tokens apart.
+at::Tensor shaped_attention(const AttentionLayer& layer, const at::Tensor& attended, const at::Tensor& value,
+                            Step& step) {
+  const at::Tensor values = for_every_head(value, layer.spec.heads);
+  const at::Tensor own = values.narrow(2, step.past(), attended.size(2));
+  const at::Tensor shape = layer.shape.t().view({3, 1, layer.spec.heads, 1, 1});
+  return shape[0] * own + shape[1] * attended - shape[2] * uniform_attention(layer, values, step);
 }
 
 }  // namespace
@@ -220,6 +248,7 @@ AttentionLayer load_attention(Loader& loader, const Architecture& architecture, 
   layer.key_norm = load_norm(loader, t.qk_norm, at(Slot::key_norm));
   layer.gate = loader.linear(at(Slot::gate));
   layer.gate_position = loader.tensor({at(Slot::gate), TensorKind::position});
+  layer.shape = loader.tensor(weight_of(at(Slot::shape)));
   return layer;
 }
 
@@ -243,10 +272,14 @@ at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled,
   }
 
   const double scale = scale_of(t);
-  const bool must_be_explicit = t.softcap || t.alibi || t.scores == Form::collapsed || t.values == Form::collapsed ||
-                                step.wants(prefix, "scores") || step.wants(prefix, "probabilities");
+  const bool must_be_explicit = step.drops_attention() || t.softcap || t.alibi || t.scores == Form::collapsed ||
+                                t.values == Form::collapsed || step.wants(prefix, "scores") ||
+                                step.wants(prefix, "probabilities");
   at::Tensor mixed = must_be_explicit ? explicit_attention(layer, heads, scale, step, prefix)
                                       : fused_attention(layer, heads, scale, step);
+  if (t.shaped) {
+    mixed = shaped_attention(layer, mixed, heads.value, step);
+  }
   mixed = mixed.transpose(1, 2);  // [batch, tokens, heads, width]
   if (t.gate) {
     // g_h = sigmoid(x W_g + p w_p + b), before the heads are summed.

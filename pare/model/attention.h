@@ -1,6 +1,6 @@
 #pragma once
 // The attention sublayer in every stored form: dense, identity, shared, nonlinear, collapsed, shrunk pairs, slim
-// caches, gates, a first-layer table.
+// caches, gates, shaped attention, a first-layer table.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +23,7 @@ struct AttentionLayer {
   Linear value_from_key, key_from_value;
   Linear gate;
   at::Tensor gate_position;
+  at::Tensor shape;  // [heads, 3]: how much of the token itself, of attention, and less of all tokens alike
   std::optional<NormLayer> query_norm, key_norm;
 };
 

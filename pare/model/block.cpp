@@ -31,12 +31,12 @@ at::Tensor attention_output(const BlockLayer& block, const at::Tensor& input, co
   LayerCache* cache = step.cache() ? &step.cache()->layers[static_cast<size_t>(layer)] : nullptr;
   const bool tabled = table.defined();
   const at::Tensor y = attend(block.attention, tabled ? table : input, tabled, step, cache, prefix);
-  return step.tap(prefix, "output", normalised(block.attention_output_norm, y));
+  return step.dropped(step.tap(prefix, "output", normalised(block.attention_output_norm, y)), &DropoutRates::residual);
 }
 
 at::Tensor mlp_output(const BlockLayer& block, const at::Tensor& input, Step& step, const std::string& prefix) {
   const at::Tensor y = run_mlp(*block.mlp, step.tap(prefix, "input", input), step, prefix);
-  return step.tap(prefix, "output", normalised(block.mlp_output_norm, y));
+  return step.dropped(step.tap(prefix, "output", normalised(block.mlp_output_norm, y)), &DropoutRates::residual);
 }
 
 at::Tensor with_skip(bool skip, const at::Tensor& fade, const at::Tensor& x, const at::Tensor& y) {

@@ -99,9 +99,10 @@ Outputs Executor::forward(const Inputs& inputs, Cache* cache, Taps* taps, Logits
   return outputs;
 }
 
-Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {
+Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted, Dropout* dropout) const {
   const State& s = *state_;
   Forward run(s.architecture, s.tables, {&inputs, 1}, cache, taps);
+  run.drop_with(dropout);
   run.embed(s.embedding);
   const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[static_cast<size_t>(n)]; };
   while (run.done() < run.layers()) {
@@ -110,9 +111,9 @@ Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, L
   return run.finish(s.head, wanted).front();
 }
 
-at::Tensor Executor::head_input(const Inputs& inputs) const {
+at::Tensor Executor::head_input(const Inputs& inputs, Dropout* dropout) const {
   const at::AutoGradMode grad(state_->use == Use::training && at::GradMode::is_enabled());
-  return features_of(inputs, nullptr, nullptr, Logits::all).x;
+  return features_of(inputs, nullptr, nullptr, Logits::all, dropout).x;
 }
 
 Outputs Executor::forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits wanted) const {

@@ -19,6 +19,7 @@ struct Outputs {
 };
 
 struct Cache;     // cache.h
+class Dropout;    // dropout.h
 struct Features;  // ends.h
 struct Blend;     // blend.h
 
@@ -47,14 +48,14 @@ class Executor {
 
   // What the head's matrix reads: [batch, tokens, width], or [batch, width] of a classifier. For who multiplies with
   // the matrix piece by piece, so that the logits of all tokens never exist at once. Not of an encoder.
-  at::Tensor head_input(const Inputs& inputs) const;
+  at::Tensor head_input(const Inputs& inputs, Dropout* dropout = nullptr) const;
 
   // Use::training: the leaves that collect gradients, by canonical name. Empty otherwise.
   const std::map<std::string, at::Tensor>& parameters() const;
 
  private:
   Outputs forward_once(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
-  Features features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits) const;
+  Features features_of(const Inputs& inputs, Cache* cache, Taps* taps, Logits logits, Dropout* dropout = nullptr) const;
 
   struct State;
   std::unique_ptr<State> state_;

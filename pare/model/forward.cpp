@@ -20,10 +20,16 @@ Forward::Forward(const Architecture& architecture, const Tables& tables, std::sp
   }
 }
 
+void Forward::drop_with(Dropout* dropout) {
+  for (Step& step : steps_) {
+    step.drop_with(dropout);
+  }
+}
+
 void Forward::embed(const EmbeddingLayer& layer) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Embedded stream = pare::embed(layer, *architecture_, inputs_[i], steps_[i]);
-    streams_.x.push_back(stream.x);
+    streams_.x.push_back(steps_[i].dropped(stream.x, &DropoutRates::embedding));
     streams_.table.push_back(stream.table);
   }
 }

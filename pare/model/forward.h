@@ -28,6 +28,8 @@ class Forward {
   Forward(const Architecture& architecture, const Tables& tables, std::span<const Inputs> inputs,
           Cache* cache = nullptr, Taps* taps = nullptr);
 
+  void drop_with(Dropout* dropout);
+
   // Begins at the first layer, or before another one with what stood there.
   void embed(const EmbeddingLayer& layer);
   void begin_at(int64_t layer, LayerInputs streams);

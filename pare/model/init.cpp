@@ -32,12 +32,13 @@ struct Maker {
     const bool generic = draw == Draw::generic;
     const Slot slot = spec.id.module.slot;
     const double fan_in = static_cast<double>(element_count(spec.shape) / std::max<int64_t>(spec.shape[0], 1));
-    if (draw == Draw::unit && spec.part != Part::norm && spec.part != Part::bias) {
+    if (draw == Draw::unit && spec.part != Part::norm && spec.part != Part::bias && spec.part != Part::shape) {
       return {0, 1};
     }
     switch (spec.part) {
       case Part::norm:
       case Part::bias:
+      case Part::shape:
         return {spec.initial, generic ? 0.2 : 0};
       case Part::embedding:
         if (slot == Slot::projection || slot == Slot::patch) {

@@ -9,6 +9,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/model/cache.h"
+#include "pare/model/dropout.h"
 #include "pare/model/tables.h"
 #include "pare/model/taps.h"
 
@@ -42,6 +43,13 @@ class Step {
   }
   bool tapped() const { return taps_ != nullptr; }
 
+  // While training: what is left out of the stream's parts.
+  void drop_with(Dropout* dropout) { dropout_ = dropout; }
+  at::Tensor dropped(const at::Tensor& x, double DropoutRates::*rate) const {
+    return dropout_ ? (*dropout_)(x, dropout_->rates().*rate) : x;
+  }
+  bool drops_attention() const { return dropout_ && dropout_->rates().attention > 0; }
+
   // After the last layer: the cache then holds the tokens at hand.
   void remember();
 
@@ -56,6 +64,7 @@ class Step {
   const Tables* tables_;
   Cache* cache_;
   Taps* taps_;
+  Dropout* dropout_ = nullptr;
   int64_t past_ = 0, longest_ = 0;
   std::map<std::pair<Mask, int64_t>, Visibility> visibilities_;
   std::vector<Turned> turns_;

@@ -8,7 +8,9 @@
 //
 // Preconditions: P1 queries and keys (values and outputs) are matrices of their own, and what is cached are keys and
 // values; P2 of queries and keys: no RoPE, no QK-norm between the factors, and with a b_K no softcap; P3 of values:
-// with a b_V no gate; P4 the product is smaller than its factors, unless growth is asked for (`pairs=all`, `qk`, `vo`).
+// with a b_V neither a gate nor shaped attention; P4 the product is smaller than its factors, unless growth is asked
+// for
+// (`pairs=all`, `qk`, `vo`).
 // Exactness: one product, no inverse.
 // Order: after what removes factors for less, before shrink_head_pairs, which takes less of the same pairs.
 // Reference: docs/theorems/collapse_heads.md
@@ -94,6 +96,10 @@ std::optional<Precondition> product_obstacle(const Architecture& a, const Produc
   if (!scores && t.gate && t.bias.value) {
     return fails("no gate with a value bias", "a gate scales each head after attention",
                  "none: gated rows do not sum to one, so the bias would have to stay");
+  }
+  if (!scores && t.shaped && t.bias.value) {
+    return fails("no shaped attention with a value bias", "its rows sum to alpha + beta - gamma",
+                 "none: the bias of each head would have to stay");
   }
   const int64_t factors = factor_parameters(t, a.width, site.product);
   const int64_t product = product_parameters(t, a.width, site.product);
@@ -233,7 +239,8 @@ const Pass& pass_collapse_heads() {
       .reference = "W_K, W_V is Probably All You Need (Karbevski and Mijoski 2025), proposition 4.1",
       .preconditions = {"queries and keys, values and outputs are matrices of their own",
                         "of queries and keys: no RoPE, no QK-norm, with a key bias no softcap",
-                        "of values: with a value bias no gate", "the product is smaller, or growth is asked for"},
+                        "of values: with a value bias no gate and no shaped attention",
+                        "the product is smaller, or growth is asked for"},
       .options = {{"pairs", "saving|all|qk|vo", "saving"}},
       .propose = propose,
   };

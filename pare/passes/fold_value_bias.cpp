@@ -4,7 +4,8 @@
 //
 // Proof: softmax rows sum to one, so each head writes A_h X V_h + b_V,h; the output matrix is linear.
 //
-// Preconditions: P1 no gate (after it the rows no longer sum to one); P2 values are not collapsed or looked up.
+// Preconditions: P1 no gate and no shaped attention (the rows no longer sum to one); P2 values are not collapsed or
+// looked up.
 // Where there is no b_O it has to be created: width - kv_heads · head_width parameters more, which may be growth.
 // Exactness: one product, no inverse.
 // Order: after fold_norm_gain, which may fold into b_V; before merge_skipless, which moves b_O on.
@@ -81,6 +82,14 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
                                         .remedy = "none: gated rows do not sum to one"});
       continue;
     }
+    if (t.shaped) {
+      proposal.preconditions.push_back({.where = where,
+                                        .block = n,
+                                        .expected = "attention that is not shaped",
+                                        .found = "rows that sum to alpha + beta - gamma of their head",
+                                        .remedy = "none: only rows that sum to one pass a bias on as it is"});
+      continue;
+    }
     proposal.preconditions.push_back(
         {.where = where, .block = n, .expected = "attention rows that sum to one", .found = "they do", .holds = true});
     created += t.bias.output ? 0 : a.width;
@@ -105,7 +114,7 @@ const Pass& pass_fold_value_bias() {
       .theorem = "A(XV + 1b_V)O + b_O = AXVO + (b_V O + b_O), since A1 = 1",
       .saves = "kv_heads · head_width in each layer that has an output bias",
       .reference = "no paper: rows of attention sum to one; beside proposition 4.1 of Karbevski and Mijoski 2025",
-      .preconditions = {"no gate", "a stored value bias"},
+      .preconditions = {"no gate, and attention that is not shaped", "a stored value bias"},
       .options = {},
       .propose = propose,
   };

@@ -229,6 +229,7 @@ class CanonicalBlock {
     for (const TensorKind kind : {TensorKind::weight, TensorKind::position, TensorKind::bias}) {
       permute({gate, kind}, order, order_, t.heads);
     }
+    permute(weight_of(in_attention(block_, Slot::shape)), order, order_, t.heads);
     Weight& output = at_slot(Slot::output);
     output = computed(output.shape(), by_head.transposed() * output.formula(), {output, order},
                       [=](const std::vector<at::Tensor>& in) {

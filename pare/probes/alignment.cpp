@@ -343,6 +343,7 @@ class Aligner {
     for (const TensorKind kind : {TensorKind::weight, TensorKind::bias, TensorKind::position}) {
       move({in_attention(n, Slot::gate), kind}, 0, heads, 1);
     }
+    move(weight_of(in_attention(n, Slot::shape)), 0, heads, 1);
   }
 
   // The rows of a group, and the bias behind them as one column more.

@@ -260,6 +260,7 @@ void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std:
   for (const TensorKind kind : {TensorKind::weight, TensorKind::bias, TensorKind::position}) {
     orders[{in_attention(n, Slot::gate), kind}] = {found->heads, 0};
   }
+  orders[weight_of(in_attention(n, Slot::shape))] = {found->heads, 0};
 }
 
 }  // namespace

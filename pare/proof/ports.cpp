@@ -277,6 +277,7 @@ class PortList {
       reader(attention(slot), slot == Slot::gate);
     }
     plain({attention(Slot::gate), TensorKind::position});
+    plain(weight_of(attention(Slot::shape)));
     plain(weight_of(attention(Slot::query_down)));
     plain(weight_of(attention(Slot::key_from_value)));
     plain(weight_of(attention(Slot::value_from_key)));

@@ -50,10 +50,10 @@ bool attention_alone_writes(const ProofSide& side, const Stream& stream, int64_t
   return !touched && alone && read && bias_folds(side, stream);
 }
 
-// Rows of attention sum to one, unless a gate scales them.
+// Where rows of attention sum to one.
 bool value_bias_folds(const Architecture& architecture, int64_t block) {
   const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
-  return !t.gate && t.values == Form::factored && !is_tabled(architecture, block);
+  return rows_sum_to_one(t) && t.values == Form::factored && !is_tabled(architecture, block);
 }
 
 }  // namespace

@@ -147,10 +147,10 @@ void collapse_scores(PlainForm& form, int64_t block) {
   t.bias.key = false;
 }
 
-// b_O + W_O b_V: rows of attention sum to one, unless a gate scales them.
+// b_O + W_O b_V, where rows of attention sum to one.
 bool values_collapse(const Attention& t) {
   return t.values == Form::factored && is_plain(t.value) && is_plain(t.output) && !is<FromValue>(t.key) &&
-         !(t.gate && t.bias.value);
+         (rows_sum_to_one(t) || !t.bias.value);
 }
 
 void collapse_values(PlainForm& form, int64_t block) {

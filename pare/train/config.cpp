@@ -24,7 +24,10 @@ static Words<DataFormat> words(DataFormat) {
           {DataFormat::folders, "folders"}};
 }
 static Words<InitRecipe> words(InitRecipe) {
-  return {{InitRecipe::plain, "plain"}, {InitRecipe::gpt2, "gpt2"}, {InitRecipe::norm_free, "norm_free"}};
+  return {{InitRecipe::plain, "plain"},
+          {InitRecipe::gpt2, "gpt2"},
+          {InitRecipe::norm_free, "norm_free"},
+          {InitRecipe::orthogonal, "orthogonal"}};
 }
 static Words<TrainDtype> words(TrainDtype) {
   return {{TrainDtype::float32, "float32"}, {TrainDtype::float64, "float64"}, {TrainDtype::bfloat16, "bfloat16"}};
@@ -166,9 +169,18 @@ template <class Io>
 static void describe(Io& io, InitConfig& i) {
   field(io, "recipe", i.recipe,
         "gpt2: normal, what writes to a skip divided by sqrt(2 layers); plain: matrices keep the scale of what they "
-        "read; norm_free: plain, and blocks without norm write with deviation 1");
+        "read; norm_free: plain, and blocks without norm write with deviation 1; orthogonal: the same, with orthogonal "
+        "values, outputs and MLPs");
   field(io, "deviation", i.deviation, "gpt2: of matrices and tables", from(0));
-  field(io, "embedding", i.embedding, "norm_free: deviation of the embeddings", from(0));
+  field(io, "embedding", i.embedding, "norm_free, orthogonal: deviation of the embeddings", from(0));
+}
+
+template <class Io>
+static void describe(Io& io, DropoutRates& d) {
+  field(io, "embedding", d.embedding, "how much of what the first layer gets is left out, in training only",
+        within(0, 1));
+  field(io, "attention", d.attention, "how much of the attention from token to token", within(0, 1));
+  field(io, "residual", d.residual, "how much of what each sublayer writes", within(0, 1));
 }
 
 template <class Io>
@@ -237,7 +249,8 @@ static void describe(Io& io, WrittenConfig& w) {
   field(io, "steps", c.steps, "how often the weights are moved", from(1));
   group(io, "optimiser", c.optimiser);
   group(io, "init", c.init);
-  field(io, "seed", c.seed, "of the weights at the start", from(0));
+  group(io, "dropout", c.dropout);
+  field(io, "seed", c.seed, "of the weights at the start, and of what dropout leaves out", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);

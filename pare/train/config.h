@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/model/dropout_rates.h"
 
 namespace pare {
 
 enum class TrainTask { causal_lm, masked_lm, classifier, sorting, copying, addition };
 enum class DataFormat { bytes, uint16, uint32, idx, cifar10, cifar100, folders };
-enum class InitRecipe { plain, gpt2, norm_free };
+enum class InitRecipe { plain, gpt2, norm_free, orthogonal };
 enum class TrainDtype { float32, float64, bfloat16 };
 
 struct DataConfig {
@@ -76,6 +77,7 @@ struct TrainConfig {
   int64_t batch = 16, accumulate = 1, steps = 1000;
   OptimiserConfig optimiser;
   InitConfig init;
+  DropoutRates dropout;
   int64_t seed = 0;
   TrainDtype dtype = TrainDtype::float32;
   std::string teacher;  // a model folder to learn from

@@ -24,7 +24,7 @@ Weight held_weight(const std::string& name, const at::Tensor& tensor) {
 }
 
 bool is_matrix(const TensorSpec& spec) {
-  return !spec.index && spec.part != Part::norm && spec.part != Part::bias;
+  return !spec.index && spec.part != Part::norm && spec.part != Part::bias && spec.part != Part::shape;
 }
 
 // Whether a tensor writes what a skip adds to, so that the stream grows with every layer.
@@ -65,13 +65,52 @@ Weights gpt2_weights(const TrainConfig& config, Dtype dtype) {
   return weights;
 }
 
+// Orthonormal columns or rows, whichever are fewer, and rows of length one on average: as N(0, 1/in) has, but every
+// direction goes on as long as it came.
+at::Tensor orthogonal(const at::Tensor& drawn) {
+  const int64_t rows = drawn.size(0), columns = drawn.size(1);
+  const at::Tensor tall = rows >= columns ? drawn : drawn.t();
+  const at::Tensor q = std::get<0>(at::linalg_qr(tall.to(at::kDouble)));
+  const double longer = rows > columns ? std::sqrt(static_cast<double>(rows) / static_cast<double>(columns)) : 1;
+  return ((rows >= columns ? q : q.t()) * longer).to(drawn.scalar_type()).contiguous();
+}
+
+Weight orthogonal_weight(const Weight& weight) {
+  return Weight::made("orthogonal", weight.dtype(), weight.shape(), {weight},
+                      [](std::vector<at::Tensor>& in) { return orthogonal(in[0]); });
+}
+
+bool is_on_the_way(const TensorSpec& spec) {  // of what a token carries, not of who looks at whom
+  return (spec.part == Part::value || spec.part == Part::output || spec.part == Part::mlp) && spec.shape.size() == 2 &&
+         !spec.index;
+}
+
+// Where scores are all the same, shaped attention passes every token on as it is: it starts there.
+void start_uniform(const Architecture& a, Weights& weights) {
+  for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
+    if (!a.blocks[static_cast<size_t>(n)].attention.shaped) {
+      continue;
+    }
+    for (const Slot slot : {Slot::query, Slot::query_key}) {
+      const auto found = weights.find(name_of(weight_of(in_attention(n, slot))));
+      if (found != weights.end()) {
+        found->second = scaled_weight(found->second, 0);
+      }
+    }
+  }
+}
+
 // Matrices of deviation 1/sqrt(in), attention outputs smaller where they have a skip, embeddings as large as asked for;
 // then every block whose MLP has no skip is made to write with deviation 1, from the first on.
 Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& sample) {
   const Architecture& a = config.architecture;
   const Weights units = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::unit);
   Weights weights = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::plain);
+  start_uniform(a, weights);
   for (const TensorSpec& spec : tensor_table(a)) {
+    if (config.init.recipe == InitRecipe::orthogonal && is_on_the_way(spec)) {
+      weights[spec.name] = orthogonal_weight(weights.at(spec.name));
+    }
     const bool table = spec.id.module == token_table || spec.id.module == position_table;
     if (table) {
       weights[spec.name] = scaled_weight(units.at(spec.name), config.init.embedding);
@@ -120,9 +159,11 @@ Model initial_model(const TrainConfig& config, const Inputs& sample) {
       weights = gpt2_weights(config, dtype);
       break;
     case InitRecipe::norm_free:
+    case InitRecipe::orthogonal:
       weights = norm_free_weights(config, dtype, sample);
       break;
   }
+  start_uniform(config.architecture, weights);
   for (auto& [name, weight] : weights) {  // drawn once: a start is stored, run and compared
     weight = held_weight(name, weight.load());
   }

@@ -23,7 +23,8 @@ double learning_rate(const OptimiserConfig& config, int64_t steps, int64_t step)
 }
 
 bool is_decayed(const TensorSpec& spec) {
-  return spec.shape.size() >= 2 && spec.part != Part::bias && spec.part != Part::norm && !spec.index;
+  const bool scale = spec.part == Part::bias || spec.part == Part::norm || spec.part == Part::shape;
+  return spec.shape.size() >= 2 && !scale && !spec.index;
 }
 
 AdamW::AdamW(const OptimiserConfig& config, const Tensors& weights, const std::vector<std::string>& decayed)

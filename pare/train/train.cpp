@@ -219,7 +219,7 @@ class Run {
       batches.push_back(batches_.training(begun_ * config_.accumulate + i));
       next.tokens += batches_.positions(batches.back());
     }
-    trainer_.begin_step(batches, {next.rate, next.limit});
+    trainer_.begin_step(batches, {next.rate, begun_, next.limit});
     ahead_.push_back(next);
     ++begun_;
   }
@@ -293,7 +293,7 @@ class Run {
       --begun_;
     }
     const TrainBatch batch = batches_.training(step_ * config_.accumulate);
-    trainer_.measure({&batch, 1});
+    trainer_.measure({&batch, 1}, step_);
     const std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
     throw InputError(fmt::format("{}: training stopped {}. Its last good checkpoint is {}",
                                  quote(folder_.path().string()), why,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pare/model/dropout.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -69,8 +70,10 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
+      dropout_(config.dropout),
+      seed_(config.seed),
       optimiser_(config.optimiser, masters_, decayed_names(start.architecture)),
-      recordable_(config.task != TrainTask::masked_lm && DeviceGraph::works_on(device)) {
+      recordable_(config.task != TrainTask::masked_lm && dropout_ == DropoutRates{} && DeviceGraph::works_on(device)) {
   for (const TensorSpec& spec : tensor_table(architecture_)) {
     if (spec.index) {
       indices_[spec.name] = start.weights.at(spec.name);
@@ -114,12 +117,12 @@ std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches
   return result;
 }
 
-Trainer::Rows Trainer::asked_rows(const Placed& batch, bool taught) const {
+Trainer::Rows Trainer::asked_rows(const Placed& batch, bool taught, Dropout* dropout) const {
   const auto rows_of = [&](const at::Tensor& x) {
     const at::Tensor rows = x.dim() == 2 ? x : x.flatten(0, 1);
     return batch.asked.defined() ? rows.index_select(0, batch.asked) : rows;
   };
-  return {rows_of(executor_.head_input(batch.inputs)), batch.targets,
+  return {rows_of(executor_.head_input(batch.inputs, dropout)), batch.targets,
           taught ? rows_of(company_.teacher->executor().head_input(batch.inputs)) : at::Tensor()};
 }
 
@@ -133,7 +136,7 @@ LossParts Trainer::loss_of(const Rows& rows, double scale) {
 }
 
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
-void Trainer::compute_gradients(const std::vector<Placed>& batches) {
+void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step) {
   int64_t count = 0;
   for (const Placed& batch : batches) {
     count += batch.targets.size(0);
@@ -149,13 +152,17 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches) {
     }
   }
   at::Tensor sum = at::zeros_like(limit_);
-  for (const Placed& batch : batches) {
-    const Rows rows = asked_rows(batch, company_.teacher != nullptr);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    std::optional<Dropout> dropout;
+    if (dropout_ != DropoutRates{}) {
+      dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), i), device_);
+    }
+    const Rows rows = asked_rows(batches[i], company_.teacher != nullptr, dropout ? &*dropout : nullptr);
     const LossParts parts = loss_of(rows, 1 / static_cast<double>(count));
     rows.x.backward(parts.head_input);
     sum.add_(parts.sum);
     if (narrow_) {
-      collect_narrow(&batch == &batches.front());
+      collect_narrow(i == 0);
     }
   }
   if (!narrow_) {
@@ -190,8 +197,8 @@ void Trainer::collect_narrow(bool first) {
   }
 }
 
-void Trainer::run_step(const std::vector<Placed>& batches) {
-  compute_gradients(batches);
+void Trainer::run_step(const std::vector<Placed>& batches, int64_t step) {
+  compute_gradients(batches, step);
   const at::NoGradGuard no_grad;
   const at::Tensor good = numbers_.isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
   stopped_.copy_(at::maximum(stopped_, good.logical_not().to(stopped_.scalar_type())));
@@ -224,14 +231,14 @@ bool Trainer::fits_recorded(const std::vector<Placed>& batches) const {
 }
 
 // The recorded step reads where it read when it was recorded.
-void Trainer::run_recorded(std::vector<Placed> batches) {
+void Trainer::run_recorded(std::vector<Placed> batches, int64_t step) {
   if (recorded_ && !fits_recorded(batches)) {
-    run_step(batches);
+    run_step(batches, step);
     return;
   }
   if (!recorded_) {
     slots_ = std::move(batches);
-    recorded_.emplace(device_, [this] { run_step(slots_); });
+    recorded_.emplace(device_, [=, this] { run_step(slots_, step); });
   } else {
     for (size_t i = 0; i < slots_.size(); ++i) {
       const std::vector<at::Tensor> into = tensors_of(slots_[i]), from = tensors_of(batches[i]);
@@ -250,9 +257,9 @@ void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& pl
   limit_.fill_(plan.limit);
   std::vector<Placed> here = placed(batches);
   if (recordable_ && steps_ >= steps_before_recording) {
-    run_recorded(std::move(here));
+    run_recorded(std::move(here), plan.number);
   } else {
-    run_step(here);
+    run_step(here, plan.number);
   }
   ++steps_;
   if (device_.is_cpu()) {
@@ -277,8 +284,8 @@ StepMeasure Trainer::finish_step() {
   return {numbers[0], numbers[1]};
 }
 
-StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
-  compute_gradients(placed(batches));
+StepMeasure Trainer::measure(std::span<const TrainBatch> batches, int64_t step) {
+  compute_gradients(placed(batches), step);
   const at::Tensor numbers = numbers_.cpu();
   return {numbers[0].item<double>(), numbers[1].item<double>()};
 }

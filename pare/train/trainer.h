@@ -43,6 +43,7 @@ at::ScalarType arithmetic_of(TrainDtype dtype);
 
 struct StepPlan {
   double rate = 0;
+  int64_t number = 0;                                      // decides what dropout leaves out
   double limit = std::numeric_limits<double>::infinity();  // the largest loss after which the weights still move
 };
 
@@ -57,8 +58,8 @@ class Trainer {
   // What the earliest step measured that was begun and not finished; waits for it.
   StepMeasure finish_step();
 
-  // The same loss and gradients, of which nothing moves.
-  StepMeasure measure(std::span<const TrainBatch> batches);
+  // The same loss and gradients, of which nothing moves. `step` decides what dropout leaves out.
+  StepMeasure measure(std::span<const TrainBatch> batches, int64_t step = 0);
 
   Evaluation evaluate(const Batches& batches) const;
 
@@ -89,13 +90,13 @@ class Trainer {
   Placed placed(const TrainBatch& batch) const;
   std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
   static std::vector<at::Tensor> tensors_of(const Placed& batch);
-  Rows asked_rows(const Placed& batch, bool taught) const;
+  Rows asked_rows(const Placed& batch, bool taught, Dropout* dropout = nullptr) const;
   LossParts loss_of(const Rows& rows, double scale);
-  void compute_gradients(const std::vector<Placed>& batches);
+  void compute_gradients(const std::vector<Placed>& batches, int64_t step);
   void collect_narrow(bool first);
-  void run_step(const std::vector<Placed>& batches);
+  void run_step(const std::vector<Placed>& batches, int64_t step);
   bool fits_recorded(const std::vector<Placed>& batches) const;
-  void run_recorded(std::vector<Placed> batches);
+  void run_recorded(std::vector<Placed> batches, int64_t step);
 
   TrainCompany company_;
   DistillationConfig distillation_;
@@ -111,6 +112,8 @@ class Trainer {
   LossHead head_;
   HeadGradients head_gradients_;
   int64_t piece_;
+  DropoutRates dropout_;
+  int64_t seed_;
   AdamW optimiser_;
   at::Tensor numbers_, limit_, stopped_;  // on the device: what a step measured, what it may, whether one was bad
   std::deque<Begun> begun_;

@@ -60,6 +60,7 @@ void compare_attention(Differences& differences, const std::string& path, const 
   differences.same(path + "alibi", a.alibi, b.alibi);
   differences.same(path + "rope", a.rope, b.rope);
   differences.same(path + "softcap", a.softcap, b.softcap);
+  differences.same(path + "shaped", a.shaped, b.shaped);
   differences.same(path + "qk_norm", a.qk_norm.has_value(), b.qk_norm.has_value());
   if (a.qk_norm && b.qk_norm) {
     differences.same(path + "qk_norm.epsilon", a.qk_norm->epsilon, b.qk_norm->epsilon);

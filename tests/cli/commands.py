@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import struct
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from files import integers, read_tensors, write_tensors
 from report import SHARED, Report, pare
 
 COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "reproduce", "demo", "help", "completion"]
-PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "query_key", "value_output"}
+PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "shape", "query_key", "value_output"}
 ARCHITECTURE = {
     "name": "tiny", "width": 8, "vocab": 16, "context": 12,
     "embedding": {"position": "learned"},
@@ -198,11 +199,20 @@ def check_stories(report, work):
 def check_demo(report, work):
     (work / "tmp").mkdir()
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(work / "tmp")}
-    result = pare("demo", cwd=work, env=environment)
-    report.check("demo", good(result) or ("" if "What to try next" in result.stdout else "no next step"))
     document, wrong = one_document(pare("demo", "--json", cwd=work, env=environment))
-    report.check("demo --json", wrong or expect([s["exit_code"] for s in document["steps"]], [0, 0, 0, 0, 0, 0, 1, 3]))
+    report.check("demo --json", wrong or expect([s["exit_code"] for s in document["steps"]], [0, 0, 0, 0, 0, 1, 3]) or expect(document["folder"], None))
     report.check("demo leaves nothing", expect(list((work / "tmp").iterdir()), []))
+    result = pare("demo", "-o", "kept", cwd=work, env=environment)
+    report.check("demo", good(result) or ("" if "What to try next" in result.stdout else "no next step"))
+    accuracies = [float(found) for found in re.findall(r"\(([0-9.]+) % right\)", result.stdout)]
+    report.check("demo trains", expect([len(accuracies), all(a > 90 for a in accuracies)], [2, True]))
+    report.check("demo proves", expect(result.stdout.count(": proved"), 2))
+    kept = [(work / "kept" / name).exists() for name in ("report.html", "sabotage.html", "smaller/model.safetensors", "least/certificate.json")]
+    report.check("demo keeps", expect(kept, [True] * 4))
+    verdict = json.loads((work / "kept/least/certificate.json").read_text())["verdict"]
+    report.check("demo's second model", expect(verdict, "proved"))
+    again = pare("demo", "-o", "kept", cwd=work, env=environment)
+    report.check("demo replaces nothing", expect([again.returncode, "exists already" in again.stderr], [1, True]))
 
 
 def main():

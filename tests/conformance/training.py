@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The first 20 losses of a run are those of transformers and torch.optim.AdamW, from the same start and the same data.
 
-Peer: the model's own classes, eager attention, cross-entropy over all logits at once, AdamW in its plain loop over
+Peer: the model's own classes, for shaped attention plain PyTorch, eager attention, cross-entropy over all logits at once, AdamW in its plain loop over
 tensors, clip_grad_norm_. The start is checkpoint 0 of the run, the batches are cut out of the text by order.i32.
 """
 
@@ -73,6 +73,61 @@ def llama_peer(transformers, ours):
     return model, state
 
 
+def shaped_architecture():
+    return {"width": WIDTH, "vocab": VOCAB, "context": CONTEXT, "embedding": {"position": "learned"},
+            "blocks": [{"repeat": LAYERS,
+                        "attention": {"heads": HEADS, "head_width": WIDTH // HEADS, "shaped": True, "skip": False},
+                        "mlp": {"width": 2 * WIDTH, "activation": "gelu", "norm": RMS_NORM}}],
+            "final_norm": RMS_NORM}
+
+
+def shaped_peer(transformers, ours):
+    """No library has shaped attention: plain PyTorch, written from its definition with matrices of tokens x tokens."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key, self.value, self.output = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+            self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+            self.norm = nn.RMSNorm(WIDTH, eps=RMS_NORM["epsilon"])
+            self.shape = nn.ParameterList([nn.Parameter(torch.empty(HEADS)) for _ in range(3)])
+
+        def forward(self, x):
+            tokens = x.shape[1]
+            q, k, v = (p(x).unflatten(2, (HEADS, -1)).transpose(1, 2) for p in (self.query, self.key, self.value))
+            seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+            softmax = (q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)).masked_fill(~seen, -math.inf).softmax(-1)
+            uniform = seen.to(x.dtype) / seen.sum(1, keepdim=True)
+            alpha, beta, gamma = (p[:, None, None] for p in self.shape)
+            mixed = (alpha * torch.eye(tokens, dtype=x.dtype) + beta * softmax - gamma * uniform) @ v
+            x = self.output(mixed.transpose(1, 2).flatten(2))
+            return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.position = nn.Embedding(VOCAB, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+            self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
+            self.norm, self.head = nn.RMSNorm(WIDTH, eps=RMS_NORM["epsilon"]), nn.Linear(WIDTH, VOCAB, bias=False)
+
+        def forward(self, ids):
+            x = self.token(ids) + self.position(torch.arange(ids.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            return type("Answer", (), {"logits": self.head(self.norm(x))})
+
+    state = {"token.weight": ours["embed.token.weight"], "position.weight": ours["embed.position.weight"], "norm.weight": ours["norm.weight"],
+             "head.weight": ours["head.weight"]}
+    for n in range(LAYERS):
+        for theirs, mine in (("query", "attention.query"), ("key", "attention.key"), ("value", "attention.value"), ("output", "attention.output"),
+                             ("up", "mlp.up"), ("down", "mlp.down"), ("norm", "mlp.norm")):
+            state[f"blocks.{n}.{theirs}.weight"] = ours[f"blocks.{n}.{mine}.weight"]
+        state |= {f"blocks.{n}.shape.{i}": ours[f"blocks.{n}.attention.shape.weight"][:, i] for i in range(3)}
+    return Model(), state
+
+
 def rate(step):
     """Warm-up and cosine, from their description."""
     o = OPTIMISER
@@ -135,7 +190,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         (work / "text").write_bytes(text)
-        for family, architecture, peer in (("gpt2", gpt2_architecture(), gpt2_peer), ("llama", llama_architecture(), llama_peer)):
+        for family, architecture, peer in (("gpt2", gpt2_architecture(), gpt2_peer), ("llama", llama_architecture(), llama_peer),
+                                           ("shaped", shaped_architecture(), shaped_peer)):
             for dtype, tolerance in TOLERANCES.items():
                 name = f"{family}-{dtype}"
                 found = our_losses(work, name, architecture, dtype)

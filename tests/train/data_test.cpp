@@ -312,7 +312,7 @@ static std::string big_endian(uint32_t number) {
 }
 
 static nlohmann::json image_json(const std::string& format, const std::vector<std::string>& files, int64_t channels,
-                          int64_t side) {
+                                 int64_t side) {
   return {{"task", "classifier"},
           {"data", {{"format", format}, {"train", files}, {"length", nullptr}, {"validation_share", 0.25}}},
           {"architecture",

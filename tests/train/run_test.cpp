@@ -71,6 +71,19 @@ TEST_CASE("a run that is ended at any step and continued is the run that was not
   CHECK(curve(folder.path() / "whole") == expected);
 }
 
+TEST_CASE("so is one that leaves numbers out at random") {
+  const TemporaryFolder folder;
+  nlohmann::json json = short_run();
+  json.merge_patch({{"accumulate", 2}, {"dropout", {{"embedding", 0.1}, {"attention", 0.2}, {"residual", 0.1}}}});
+  const TrainConfig config = sorting_config(json);
+  run(config, folder.path() / "whole");
+  CHECK_THROWS_AS(run(config, folder.path() / "broken", false, 7), Killed);
+  CHECK(run(config, folder.path() / "broken", true).resumed_from == 4);
+  CHECK(curve(folder.path() / "broken") == curve(folder.path() / "whole"));
+  CHECK(bytes_of_file(folder.path() / "broken/checkpoints/14/model.safetensors") ==
+        bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
+}
+
 TEST_CASE("so is one in bfloat16 over a text, whose weights are wider than its arithmetic") {
   const TemporaryFolder folder;
   std::string text;

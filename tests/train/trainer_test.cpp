@@ -211,8 +211,8 @@ TEST_CASE("from a bad step on nothing moves") {
   const double loss = trainer.finish_step().loss;
   const at::Tensor moved = table();
   CHECK(!moved.equal(start));
-  trainer.begin_step(batch, {1e-3, 0.5 * loss});  // above the limit
-  trainer.begin_step(batch, {1e-3});              // begun before anybody could know
+  trainer.begin_step(batch, {1e-3, 0, 0.5 * loss});  // above the limit
+  trainer.begin_step(batch, {1e-3});                 // begun before anybody could know
   CHECK(trainer.finish_step().loss < loss);
   CHECK(trainer.finish_step().loss > 0.5 * loss);
   CHECK(table().equal(moved));

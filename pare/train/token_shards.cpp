@@ -132,7 +132,7 @@ TokenArray open_part(const std::string& folder, const nlohmann::json& json, cons
   }
   TokenArray tokens = open_tokens(paths, {.format = format});
   for (size_t i = 0; i < paths.size(); ++i) {
-    if (tokens.files()[i].sha256 != json[part][i]["sha256"]) {
+    if (nlohmann::json(tokens.files()[i].sha256) != json[part][i]["sha256"]) {
       throw InputError(fmt::format("{} is damaged: its SHA-256 is not the one in {}. Prepare it again", quote(paths[i]),
                                    shards_file));
     }

@@ -26,8 +26,8 @@ struct TrainOptions {
   bool resume = false;
   at::Device device = at::kCPU;
   std::function<void(const TrainProgress&)> report;  // after every step
-  std::function<void(const std::string&)> warn;      // what was found that ends nothing
   std::function<void(const std::string&)> note;      // what is worth a line before the first
+  std::function<void(const std::string&)> warn;      // what was found that ends nothing
 };
 
 struct TrainResult {

@@ -346,7 +346,7 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK(batch.inputs.pixels[0][0][1][2].item<double>() ==
         doctest::Approx((2.0 * (5 * 16 + 6) / 255 - 0.25) / 0.5).epsilon(1e-6));
   CHECK(sequences->batch(true, {0}, 0).targets.item<int64_t>() == 0);  // image 3
-  CHECK(sequences->images(false)->pixels.scalar_type() == at::kByte);
+  CHECK((sequences->images(false)->pixels.scalar_type() == at::kByte));
   CHECK(sequences->images(true)->labels.size(0) == 2);
   const nlohmann::ordered_json manifest = sequences->manifest();
   CHECK(manifest["contents"]["train"]["sha256_of_pixels"] == sha256_of(pixels));

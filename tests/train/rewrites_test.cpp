@@ -96,7 +96,7 @@ TEST_CASE("what is rewritten before training begins as the same function") {
     const at::NoGradGuard no_grad;
     const at::Tensor logits = original.executor().forward(some[0].inputs).logits;
     CHECK(relative_error(variant.executor().forward(some[0].inputs).logits, logits) < 1e-10);
-    variant.update(1e-2);  // and it does train: the first step moves it
+    variant.begin_step(some, {1e-2});  // and it does train: the first step moves it
     CHECK(relative_error(variant.executor().forward(some[0].inputs).logits, logits) > 1e-5);
   }
   for (const Pass* pass : all_passes()) {

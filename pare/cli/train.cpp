@@ -163,6 +163,9 @@ void train_command(TrainFlags flags, const Settings& settings) {
   if (settings.seed != 0) {
     set_key(written, "seed", settings.seed, find_architecture);
   }
+  if (flags.prepare && flags.resume) {
+    throw InputError("--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
+  }
   if (flags.prepare) {
     prepare_command(std::move(written), flags, subject, settings);
     return;
@@ -219,9 +222,7 @@ void add_train(CLI::App& app, const Settings& settings) {
   command->add_option("-o,--output", flags->out, "the run folder, or the folder of a sweep's runs")
       ->type_name("FOLDER");
   command->add_flag("--resume", flags->resume, "go on from the last checkpoint there");
-  CLI::Option* resume = command->get_option("--resume");
-  command->add_flag("--prepare", flags->prepare, "no run: the text as tokens on disk, for data.shards")
-      ->excludes(resume);
+  command->add_flag("--prepare", flags->prepare, "no run: the text as tokens on disk, for data.shards");
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
   command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
   command->callback([flags, &settings] { train_command(*flags, settings); });

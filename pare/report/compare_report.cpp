@@ -15,10 +15,6 @@ std::string loss_text(double value) {
   return fmt::format("{:.4f}", value);
 }
 
-std::string percent_of(double part, double whole) {
-  return fmt::format("{:+.2f} %", 100 * part / whole);
-}
-
 std::string size_words(const ComparedRuns& row, const ComparedRuns& first) {
   const int64_t more = row.parameters - first.parameters;
   return more == 0 ? "as many parameters"
@@ -51,12 +47,13 @@ ReportTable table_of_runs(const RunComparison& comparison) {
   const ComparedRuns& first = comparison.rows.front();
   for (const ComparedRuns& row : comparison.rows) {
     const bool other = &row != &first;
+    const std::string difference =
+        fmt::format("{:+.4f} ({:+.2f}\u00a0%)", row.loss - first.loss, 100 * (row.loss - first.loss) / first.loss);
     table.rows.push_back({row.name, with_commas(row.parameters), with_commas(row.outside_embeddings),
-                          fmt::format("{:g}", row.rate), loss_text(row.loss),
-                          other ? fmt::format("{:+.4f}", row.loss - first.loss) : "",
-                          other ? percent_of(row.loss - first.loss, first.loss) : "",
-                          row.spread ? "± " + loss_text(*row.spread) : "unknown", std::to_string(row.losses.size()),
-                          fmt::format("{:.2f} %", 100 * row.accuracy), other ? difference_words(row) : "the first"});
+                          fmt::format("{:g}", row.rate), loss_text(row.loss), other ? difference : "",
+                          row.spread ? "±\u00a0" + loss_text(*row.spread) : "unknown",
+                          std::to_string(row.losses.size()), fmt::format("{:.2f}\u00a0%", 100 * row.accuracy),
+                          other ? difference_words(row) : "the first"});
   }
   return table;
 }
@@ -80,9 +77,6 @@ Figure curves(const RunComparison& comparison, LossCurve ComparedRuns::*which, s
                 .y = {.words = "loss", .unit = "nats a target"}};
   for (const ComparedRuns& row : comparison.rows) {
     const LossCurve& curve = row.*which;
-    if (curve.steps.empty()) {
-      continue;
-    }
     figure.series.push_back(
         {.name = row.name, .x = {curve.steps.begin(), curve.steps.end()}, .y = curve.loss, .spread = curve.spread});
   }
@@ -140,7 +134,6 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
         curves(comparison, &ComparedRuns::difference, "Difference on the validation set, by step",
                fmt::format("To “{}”; below zero is better. The band is of both spreads together.", first.name)));
     drawn.figures.back().y.words = "difference of the loss";
-    drawn.figures.back().marks = {{first.name, 0}};
   }
   report.sections = {
       {.title = "Losses",

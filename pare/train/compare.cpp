@@ -228,8 +228,10 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     row.training = training_curve(seeds[i], comparison.step, comparison.window);
     row.validation = validation_curve(seeds[i], comparison.step);
     const ComparedRuns& first = comparison.rows.front();
-    if (i > 0) {
-      row.difference = difference_curve(row.validation, first.validation);
+    row.difference = difference_curve(row.validation, first.validation);
+    if (i == 0) {
+      row.difference.spread.clear();  // from itself it does not differ
+    } else {
       const std::optional<double> joint = joint_spread(row, first);
       row.within_spread = joint ? std::optional(std::abs(row.loss - first.loss) <= *joint) : std::nullopt;
     }

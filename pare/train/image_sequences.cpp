@@ -1,3 +1,5 @@
+#include "pare/train/sequences.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -8,7 +10,6 @@
 #include "pare/data/image_set.h"
 #include "pare/support/error.h"
 #include "pare/support/sha256.h"
-#include "pare/train/sequences.h"
 
 namespace pare {
 

@@ -175,7 +175,7 @@ def check_packed(report, work):
     report.check("the same curve", same_curve(curve(work / "shard-run"), curve(work / "plain-run")))
     report.check("all of them are the same data", ended(pare("compare", "plain-run", "gz-run", "xz-run", "shard-run", cwd=work), 0, ["shard-run"]))
     report.check("no shards of a generated task", ended(pare("train", "--prepare", "config.json", "-o", "none", cwd=work), 1, ["only text is prepared"]))
-    report.check("no --prepare and --resume", ended(pare("train", "--prepare", "--resume", "text.json", "-o", "none", cwd=work), 1, ["--resume"]))
+    report.check("no --prepare and --resume", ended(pare("train", "--prepare", "--resume", "text.json", "-o", "none", cwd=work), 1, ["nothing to continue"]))
     (work / "vocab.txt").write_text("[UNK]\nto\nbe\nor\nnot\nthat\nis\nthe\nquest\n##ion\n,\n.\n")
     tokenized = pare("train", "text.json", "-o", "token-run", "data.tokenizer=vocab.txt", cwd=work)
     report.check("a tokenizer", ended(tokenized))

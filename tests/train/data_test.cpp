@@ -342,7 +342,7 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK(sequences->validation() == 2);
   const TrainBatch batch = sequences->batch(false, {4, 1}, 0);  // without image 3, number 4 is image 5
   CHECK(batch.targets.equal(at::tensor({2, 1}, at::kLong)));
-  CHECK(batch.inputs.pixels.sizes() == at::IntArrayRef({2, 1, 4, 4}));
+  CHECK((batch.inputs.pixels.sizes() == at::IntArrayRef({2, 1, 4, 4})));
   CHECK(batch.inputs.pixels[0][0][1][2].item<double>() ==
         doctest::Approx((2.0 * (5 * 16 + 6) / 255 - 0.25) / 0.5).epsilon(1e-6));
   CHECK(sequences->batch(true, {0}, 0).targets.item<int64_t>() == 0);  // image 3
@@ -350,7 +350,7 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK(sequences->images(true)->labels.size(0) == 2);
   const nlohmann::ordered_json manifest = sequences->manifest();
   CHECK(manifest["contents"]["train"]["sha256_of_pixels"] == sha256_of(pixels));
-  CHECK(manifest["mean"] == nlohmann::json({0.25}));
+  CHECK((manifest["mean"] == nlohmann::json({0.25})));
 
   const auto refused = [&](const std::string& a, const std::string& b) {
     folder.write("images", a);

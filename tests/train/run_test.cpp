@@ -313,8 +313,8 @@ TEST_CASE("compare puts seeds together and refuses what is not fair") {
   REQUIRE(both.rows.size() == 2);
   const double apart = std::abs(both.rows[1].loss - both.rows[0].loss);
   CHECK(both.rows[1].within_spread == (apart <= std::hypot(*both.rows[0].spread, *both.rows[1].spread)));
-  CHECK((comparison_text(both).find("within the spread, ±") != std::string::npos ||
-         comparison_text(both).find("more than the spread, ±") != std::string::npos));
+  const char* verdict = *both.rows[1].within_spread ? "equal within the spread, ±" : "more than the spread, ±";
+  CHECK_MESSAGE(comparison_text(both).find(verdict) != std::string::npos, comparison_text(both));
   json["seed"] = 1;
 
   json["data"] = {{"seed", 3}};

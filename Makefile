@@ -75,13 +75,14 @@ campaign: ## CAMPAIGN=20000 right and as many sabotaged rewrites into verify, on
 	@cmake --build build -j $(JOBS) --target test_attacks
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
-bench: ## executor, tokenizers and probes against their peers; figures in benchmarks/README.md
+bench: ## executor, tokenizers, probes and training against their peers; figures in benchmarks/README.md
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build build -j $(JOBS) --target pare bench_driver tokenize
 	@$$(cat .deps/python-path) benchmarks/executor.py
 	@$$(cat .deps/python-path) benchmarks/tokenizer_speed.py
 	@$$(cat .deps/python-path) benchmarks/probe.py
+	@$$(cat .deps/python-path) benchmarks/training.py
 
 clean: ## removes what was built, keeps what was fetched into .deps/
 	@rm -rf build build-asan build-tsan build-fuzz

@@ -167,8 +167,8 @@ Series angles_by_layer(const ProbeResults& results, const std::string& name, Spr
 ReportSection entropy_section(const ProbeResults& results) {
   ReportSection section{.title = "Attention entropy",
                         .words =
-                            "How many tokens does a query look at? Nothing is 0; everything alike is the "
-                            "logarithm of how many it sees."};
+                            "How many tokens does a query look at? One alone is an entropy of 0; all that it sees, "
+                            "alike, is the logarithm of their number."};
   if (results.layers.empty()) {
     return section;
   }

@@ -216,7 +216,7 @@ Tested correlate(const Trial& trial, std::vector<double> HeadPoints::*with, cons
     if (!points.asymmetry.empty()) {
       found.figures.push_back(
           {.kind = FigureKind::scatter,
-           .title = fmt::format("Asymmetry of heads and {}, {}", words, model.name),
+           .title = fmt::format("A head's asymmetry and {}, {}", words, model.name),
            .words = "A point for each stored head: " + in_words(measured) + ".",
            .x = {.words = "directional asymmetry ‖Mₐ‖/‖M‖ of M = W_Q W_Kᵀ"},
            .y = {.words = words},
@@ -231,7 +231,7 @@ constexpr const char* no_trained_model = "random heads say nothing of specialisa
 Outcome asymmetry_vs_rank(const Trial& trial) {
   Outcome found;
   const Tested tested =
-      correlate(trial, &HeadPoints::rank, "effective rank of what attention writes", "r = +0.152, p = 0.068", found);
+      correlate(trial, &HeadPoints::rank, "effective rank of its layer", "r = +0.152, p = 0.068", found);
   found.verdict = tested.trained == 0    ? ClaimVerdict::undecided
                   : tested.negative == 0 ? ClaimVerdict::holds
                                          : ClaimVerdict::does_not_hold;
@@ -247,7 +247,7 @@ Outcome asymmetry_vs_rank(const Trial& trial) {
 Outcome asymmetry_vs_angles(const Trial& trial) {
   Outcome found;
   const Tested tested = correlate(trial, &HeadPoints::alignment,
-                                  "alignment with other heads, mean cos² of the smallest angle", "positive", found);
+                                  "mean cos² of its angles to others", "positive", found);
   found.verdict = tested.trained == 0                 ? ClaimVerdict::undecided
                   : tested.positive == tested.trained ? ClaimVerdict::holds
                                                       : ClaimVerdict::does_not_hold;

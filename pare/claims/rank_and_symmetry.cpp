@@ -89,10 +89,9 @@ Outcome linear_recovery(const Trial& trial) {
   const at::Tensor other = at::matmul(values, gauge);
   const double same = relative_error(at::matmul(other, at::linalg_solve(gauge, drawn.output)).sum(0), sum);
   Outcome found;
-  found.compared = {
-      {"best linear recovery of a head from the sum, relative error", "impossible", shown(largest)},
-      {"the same sum from heads in another gauge, relative error", "0", shown(same)},
-      {"how far those heads' own outputs are apart, relative", "not said", shown(relative_error(other, values))}};
+  found.compared = {{"best linear recovery of a head: relative error", "impossible", shown(largest)},
+                    {"the same sum, heads in another gauge: error", "0", shown(same)},
+                    {"how far those heads' own outputs are apart", "not said", shown(relative_error(other, values))}};
   found.verdict = largest < 1e-8 ? ClaimVerdict::does_not_hold : ClaimVerdict::holds;
   found.because = fmt::format(
       "with W_O square, invertible and known, W_O^-1 P_h W_O recovers every head to {:.0e}; what is lost is which "
@@ -270,7 +269,7 @@ Outcome recovery_ambiguity(const Trial& trial) {
   Outcome found;
   found.compared = {{"BERT-base, 512 tokens: n (H - 1) k", "360,448", with_commas(512 * 11 * 64)},
                     {"one token: (H - 1) k", "704", std::to_string(11 * 64)},
-                    {fmt::format("kernel of (Y_h) -> sum of Y_h W_O,h, n {}, H {}, k {}, W_O square", n, heads, k),
+                    {fmt::format("kernel of (Y_h) -> sum Y_h W_O,h; n {}, H {}, k {}", n, heads, k),
                      std::to_string(n * (heads - 1) * k), std::to_string(kernel)}};
   found.verdict = kernel == n * (heads - 1) * k ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
@@ -288,11 +287,11 @@ Outcome pgop_overhead(const Trial&) {
   const double share = static_cast<double>(gates) / static_cast<double>(d * d);
   const double largest_gate = 1 / (1 + std::exp(-30.0));
   Outcome found;
-  found.compared = {{"parameters, 12 (768 + 768 + 1)", "18,408", with_commas(gates)},
-                    {"share of W_O", "less than 1.6 %", fmt::format("{:.2f} %", 100 * share)},
-                    {"gate 1, which plain attention needs", "reached",
-                     fmt::format("1 - {:.0e} at an argument of 30: never", 1 - largest_gate)},
-                    {"gate 1/2 with W_O doubled", "not said", "plain attention, exactly"}};
+  found.compared = {
+      {"parameters, 12 (768 + 768 + 1)", "18,408", with_commas(gates)},
+      {"share of W_O", "less than 1.6 %", fmt::format("{:.2f} %", 100 * share)},
+      {"gate 1, which plain attention needs", "reached", fmt::format("never: 1 - {:.0e} at 30", 1 - largest_gate)},
+      {"gate 1/2 with W_O doubled", "not said", "plain attention, exactly"}};
   found.verdict = gates == 18408 && share < 0.016 ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because =
       fmt::format("{} parameters, {:.2f} % of W_O; plain attention is contained as gate 1/2 with W_O doubled",

@@ -285,6 +285,8 @@
 
   let drawn = false;
   const drawAll = () => { if (drawn) figures.forEach(draw); };
+  // From the beginning: Plotly keeps the margins of a scale that has turned from standing to lying.
+  const drawAnew = () => { if (drawn) figures.forEach((figure) => { Plotly.purge(figure.plot); draw(figure); }); };
 
   function addThemeSwitch() {
     const button = document.getElementById("theme"), choices = ["auto", "light", "dark"];
@@ -296,7 +298,7 @@
     };
     button.addEventListener("click", () => show(choices[(choices.indexOf(root.dataset.theme || "auto") + 1) % 3]));
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-    window.matchMedia("(max-width: 640px)").addEventListener("change", drawAll);
+    window.matchMedia("(max-width: 640px)").addEventListener("change", drawAnew);
     button.hidden = false;
   }
 

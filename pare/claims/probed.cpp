@@ -246,8 +246,8 @@ Outcome asymmetry_vs_rank(const Trial& trial) {
 
 Outcome asymmetry_vs_angles(const Trial& trial) {
   Outcome found;
-  const Tested tested = correlate(trial, &HeadPoints::alignment,
-                                  "mean cos² of its angles to others", "positive", found);
+  const Tested tested =
+      correlate(trial, &HeadPoints::alignment, "mean cos² of its angles to others", "positive", found);
   found.verdict = tested.trained == 0                 ? ClaimVerdict::undecided
                   : tested.positive == tested.trained ? ClaimVerdict::holds
                                                       : ClaimVerdict::does_not_hold;

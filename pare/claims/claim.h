@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "pare/report/report.h"
+
 namespace pare {
 
 enum class Paper { query_elimination, skipless, attention_only, minimum_transformer, rank_and_symmetry };
@@ -20,10 +22,15 @@ struct Compared {
   std::string what, claimed, measured;
 };
 
+// Drawn against its first column, or as bars where its rows have names. A column "±" is the spread of the one before.
 struct ClaimTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<double>> rows;
+  std::string measured;                    // what is drawn of it, in words
+  std::vector<std::string> settings = {};  // columns that are not drawn: no measurements, or of another kind
+  std::string rows_are = {};               // what the rows are, where they have names: "model"
+  std::vector<std::string> names = {};     // of the rows; empty: none
 };
 
 struct Outcome {
@@ -31,6 +38,7 @@ struct Outcome {
   std::string because;  // the number that decides it; where it holds corrected, the correction
   std::vector<Compared> compared;
   std::vector<ClaimTable> tables;
+  std::vector<Figure> figures;  // what no table shows, such as a point for each head
 };
 
 struct Trial {

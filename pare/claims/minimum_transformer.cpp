@@ -31,7 +31,8 @@ Outcome nonlinearity_order(const Trial& trial) {
     }
     return state.norm().item<double>();
   };
-  ClaimTable table{"Degree in the input, by layers", {"layers S", "3 S", "3^S", "measured"}, {}};
+  ClaimTable table{
+      "Degree in the input, by layers", {"layers S", "3 S", "3^S", "measured"}, {}, "degree of the polynomial"};
   bool powers = true;
   for (int layers = 1; layers <= 3; ++layers) {
     const double degree = std::log2(grown(layers, 2) / grown(layers, 1));

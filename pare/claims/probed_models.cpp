@@ -81,7 +81,7 @@ std::vector<ProbedModel> probed_models(const Trial& trial, int64_t tokens, int64
     ProbedModel model{
         path.filename().empty() ? path.parent_path().filename() : path.filename(), folder.model, {}, true};
     std::optional<Tokenizer> tokenizer = trial.text.empty() ? std::nullopt : tokenizer_of(path);
-    model.name += tokenizer ? "" : ", drawn tokens";
+    model.name += tokenizer ? "" : " (drawn ids)";
     model.inputs = tokenizer ? text_inputs(*tokenizer, trial.text, few, sequences)
                              : drawn_inputs(read, few, sequences, trial.seed);
     found.push_back(std::move(model));

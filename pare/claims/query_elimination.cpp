@@ -75,8 +75,10 @@ Outcome semi_conjugacy(const Trial& trial) {
 
 Outcome largest_singular_value(const Trial& trial) {
   at::Generator generator = generator_of(trial.seed);
-  ClaimTable table{
-      "Square matrices of N(0, 1/d)", {"d", "largest singular value", "share of singular values above 1"}, {}};
+  ClaimTable table{"Square matrices of N(0, 1/d)",
+                   {"d", "largest singular value", "share of singular values above 1"},
+                   {},
+                   "largest singular value; share above 1"};
   std::vector<int64_t> widths = {64, 128, 256, 512};
   if (trial.scale == ClaimScale::small) {
     widths.insert(widths.end(), {1024, 2048});
@@ -148,7 +150,9 @@ Outcome skip_into_relu(const Trial& trial) {
 Outcome collapsed_single_head(const Trial&) {
   ClaimTable table{"Parameters of W_Q, W_K, W_V, W_O and of the two products, width 768",
                    {"head width", "four factors", "two products", "saved"},
-                   {}};
+                   {},
+                   "parameters",
+                   {"saved"}};
   for (const int64_t k : {64, 256, 384, 512, 768}) {
     const double factors = static_cast<double>(4 * 768 * k), products = 2 * 768 * 768;
     table.rows.push_back({static_cast<double>(k), factors, products, 1 - products / factors});

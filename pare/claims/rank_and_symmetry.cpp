@@ -34,7 +34,9 @@ Outcome gauge_symmetry(const Trial& trial) {
   Outcome found;
   ClaimTable table{"Relative error against the gauge's condition number",
                    {"condition number", "mean error", "largest error", "mean error / (condition × 2^-53)"},
-                   {}};
+                   {},
+                   "relative error of the sum of heads",
+                   {"mean error / (condition × 2^-53)"}};
   for (const double log_condition : {0.2, 1.0, 2.0, 4.0, 8.0, 14.0, 20.0}) {
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < draws; ++i) {
@@ -87,10 +89,9 @@ Outcome linear_recovery(const Trial& trial) {
   const at::Tensor other = at::matmul(values, gauge);
   const double same = relative_error(at::matmul(other, at::linalg_solve(gauge, drawn.output)).sum(0), sum);
   Outcome found;
-  found.compared = {
-      {"best linear recovery of a head from the sum, relative error", "impossible", shown(largest)},
-      {"the same sum from heads in another gauge, relative error", "0", shown(same)},
-      {"how far those heads' own outputs are apart, relative", "not said", shown(relative_error(other, values))}};
+  found.compared = {{"best linear recovery of a head: relative error", "impossible", shown(largest)},
+                    {"the same sum, heads in another gauge: error", "0", shown(same)},
+                    {"how far those heads' own outputs are apart", "not said", shown(relative_error(other, values))}};
   found.verdict = largest < 1e-8 ? ClaimVerdict::does_not_hold : ClaimVerdict::holds;
   found.because = fmt::format(
       "with W_O square, invertible and known, W_O^-1 P_h W_O recovers every head to {:.0e}; what is lost is which "
@@ -110,7 +111,8 @@ Outcome identical_tokens(const Trial& trial) {
   ClaimTable table{
       "Rank by layer, attention with residual (threshold 1e-10)",
       {"layer", "identical tokens", "tokens of rank 4"},
-      {{0, static_cast<double>(rank_of(same, exact_threshold)), static_cast<double>(rank_of(low, exact_threshold))}}};
+      {{0, static_cast<double>(rank_of(same, exact_threshold)), static_cast<double>(rank_of(low, exact_threshold))}},
+      "rank of the stream"};
   for (int64_t layer = 1; layer <= layers; ++layer) {
     const RandomHeads drawn = random_heads(heads, d, k, generator);
     same = same + multi_head(drawn, same);
@@ -166,24 +168,27 @@ Outcome affine_rank_hypotheses(const Trial& trial) {
   const int64_t d = 32, draws = trial.scale == ClaimScale::small ? 200 : 10;
   at::Generator generator = generator_of(trial.seed);
   ClaimTable table{fmt::format("Random tokens of width {}, {} draws each: the share of draws where", d, draws),
-                   {"tokens", "rank", "H2 holds", "H4 holds", "both hold", "affine rank kept"},
-                   {}};
+                   {"H2 holds", "H4 holds", "both hold", "affine rank kept"},
+                   {},
+                   "share of the draws",
+                   {},
+                   "tokens"};
   bool theorem = true, vacuous = true;
   for (const auto& [n, rank] : std::vector<std::pair<int64_t, int64_t>>{
            {4, 4}, {16, 16}, {31, 31}, {32, 32}, {33, 32}, {64, 32}, {16, 4}, {64, 8}}) {
     const Neutrality count = count_neutrality(n, d, rank, draws, generator);
-    table.rows.push_back(
-        {static_cast<double>(n), static_cast<double>(rank), count.h2, count.h4, count.both, count.kept});
+    table.names.push_back(fmt::format("{} of rank {}", n, rank));
+    table.rows.push_back({count.h2, count.h4, count.both, count.kept});
     theorem = theorem && count.kept_under_both == 1;
     vacuous = vacuous && (rank < std::min(n, d) || count.both == 0);
   }
   const auto share = [](double of_draws) { return fmt::format("in {:.0f} % of draws", 100 * of_draws); };
   Outcome found;
-  found.compared = {{"H4, 16 tokens of full rank", "holds generically", share(table.rows[1][3])},
-                    {"H2, 64 tokens of full rank", "holds", share(table.rows[5][2])},
-                    {"affine rank kept, 16 tokens of full rank", "yes", share(table.rows[1][5])},
-                    {"affine rank kept, 64 tokens of full rank", "yes", share(table.rows[5][5])},
-                    {"affine rank kept, 64 tokens of rank 8", "yes", share(table.rows[7][5])}};
+  found.compared = {{"H4, 16 tokens of full rank", "holds generically", share(table.rows[1][1])},
+                    {"H2, 64 tokens of full rank", "holds", share(table.rows[5][0])},
+                    {"affine rank kept, 16 tokens of full rank", "yes", share(table.rows[1][3])},
+                    {"affine rank kept, 64 tokens of full rank", "yes", share(table.rows[5][3])},
+                    {"affine rank kept, 64 tokens of rank 8", "yes", share(table.rows[7][3])}};
   found.tables = {table};
   found.verdict = !theorem  ? ClaimVerdict::does_not_hold
                   : vacuous ? ClaimVerdict::holds_corrected
@@ -203,7 +208,8 @@ Outcome multi_head_rank(const Trial& trial) {
   const RandomHeads drawn = random_heads(heads, d, k, generator);
   ClaimTable table{"Rank of the sum, and dimension of the sum of row spaces (threshold 1e-10)",
                    {"tokens n", "rank(MHA)", "dim(R_1 + ... + R_H)"},
-                   {}};
+                   {},
+                   "dimensions"};
   for (const int64_t n : {4, 8, 16, 32, 64, 128}) {
     const at::Tensor written = written_by_heads(drawn, gaussian({n, d}, 1, generator));
     table.rows.push_back({static_cast<double>(n), static_cast<double>(rank_of(written.sum(0), exact_threshold)),
@@ -263,7 +269,7 @@ Outcome recovery_ambiguity(const Trial& trial) {
   Outcome found;
   found.compared = {{"BERT-base, 512 tokens: n (H - 1) k", "360,448", with_commas(512 * 11 * 64)},
                     {"one token: (H - 1) k", "704", std::to_string(11 * 64)},
-                    {fmt::format("kernel of (Y_h) -> sum of Y_h W_O,h, n {}, H {}, k {}, W_O square", n, heads, k),
+                    {fmt::format("kernel of (Y_h) -> sum Y_h W_O,h; n {}, H {}, k {}", n, heads, k),
                      std::to_string(n * (heads - 1) * k), std::to_string(kernel)}};
   found.verdict = kernel == n * (heads - 1) * k ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
@@ -281,11 +287,11 @@ Outcome pgop_overhead(const Trial&) {
   const double share = static_cast<double>(gates) / static_cast<double>(d * d);
   const double largest_gate = 1 / (1 + std::exp(-30.0));
   Outcome found;
-  found.compared = {{"parameters, 12 (768 + 768 + 1)", "18,408", with_commas(gates)},
-                    {"share of W_O", "less than 1.6 %", fmt::format("{:.2f} %", 100 * share)},
-                    {"gate 1, which plain attention needs", "reached",
-                     fmt::format("1 - {:.0e} at an argument of 30: never", 1 - largest_gate)},
-                    {"gate 1/2 with W_O doubled", "not said", "plain attention, exactly"}};
+  found.compared = {
+      {"parameters, 12 (768 + 768 + 1)", "18,408", with_commas(gates)},
+      {"share of W_O", "less than 1.6 %", fmt::format("{:.2f} %", 100 * share)},
+      {"gate 1, which plain attention needs", "reached", fmt::format("never: 1 - {:.0e} at 30", 1 - largest_gate)},
+      {"gate 1/2 with W_O doubled", "not said", "plain attention, exactly"}};
   found.verdict = gates == 18408 && share < 0.016 ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because =
       fmt::format("{} parameters, {:.2f} % of W_O; plain attention is contained as gate 1/2 with W_O doubled",

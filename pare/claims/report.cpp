@@ -4,9 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "pare/claims/draws.h"
 #include "pare/support/text.h"
@@ -14,6 +15,8 @@
 namespace pare {
 
 namespace {
+
+constexpr const char* spread_column = "±";
 
 std::string command_of(const Measured& measured) {
   std::string command = "pare reproduce " + measured.claim->id;
@@ -38,14 +41,35 @@ std::string markdown_row(const std::vector<std::string>& cells) {
   return fmt::format("| {} |\n", fmt::join(cells, " | "));
 }
 
+std::vector<std::string> head_of(const ClaimTable& table) {
+  std::vector<std::string> head = table.columns;
+  if (!table.names.empty()) {
+    head.insert(head.begin(), table.rows_are);
+  }
+  return head;
+}
+
+std::vector<std::string> cells_of(const ClaimTable& table, size_t row) {
+  std::vector<std::string> cells;
+  if (!table.names.empty()) {
+    cells.push_back(table.names[row]);
+  }
+  for (const double number : table.rows[row]) {
+    cells.push_back(shown(number));
+  }
+  return cells;
+}
+
 std::string markdown_of(const ClaimTable& table) {
-  std::string text = fmt::format("{}:\n\n", table.title) + markdown_row(table.columns);
-  text += markdown_row(std::vector<std::string>(table.columns.size(), "---:"));
-  for (const std::vector<double>& row : table.rows) {
-    std::vector<std::string> cells;
-    for (const double number : row) {
-      cells.push_back(shown(number));
-    }
+  std::string text = fmt::format("{}:\n\n", table.title) + markdown_row(head_of(table));
+  std::vector<std::string> rule(table.columns.size(), "---:");
+  if (!table.names.empty()) {
+    rule.insert(rule.begin(), "---");
+  }
+  text += markdown_row(rule);
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    std::vector<std::string> cells = cells_of(table, row);
+    std::transform(cells.begin(), cells.end(), cells.begin(), cell);
     text += markdown_row(cells);
   }
   return text + "\n";
@@ -57,45 +81,66 @@ bool spans_decades(const std::vector<double>& values) {
   return !values.empty() && *least > 0 && *most > 1000 * *least;
 }
 
-// The first column is what the others are measured against.
-Figure figure_of(const ClaimTable& table) {
-  std::vector<std::vector<double>> columns(table.columns.size());
+std::vector<double> column_of(const ClaimTable& table, size_t column) {
+  std::vector<double> values;
   for (const std::vector<double>& row : table.rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      columns[i].push_back(row[i]);
+    values.push_back(row[column]);
+  }
+  return values;
+}
+
+Figure figure_of(const ClaimTable& table) {
+  const bool named = !table.names.empty();
+  Figure figure{.kind = named ? FigureKind::bars : FigureKind::lines, .title = table.title};
+  const std::vector<double> first = column_of(table, 0);
+  figure.x = named ? FigureAxis{.words = table.rows_are, .names = table.names}
+                   : FigureAxis{.words = table.columns[0], .log = spans_decades(first)};
+  figure.y = {.words = table.measured};
+  std::vector<double> places(table.rows.size());
+  std::iota(places.begin(), places.end(), 0.0);
+  for (size_t i = named ? 0 : 1; i < table.columns.size(); ++i) {
+    if (std::find(table.settings.begin(), table.settings.end(), table.columns[i]) != table.settings.end()) {
+      continue;
     }
+    if (table.columns[i] == spread_column) {
+      figure.series.back().spread = column_of(table, i);
+      continue;
+    }
+    figure.series.push_back({.name = table.columns[i], .x = named ? places : first, .y = column_of(table, i)});
+    figure.y.log = figure.y.log || (!named && spans_decades(figure.series.back().y));
   }
-  Figure figure{.kind = FigureKind::lines, .title = table.title};
-  figure.x = {.words = table.columns[0], .log = spans_decades(columns[0])};
-  figure.y = {.words = "measured"};
-  for (size_t i = 1; i < columns.size(); ++i) {
-    figure.series.push_back({.name = table.columns[i], .x = columns[0], .y = columns[i]});
-    figure.y.log = figure.y.log || spans_decades(columns[i]);
-  }
+  const bool spread = std::any_of(figure.series.begin(), figure.series.end(),
+                                  [](const Series& series) { return !series.spread.empty(); });
+  figure.words = spread ? "The band is one standard deviation over the sequences." : "";
   return figure;
 }
 
 std::string text_of(const ClaimTable& table) {
-  Table columns(std::vector<Align>(table.columns.size(), Align::right));
-  columns.row(table.columns);
-  columns.rule();
-  for (const std::vector<double>& row : table.rows) {
-    std::vector<std::string> cells;
-    for (const double number : row) {
-      cells.push_back(shown(number));
-    }
-    columns.row(cells);
+  std::vector<Align> alignment(table.columns.size(), Align::right);
+  if (!table.names.empty()) {
+    alignment.insert(alignment.begin(), Align::left);
   }
-  return fmt::format("\n{}\n{}", table.title, columns.text());
+  Table columns(alignment);
+  columns.row(head_of(table));
+  columns.rule();
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    columns.row(cells_of(table, row));
+  }
+  return "\n" + wrapped(table.title, 0) + columns.text();
 }
 
 }  // namespace
 
 Measured measure(const PaperClaim& claim, const Trial& trial) {
-  const auto started = std::chrono::steady_clock::now();
+  const std::clock_t started = std::clock();  // of all threads: what else runs on the machine does not count
   Outcome outcome = claim.measure(trial);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
-  return {&claim, trial, std::move(outcome), taken.count()};
+  // What is said of algebra explains the verdict that is recorded; numbers that come to another must not wear it.
+  if (!claim.of_activations && outcome.verdict != claim.recorded) {
+    outcome.because =
+        fmt::format("so say the numbers, against the verdict that is recorded, \"{}\"", to_words(claim.recorded));
+  }
+  const double seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
+  return {&claim, trial, std::move(outcome), seconds};
 }
 
 std::string text_of(const Measured& measured) {
@@ -122,7 +167,7 @@ std::string page_of(const Measured& measured) {
   std::string page =
       fmt::format("# {}\n\n{} (paper {}, {})\n\n", claim.id, claim.says, to_words(claim.paper), claim.place);
   page += fmt::format("**{}**: {}.\n\n", to_words(outcome.verdict), outcome.because);
-  page += fmt::format("```\n{}\n```\n\nCost: {} on two cores.\n\n", command_of(measured),
+  page += fmt::format("```\n{}\n```\n\nCost: {} of processor time.\n\n", command_of(measured),
                       measured.seconds < 1 ? "under a second" : human_time(std::ceil(measured.seconds)));
   page += markdown_row({"", "claimed", "measured"}) + markdown_row({"---", "---:", "---:"});
   for (const Compared& row : outcome.compared) {
@@ -152,12 +197,18 @@ nlohmann::ordered_json to_json(const Measured& measured) {
     json["compared"].push_back({{"what", row.what}, {"claimed", row.claimed}, {"measured", row.measured}});
   }
   for (const ClaimTable& table : measured.outcome.tables) {
-    json["tables"].push_back({{"title", table.title}, {"columns", table.columns}, {"rows", table.rows}});
+    nlohmann::ordered_json of_table = {
+        {"title", table.title}, {"measured", table.measured}, {"columns", table.columns}, {"rows", table.rows}};
+    if (!table.names.empty()) {
+      of_table["rows_are"] = table.rows_are;
+      of_table["names"] = table.names;
+    }
+    json["tables"].push_back(std::move(of_table));
   }
   return json;
 }
 
-Report report_of(const Measured& measured) {
+Report report_of(const Measured& measured, const std::string& time, const std::vector<Fact>& hashes) {
   const PaperClaim& claim = *measured.claim;
   const Outcome& outcome = measured.outcome;
   const Tone tone = outcome.verdict == ClaimVerdict::holds             ? Tone::good
@@ -166,18 +217,22 @@ Report report_of(const Measured& measured) {
                                                                        : Tone::neutral;
   Report report{.title = claim.id, .summary = claim.says};
   report.measured = {{"command", command_of(measured)},
-                     {"paper", to_words(claim.paper)},
-                     {"place", claim.place},
-                     {"seconds", fmt::format("{:.1f}", measured.seconds)}};
+                     {"measured", time},
+                     {"version", "pare " PARE_VERSION},
+                     {"claimed in", fmt::format("paper {}, {}", to_words(claim.paper), claim.place)},
+                     {"processor time", human_time(std::ceil(measured.seconds))}};
+  report.fingerprint = hashes;
   report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
   ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};
   for (const Compared& row : outcome.compared) {
     compared.rows.push_back({row.what, row.claimed, row.measured});
   }
   report.sections = {{.title = "Claimed and measured", .tables = {compared}}};
+  std::vector<Figure>& figures = report.sections.front().figures;
   for (const ClaimTable& table : outcome.tables) {
-    report.sections.front().figures.push_back(figure_of(table));
+    figures.push_back(figure_of(table));
   }
+  figures.insert(figures.end(), outcome.figures.begin(), outcome.figures.end());
   return report;
 }
 

@@ -13,7 +13,7 @@ struct Measured {
   const PaperClaim* claim = nullptr;
   Trial trial;
   Outcome outcome;
-  double seconds = 0;
+  double seconds = 0;  // of processor time
 };
 
 Measured measure(const PaperClaim& claim, const Trial& trial);
@@ -22,7 +22,8 @@ std::string text_of(const Measured& measured);
 // experiments/ID/README.md: claim, command, cost, claimed and measured, verdict.
 std::string page_of(const Measured& measured);
 nlohmann::ordered_json to_json(const Measured& measured);
-Report report_of(const Measured& measured);
+// `time` is when it was measured, `hashes` the SHA-256 of every file that was read.
+Report report_of(const Measured& measured, const std::string& time, const std::vector<Fact>& hashes);
 
 // Every claim with its recorded verdict: for the terminal, as a page, and as a document.
 std::string list_of_claims();

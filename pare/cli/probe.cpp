@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,21 @@ int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
   return flags.length;
 }
 
+// One by one, as the file has them.
+std::vector<Inputs> in_order(const std::vector<Batch>& batches) {
+  std::map<int64_t, Inputs> by_number;
+  for (const Batch& batch : batches) {
+    for (size_t row = 0; row < batch.sequences.size(); ++row) {
+      by_number[batch.sequences[row]] = rows_of(batch.inputs, static_cast<int64_t>(row), 1);
+    }
+  }
+  std::vector<Inputs> sequences;
+  for (auto& [number, sequence] : by_number) {
+    sequences.push_back(std::move(sequence));
+  }
+  return sequences;
+}
+
 ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint64_t seed) {
   const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) +
                     (flags.text.text.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
@@ -88,14 +104,12 @@ ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint6
     const int64_t count = flags.random > 0 ? flags.random : usual_sequences;
     return {"random", {random_sequences(a, count, random_length(flags, a), seed)}};
   }
-  Architecture cut = a;  // a text is cut to what fits the context, or to shorter sequences
-  cut.context = flags.length > 0 ? random_length(flags, a) : a.context;
+  // What a text leaves over is no sequence like the others: its few tokens would be in every mean and spread.
+  const TextCut cut = {.length = flags.length > 0 ? random_length(flags, a) : 0, .equal_only = true};
   read.kind = !flags.tokens.empty() ? "tokens" : !flags.inputs.empty() ? "tensors" : "text";
-  for (Batch& batch : !flags.tokens.empty()   ? read_token_lists(flags.tokens, a)
-                      : !flags.inputs.empty() ? read_input_tensors(flags.inputs, a)
-                                              : read_text(flags.text, flags.model, cut)) {
-    read.batches.push_back(std::move(batch.inputs));
-  }
+  read.batches = in_order(!flags.tokens.empty()   ? read_token_lists(flags.tokens, a)
+                          : !flags.inputs.empty() ? read_input_tensors(flags.inputs, a)
+                                                  : read_text(flags.text, flags.model, a, cut));
   return read;
 }
 

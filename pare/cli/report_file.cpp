@@ -10,6 +10,7 @@
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/log.h"
 #include "pare/support/output_place.h"
 #include "pare/support/text.h"
 
@@ -55,6 +56,7 @@ void write_report(const ReportFlags& flags, const Report& report) {
   AtomicFile output(flags.file, may_replace_report(flags));
   write_text_file(output.temporary(), to_html(report));
   print_warnings(output.commit());
+  log_info("wrote " + escaped(flags.file));
 }
 
 ReportOrigin report_origin(const Settings& settings) {

@@ -6,12 +6,17 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "pare/checkpoint/model_folder.h"
 #include "pare/claims/report.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
+#include "pare/cli/report_file.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/log.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/verify/certificate.h"
 
 namespace pare {
 
@@ -60,12 +65,44 @@ ReplaceCheck replace_check(const AskedClaim& asked) {
   return asked.force ? ReplaceCheck(check_replaceable_results) : ReplaceCheck();
 }
 
-void write_folder(const AskedClaim& asked, const Measured& measured) {
+// Of every file that is read; by name and not by path, since pages are shown to others.
+std::vector<Fact> hashes_of_inputs(const AskedClaim& asked) {
+  std::vector<Fact> hashes;
+  for (const std::string& model : asked.models) {
+    for (const Fact& file : hashes_of(describe_files(open_model(model)), name_of_path(model) + "/")) {
+      hashes.push_back(file);
+    }
+  }
+  if (!asked.text.empty()) {
+    hashes.push_back({name_of_path(asked.text), sha256_of_file(asked.text)});
+  }
+  return hashes;
+}
+
+void write_folder(const AskedClaim& asked, const Measured& measured, const ReportOrigin& origin,
+                  const std::vector<Fact>& hashes) {
   AtomicFolder folder(asked.output, replace_check(asked));
   write_text_file(folder.temporary() / page_name, page_of(measured));
   write_text_file(folder.temporary() / results_name, to_json(measured).dump(1) + "\n");
-  write_text_file(folder.temporary() / report_name, to_html(report_of(measured)));
+  write_text_file(folder.temporary() / report_name, to_html(report_of(measured, origin.time, hashes)));
   print_warnings(folder.commit());
+  log_info(fmt::format("wrote {}: {}, {} and {}", shown(asked.output), page_name, results_name, report_name));
+}
+
+// Flags that would say nothing are a misunderstanding.
+void check_use(const AskedClaim& asked) {
+  if (asked.list && !asked.claim.empty()) {
+    throw InputError(fmt::format("--list shows all claims and runs none: give {} or --list", quote(asked.claim)));
+  }
+  if (asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty())) {
+    throw InputError("--list measures nothing: --model, --text and --output say nothing to it");
+  }
+  if (asked.markdown && !asked.list) {
+    throw InputError("--markdown is a form of the list: give --list too, or -o FOLDER for the page of a claim");
+  }
+  if (asked.force && asked.output.empty()) {
+    throw InputError("--force replaces what is in the folder of -o: give -o FOLDER too");
+  }
 }
 
 std::vector<std::string> claim_names() {
@@ -85,6 +122,7 @@ void print_list(const AskedClaim& asked, const Settings& settings) {
 }
 
 void reproduce_command(const AskedClaim& asked, const Settings& settings) {
+  check_use(asked);
   if (asked.list) {
     print_list(asked, settings);
     return;
@@ -103,11 +141,12 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
   }
+  const std::vector<Fact> hashes = asked.output.empty() ? std::vector<Fact>() : hashes_of_inputs(asked);
   const ClaimScale scale = asked.scale == "small" ? ClaimScale::small : ClaimScale::smoke;
   const Measured measured =
       measure(*claim, {scale, settings.seed, {asked.models.begin(), asked.models.end()}, asked.text});
   if (!asked.output.empty()) {
-    write_folder(asked, measured);
+    write_folder(asked, measured, report_origin(settings), hashes);
   }
   if (settings.json) {
     print_json(to_json(measured));

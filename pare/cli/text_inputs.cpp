@@ -56,21 +56,34 @@ void check_text_flags(const TextFlags& flags) {
 }
 
 std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path& model,
-                             const Architecture& architecture) {
+                             const Architecture& architecture, const TextCut& cut) {
   if (architecture.embedding.patch) {
     throw InputError(fmt::format("{}: this model reads images: give --inputs with pixel_values", flags.text));
   }
   Tokenizer tokenizer = open_tokenizer(flags.tokenizer.empty() ? model : std::filesystem::path(flags.tokenizer));
   check_vocabulary(tokenizer, architecture);
+  const int64_t length = cut.length > 0 ? cut.length : architecture.context;
   TextSequences text =
-      read_sequences(flags.text, tokenizer, architecture.context, flags.max_tokens > 0 ? flags.max_tokens : unlimited);
+      read_sequences(flags.text, tokenizer, length, flags.max_tokens > 0 ? flags.max_tokens : unlimited);
   check_ids(text, flags.text, tokenizer, architecture);
-  const int64_t sequences = std::ssize(text.sequences);
-  log_info(fmt::format("{}: {} tokens{}{}", escaped(flags.text), with_commas(text.tokens),
-                       text.whole ? "" : ", where --max-tokens ends it",
-                       sequences == 1 ? ""
-                                      : fmt::format(", longer than the context: split into {} sequences of up to {}",
-                                                    with_commas(sequences), with_commas(architecture.context))));
+  std::string said =
+      fmt::format("{}: {} {}{}", escaped(flags.text), with_commas(text.tokens), text.tokens == 1 ? "token" : "tokens",
+                  text.whole ? "" : ", where --max-tokens ends it");
+  if (text.sequences.size() > 1) {
+    const int64_t rest = std::ssize(text.sequences.back());
+    const bool left_out = cut.equal_only && rest < length;
+    if (left_out) {
+      text.sequences.pop_back();
+    }
+    const int64_t count = std::ssize(text.sequences);
+    said += fmt::format(", {} into {} {} of {}{}",
+                        cut.length > 0 ? "cut by --length" : "longer than the context: split", with_commas(count),
+                        count == 1 ? "sequence" : "sequences", cut.equal_only ? "" : "up to ", with_commas(length));
+    said += left_out ? fmt::format("; the last {}, which fill none, are left out",
+                                   with_commas(rest - std::ssize(tokenizer.before()) - std::ssize(tokenizer.after())))
+                     : "";
+  }
+  log_info(said);
   return batches_of(std::move(text.sequences), architecture);
 }
 

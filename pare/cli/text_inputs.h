@@ -23,9 +23,14 @@ void add_text_flags(CLI::App& command, TextFlags& flags);
 // InputError where flags that only say how text is read come without any.
 void check_text_flags(const TextFlags& flags);
 
+struct TextCut {
+  int64_t length = 0;       // of a sequence; 0: the model's context
+  bool equal_only = false;  // the rest of a text that was cut, which fills no sequence, is left out
+};
+
 // The text as sequences that fit the context, each with the special tokens around it, and says so. `model` is the
 // folder that holds the tokenizer, unless another is named.
 std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path& model,
-                             const Architecture& architecture);
+                             const Architecture& architecture, const TextCut& cut = {});
 
 }  // namespace pare

@@ -1,11 +1,15 @@
 #include "pare/data/decoder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "pare/data/bpe.h"
 #include "pare/data/utf8.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -13,10 +17,23 @@ namespace {
 
 using Pieces = std::vector<std::string>;
 
+// No token is so long: replacements that double it, one after the other, would fill any memory.
+constexpr size_t largest_piece = 1 << 26;
+
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
+  std::string result;
+  size_t at = 0;
+  for (size_t found = text.find(from); found != std::string::npos; found = text.find(from, at)) {
+    result.append(text, at, found - at).append(to);
+    at = found + from.size();
+    if (result.size() > largest_piece) {
+      throw InputError(
+          fmt::format("the decoder of the tokenizer makes more than {} of one token: remove its Replace from "
+                      "tokenizer.json",
+                      human_bytes(largest_piece)));
+    }
   }
+  text = result.append(text, at);
 }
 
 std::string together(const Pieces& pieces) {

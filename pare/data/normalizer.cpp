@@ -1,8 +1,12 @@
 #include "pare/data/normalizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "pare/data/utf8.h"
+#include "pare/support/error.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -57,12 +61,31 @@ std::string trimmed(std::string_view text, const TrimText& step, TextPart part) 
   return std::string(text.substr(first, (step.right ? end : text.size()) - first));
 }
 
-std::string replaced(std::string_view text, const std::string& from, const std::string& to) {
+// A character becomes eighteen at most by a normal form, and a few by a replacement that somebody needs. Steps that
+// double a text, one after the other, would fill any memory.
+constexpr size_t largest_growth = 64, small_text = 1 << 20, largest_result = size_t{1} << 30;
+
+struct TooLarge {
+  size_t limit;
+};
+
+size_t limit_of(size_t bytes) {
+  return std::max(bytes, std::min(small_text + largest_growth * bytes, largest_result));
+}
+
+void check_size(size_t bytes, size_t limit) {
+  if (bytes > limit) {
+    throw TooLarge{limit};
+  }
+}
+
+std::string replaced(std::string_view text, const std::string& from, const std::string& to, size_t limit) {
   std::string result;
   result.reserve(text.size() + text.size() / 4);
   size_t at = 0;
   for (size_t found = text.find(from); found != std::string_view::npos; found = text.find(from, at)) {
     result.append(text, at, found - at).append(to);
+    check_size(result.size(), limit);
     at = found + from.size();
   }
   return result.append(text, at);
@@ -110,6 +133,7 @@ std::string bert_text(std::string_view given, const BertText& step) {
 struct Apply {
   std::string_view text;
   TextPart part;
+  size_t limit;
 
   std::string operator()(NormalForm form) const { return normalized(text, form); }
   std::string operator()(const LowercaseText&) const { return lower_of(text); }
@@ -121,7 +145,7 @@ struct Apply {
   std::string operator()(const PrependText& step) const {
     return text.empty() || part == TextPart::continues ? std::string(text) : step.text + std::string(text);
   }
-  std::string operator()(const ReplaceString& step) const { return replaced(text, step.from, step.to); }
+  std::string operator()(const ReplaceString& step) const { return replaced(text, step.from, step.to, limit); }
   std::string operator()(ReplaceMatches& step) const {
     std::vector<ByteSpan> matches;
     step.pattern.find_all(text, matches);
@@ -129,6 +153,7 @@ struct Apply {
     size_t at = 0;
     for (const ByteSpan& match : matches) {
       result.append(text, at, match.begin - at).append(step.to);
+      check_size(result.size(), limit);
       at = match.end;
     }
     return result.append(text, at);
@@ -140,8 +165,15 @@ struct Apply {
 
 std::string Normalizer::apply(std::string_view text, TextPart part) {
   std::string result(text);
-  for (NormalStep& step : steps_) {
-    result = std::visit(Apply{result, part}, step);
+  try {
+    for (NormalStep& step : steps_) {
+      result = std::visit(Apply{result, part, limit_of(text.size())}, step);
+      check_size(result.size(), limit_of(text.size()));
+    }
+  } catch (const TooLarge& found) {
+    throw InputError(fmt::format(
+        "{}: its normalizer makes more than {} of {} of text: no tokenizer needs that; remove its Replace or Prepend",
+        subject_.empty() ? "the tokenizer" : subject_, human_bytes(found.limit), human_bytes(text.size())));
   }
   return result;
 }

@@ -39,8 +39,11 @@ enum class TextPart { begins, continues };
 
 class Normalizer {
  public:
-  explicit Normalizer(std::vector<NormalStep> steps) : steps_(std::move(steps)) {}
+  // `subject`: the file that it was read from, for messages.
+  explicit Normalizer(std::vector<NormalStep> steps, std::string subject = "")
+      : steps_(std::move(steps)), subject_(std::move(subject)) {}
   bool changes_nothing() const { return steps_.empty(); }
+  // InputError where it makes so much of so little text that it can only be meant to fill the memory.
   std::string apply(std::string_view text, TextPart part);
   // Whether parts of a text may be normalized one by one, cut before a space between letters, or after the end of a
   // line.
@@ -48,6 +51,7 @@ class Normalizer {
 
  private:
   std::vector<NormalStep> steps_;
+  std::string subject_;
 };
 
 }  // namespace pare

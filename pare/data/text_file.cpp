@@ -46,6 +46,36 @@ ByteSource open_bytes(const std::filesystem::path& path) {
   return open_plain(std::move(file));
 }
 
+namespace {
+
+// What is no UTF-8 but looks like another encoding of Unicode, by its mark or by its zeros; empty: nothing does. Latin
+// text has a zero in every second byte of UTF-16, which is valid UTF-8 and would pass as so many control characters.
+std::string_view other_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  for (const auto& [mark, name] : {std::pair{"\xFF\xFE\0\0"sv, "UTF-32LE"sv}, std::pair{"\0\0\xFE\xFF"sv, "UTF-32BE"sv},
+                                   std::pair{"\xFF\xFE"sv, "UTF-16LE"sv}, std::pair{"\xFE\xFF"sv, "UTF-16BE"sv}}) {
+    if (text.starts_with(mark)) {
+      return name;
+    }
+  }
+  constexpr size_t looked_at = 4096;
+  text = text.substr(0, looked_at);
+  std::array<size_t, 4> zeros = {};
+  for (size_t i = 0; i < text.size(); ++i) {
+    zeros[i % 4] += text[i] == '\0' ? 1 : 0;
+  }
+  const size_t even = zeros[0] + zeros[2], odd = zeros[1] + zeros[3];
+  if (even + odd < 2 || 4 * (even + odd) <= text.size()) {
+    return {};
+  }
+  if (2 * (even + odd) > text.size()) {
+    return zeros[0] < zeros[3] ? "UTF-32LE" : "UTF-32BE";
+  }
+  return even < odd ? "UTF-16LE" : "UTF-16BE";
+}
+
+}  // namespace
+
 TextFile::TextFile(const std::filesystem::path& path) : subject_(path.string()), source_(open_bytes(path)) {}
 
 bool TextFile::read(std::string& text, size_t bytes) {
@@ -60,6 +90,11 @@ bool TextFile::read(std::string& text, size_t bytes) {
   text.resize(known + count);
   ended_ = count < bytes;
   const std::string_view piece = std::string_view(text).substr(begin);
+  const std::string_view other = offset_ == 0 ? other_encoding(piece) : std::string_view();
+  if (!other.empty()) {
+    throw InputError(
+        fmt::format("{} looks like {}, expected UTF-8: convert it, with iconv -f {} -t UTF-8", subject_, other, other));
+  }
   if (const std::optional<size_t> wrong = invalid_utf8(piece, !ended_)) {
     throw InputError(fmt::format(
         "{}: the byte 0x{:02X} at {} of the text is no UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,

@@ -206,7 +206,7 @@ Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject
     throw InputError(
         fmt::format("{}: no 'model': is this the tokenizer.json of the tokenizers package?", parts.subject));
   }
-  parts.normalizer = Normalizer(read_normalizer(file.value("normalizer", json()), parts.subject));
+  parts.normalizer = Normalizer(read_normalizer(file.value("normalizer", json()), parts.subject), parts.subject);
   parts.pre_tokenizer = PreTokenizer(read_pre_tokenizer(file.value("pre_tokenizer", json()), parts.subject));
   read_model(file["model"], parts);
   parts.added = read_added(file, parts.vocabulary, parts.subject);

@@ -15,6 +15,31 @@ constexpr double half_of_the_rank = 0.5;
 constexpr double concentrated = 0.1;  // relative entropy, or σ2/σ1, of a head that has collapsed
 constexpr double most_heads = 0.5, some_heads = 0.1;
 
+// Tokens that are one direction when they go in say nothing of what a model does to several.
+std::string nothing_to_lose(const ProbeResults& results) {
+  if (results.sequences > 0 && results.longest < 2) {
+    return "a single token has one direction, and sees itself alone";
+  }
+  const std::optional<double> embedded =
+      results.points.empty() ? std::nullopt : results.points.front().ranks.rank.average();
+  if (!embedded) {
+    return "no sequence gives finite numbers";
+  }
+  return *embedded < rank_one ? "the tokens have one direction before the first layer: identical ones, for example"
+                              : "";
+}
+
+// What data alone decides is left open where there is none.
+CollapseFinding left_open(CollapseFinding finding, const ProbeResults& results) {
+  finding.undecided = nothing_to_lose(results);
+  if (!finding.undecided.empty()) {
+    finding.verdict = CollapseVerdict::undetermined;
+  } else if (finding.verdict == CollapseVerdict::undetermined) {
+    finding.undecided = "no sequence defines it";
+  }
+  return finding;
+}
+
 CollapseFinding rank_in_depth(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_depth,
                           .measure = "least mean rank of the stream behind a sublayer",
@@ -40,7 +65,8 @@ CollapseFinding rank_in_depth(const ProbeResults& results) {
 }
 
 // The share of all heads for which a number, between 0 and 1, has become small.
-void judge_heads(CollapseFinding& finding, const ProbeResults& results, Spread HeadMeasures::*number) {
+void judge_heads(CollapseFinding& finding, const ProbeResults& results, Spread HeadMeasures::*number,
+                 const char* in_words) {
   int64_t heads = 0, small = 0;
   double least = 2;
   for (const LayerMeasures& layer : results.layers) {
@@ -53,7 +79,7 @@ void judge_heads(CollapseFinding& finding, const ProbeResults& results, Spread H
       small += *mean < concentrated ? 1 : 0;
       if (*mean < least) {
         least = *mean;
-        finding.place = fmt::format("layer {}, head {}: {:.3g}", layer.layer, h, *mean);
+        finding.place = fmt::format("layer {}, head {}, {} {:.3g}", layer.layer, h, in_words, *mean);
       }
     }
   }
@@ -70,7 +96,7 @@ CollapseFinding rank_in_width(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_width,
                           .measure = "share of heads whose attention matrix has a mean σ2/σ1 below 0.1",
                           .rule = "collapsed above a half; partial from a tenth"};
-  judge_heads(finding, results, &HeadMeasures::inverse_gap);
+  judge_heads(finding, results, &HeadMeasures::inverse_gap, "with a σ2/σ1 of");
   return finding;
 }
 
@@ -78,7 +104,7 @@ CollapseFinding entropy(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::entropy,
                           .measure = "share of heads with a mean entropy below a tenth of uniform attention's",
                           .rule = "collapsed above a half; partial from a tenth"};
-  judge_heads(finding, results, &HeadMeasures::relative_entropy);
+  judge_heads(finding, results, &HeadMeasures::relative_entropy, "with an entropy over uniform's of");
   return finding;
 }
 
@@ -108,7 +134,8 @@ CollapseFinding head_channel(const ProbeResults& results, const Architecture& a)
 }  // namespace
 
 std::vector<CollapseFinding> find_collapses(const ProbeResults& results, const Architecture& architecture) {
-  return {rank_in_depth(results), rank_in_width(results), head_channel(results, architecture), entropy(results)};
+  return {left_open(rank_in_depth(results), results), left_open(rank_in_width(results), results),
+          head_channel(results, architecture), left_open(entropy(results), results)};
 }
 
 const char* word(Collapse collapse) {

@@ -87,6 +87,37 @@ int64_t tokens_of(const Inputs& inputs, const Architecture& a) {
   return inputs.pixels.defined() ? patch_positions(a) : inputs.ids.size(1);
 }
 
+int64_t sequences_at_once(int64_t n, const Architecture& a) {
+  int64_t most = 1;
+  for (const Block& block : a.blocks) {
+    most = std::max(most, n * (16 * a.width + block.attention.heads * (4 * n + 4 * block.attention.head_width)));
+  }
+  return std::clamp<int64_t>(numbers_at_once / most, 1, most_at_once);
+}
+
+Inputs without_padding(Inputs one) {
+  if (!one.mask.defined()) {
+    return one;
+  }
+  const at::Tensor places = at::nonzero(one.mask[0]).flatten();
+  one.mask = at::Tensor();
+  return each_of(one, [&places](const at::Tensor& x) { return x.index_select(1, places); });
+}
+
+Inputs joined(const std::vector<Inputs>& sequences) {
+  const auto field = [&sequences](at::Tensor Inputs::*of) {
+    std::vector<at::Tensor> rows;
+    for (const Inputs& one : sequences) {
+      rows.push_back(one.*of);
+    }
+    return rows.front().defined() ? at::cat(rows) : at::Tensor();
+  };
+  return {.ids = field(&Inputs::ids),
+          .types = field(&Inputs::types),
+          .positions = field(&Inputs::positions),
+          .pixels = field(&Inputs::pixels)};
+}
+
 }  // namespace
 
 struct Probe::State {
@@ -370,6 +401,13 @@ ProbeResults Probe::results() const {
     }
   }
   results.findings = find_collapses(results, s.model.architecture);
+  const double roundoff = unit_roundoff(dtype_of(s.options.arithmetic.dtype));
+  if (const std::optional<double> gauge = s.options.interventions.gauge; gauge && std::exp(*gauge) * roundoff > 1) {
+    results.warnings.push_back(
+        fmt::format("a basis of condition number exp({:g}) = {:.0e} cannot be undone in {}, which has {:.0e} to give: "
+                    "what is shown is rounding. --gauge below {:.0f} is a symmetry",
+                    *gauge, std::exp(*gauge), results.dtype, 1 / roundoff, std::floor(-std::log(roundoff))));
+  }
   if (s.broken_sequences > 0) {
     results.warnings.push_back(
         fmt::format("{} of {} sequences have activations that are not finite, the first at {}: their numbers are left "
@@ -380,40 +418,39 @@ ProbeResults Probe::results() const {
 }
 
 std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architecture& a) {
+  struct Waiting {
+    std::vector<Inputs> sequences;
+    int64_t since = 0;  // the number of the first
+  };
   using Kind = std::tuple<int64_t, bool, bool>;  // tokens, and whether types and positions are given
-  std::map<Kind, std::vector<Inputs>> by_kind;
+  std::map<Kind, Waiting> by_kind;
+  std::vector<Inputs> batches;
+  int64_t number = 0;
+  const auto end_batch = [&](std::map<Kind, Waiting>::iterator place) {
+    batches.push_back(joined(place->second.sequences));
+    by_kind.erase(place);
+  };
+  const auto oldest = [&] {
+    return std::min_element(by_kind.begin(), by_kind.end(),
+                            [](const auto& one, const auto& two) { return one.second.since < two.second.since; });
+  };
   for (const Inputs& input : inputs) {
-    for (int64_t row = 0; row < batch_size(input); ++row) {
-      Inputs one = rows_of(input, row, 1);
-      if (one.mask.defined()) {
-        const at::Tensor places = at::nonzero(one.mask[0]).flatten();
-        one.mask = at::Tensor();
-        one = each_of(one, [&places](const at::Tensor& x) { return x.index_select(1, places); });
+    for (int64_t row = 0; row < batch_size(input); ++row, ++number) {
+      Inputs one = without_padding(rows_of(input, row, 1));
+      const int64_t tokens = tokens_of(one, a);
+      const auto place =
+          by_kind.try_emplace({tokens, one.types.defined(), one.positions.defined()}, Waiting{.since = number}).first;
+      place->second.sequences.push_back(std::move(one));
+      if (std::ssize(place->second.sequences) == sequences_at_once(tokens, a)) {
+        end_batch(place);
       }
-      by_kind[{tokens_of(one, a), one.types.defined(), one.positions.defined()}].push_back(std::move(one));
+      if (!by_kind.empty() && oldest()->second.since + most_waiting <= number) {
+        end_batch(oldest());
+      }
     }
   }
-  std::vector<Inputs> batches;
-  for (const auto& [kind, sequences] : by_kind) {
-    const int64_t n = std::get<0>(kind);
-    int64_t most = 1;
-    for (const Block& block : a.blocks) {
-      most = std::max(most, n * (16 * a.width + block.attention.heads * (4 * n + 4 * block.attention.head_width)));
-    }
-    const int64_t step = std::clamp<int64_t>(numbers_at_once / most, 1, most_at_once);
-    for (int64_t first = 0; first < std::ssize(sequences); first += step) {
-      const auto joined = [&](at::Tensor Inputs::*field) {
-        std::vector<at::Tensor> rows;
-        for (int64_t s = first; s < std::min(first + step, std::ssize(sequences)); ++s) {
-          rows.push_back(sequences[static_cast<size_t>(s)].*field);
-        }
-        return rows.front().defined() ? at::cat(rows) : at::Tensor();
-      };
-      batches.push_back({.ids = joined(&Inputs::ids),
-                         .types = joined(&Inputs::types),
-                         .positions = joined(&Inputs::positions),
-                         .pixels = joined(&Inputs::pixels)});
-    }
+  while (!by_kind.empty()) {
+    end_batch(oldest());
   }
   return batches;
 }

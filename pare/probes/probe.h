@@ -36,7 +36,9 @@ class Probe {
 };
 
 // Sequences as `measure` wants them: without their padding, those of one length together, few enough at once that the
-// activations of one layer stay near 200 MB.
+// activations of one layer stay near 200 MB. They keep their order but for `most_waiting`, which wait for others of
+// their length: what is measured until an interrupt is the beginning of what was given, not its shortest.
+constexpr int64_t most_waiting = 64;
 std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architecture& architecture);
 
 }  // namespace pare

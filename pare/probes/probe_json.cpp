@@ -113,12 +113,16 @@ Json json_of(const LayerMeasures& layer) {
 }
 
 Json json_of(const CollapseFinding& finding) {
-  return {{"collapse", word(finding.collapse)},
-          {"verdict", word(finding.verdict)},
-          {"number", number_or_null(finding.number)},
-          {"measure", finding.measure},
-          {"rule", finding.rule},
-          {"worst", finding.place}};
+  Json json = {{"collapse", word(finding.collapse)},
+               {"verdict", word(finding.verdict)},
+               {"number", number_or_null(finding.number)},
+               {"measure", finding.measure},
+               {"rule", finding.rule},
+               {"worst", finding.place}};
+  if (!finding.undecided.empty()) {
+    json["undecided"] = finding.undecided;
+  }
+  return json;
 }
 
 }  // namespace

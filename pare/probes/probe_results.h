@@ -105,7 +105,8 @@ struct CollapseFinding {
   std::optional<double> number;  // that decides
   std::string measure;           // what that number is, in words
   std::string rule;              // which values mean what
-  std::string place;             // where it is worst: "layer 3, head 5"; empty: nowhere in particular
+  std::string place;             // where it is worst, with its number; empty: nowhere in particular
+  std::string undecided;         // why the number decides nothing, where the verdict is undetermined
 };
 
 struct ModelGauge {  // what pare/arch/redundancy.h counts

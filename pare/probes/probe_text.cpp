@@ -201,7 +201,8 @@ std::string findings_text(const ProbeResults& results) {
   for (const CollapseFinding& finding : results.findings) {
     const std::string number = finding.number ? number_text(*finding.number) : dash;
     const std::string where = finding.place.empty() ? "" : fmt::format("; worst at {}", finding.place);
-    text += wrapped(fmt::format("{} = {} ({}{})", finding.measure, number, finding.rule, where), 30,
+    const std::string open = finding.undecided.empty() ? "" : finding.undecided + "; ";
+    text += wrapped(fmt::format("{}{} = {} ({}{})", open, finding.measure, number, finding.rule, where), 30,
                     fmt::format("  {:<14} {:<12} ", title_of(finding.collapse), word(finding.verdict)));
   }
   return text;
@@ -213,14 +214,16 @@ std::string text_of(const ProbeResults& results, HeadRows rows) {
   const auto title = [](const std::string& line) { return "\n" + wrapped(line, 0); };
   std::string text;
   if (results.partial) {
-    text += wrapped(fmt::format("PARTIAL, interrupted: {} sequences were asked for", results.asked_sequences), 0);
+    text += wrapped(
+        fmt::format("PARTIAL, interrupted: {} sequences were asked for, these come first", results.asked_sequences), 0);
   }
   const std::string tokens = results.shortest == results.longest
                                  ? std::to_string(results.longest)
                                  : fmt::format("{} to {}", results.shortest, results.longest);
-  text += wrapped(fmt::format("{} sequences of {} tokens, computed in {}; rank: above {:g} of the largest singular "
-                              "value; mean±standard deviation over the sequences",
-                              results.sequences, tokens, results.dtype, results.threshold),
+  text += wrapped(fmt::format("{} {} of {} {}, computed in {}; rank: above {:g} of the largest singular value; "
+                              "mean±standard deviation over the sequences",
+                              results.sequences, results.sequences == 1 ? "sequence" : "sequences", tokens,
+                              results.longest == 1 ? "token" : "tokens", results.dtype, results.threshold),
                   0);
   for (const std::string& intervention : results.interventions) {
     text += wrapped("changed: " + intervention, 2, "");

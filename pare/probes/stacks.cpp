@@ -7,6 +7,8 @@
 #include <array>
 #include <limits>
 
+#include "pare/probes/leading_values.h"
+
 namespace pare {
 
 namespace {
@@ -150,14 +152,23 @@ at::Tensor stack_rank(const at::Tensor& x, const Tolerance& tolerance) {
 }
 
 StackGaps stack_gaps(const at::Tensor& probabilities) {
-  const Stacks found = over_rows({probabilities}, [](const Stacks& in) -> Stacks {
+  const int64_t rows = probabilities.size(0), heads = probabilities.size(1), n = probabilities.size(-1);
+  const bool search = probabilities.is_cpu() && n >= shortest_search;
+  // Large ones by themselves, so that a single sequence has work for all cores.
+  const at::Tensor stack = search ? probabilities.reshape({rows * heads, 1, n, n}) : probabilities;
+  const Stacks found = over_rows({stack}, [search](const Stacks& in) -> Stacks {
     const at::Tensor finite = at::isfinite(in[0]).flatten(2).all(2);
+    if (search && finite.item<bool>()) {
+      if (const auto two = leading_values(in[0][0][0])) {
+        return {at::full_like(finite, two->first, at::kDouble), at::full_like(finite, two->second, at::kDouble)};
+      }
+    }
     const at::Tensor values = at::linalg_svdvals(at::where(finite.unsqueeze(-1).unsqueeze(-1), in[0], 0.0));
     const at::Tensor first = values.select(-1, 0);
     const at::Tensor second = values.size(-1) > 1 ? values.select(-1, 1) : at::full_like(first, not_a_number);
     return {at::where(finite, first, not_a_number), at::where(finite, second, not_a_number)};
   });
-  return {found[0], found[1]};
+  return {found[0].view({rows, heads}), found[1].view({rows, heads})};
 }
 
 StackHypotheses stack_hypotheses(const at::Tensor& x, NormKind kind, const Tolerance& tolerance) {

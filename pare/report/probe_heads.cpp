@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numbers>
 
@@ -12,25 +11,17 @@ namespace pare {
 
 namespace {
 
-constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 constexpr double degrees = 180 / std::numbers::pi;
 
 // A cell for each head of each layer.
 template <typename Number>
 Figure head_map(const ProbeResults& results, Figure figure, const Number& number) {
   figure.kind = FigureKind::heat_map;
-  figure.x = {.words = "head"};
+  figure.x = {.words = "head", .names = head_names(results)};
   figure.y = {.words = "layer"};
-  size_t heads = 0;
-  for (const LayerMeasures& layer : results.layers) {
-    heads = std::max(heads, layer.heads.size());
-  }
-  for (size_t head = 0; head < heads; ++head) {
-    figure.x.names.push_back(std::to_string(head));
-  }
   Panel panel;
   for (const LayerMeasures& layer : results.layers) {
-    std::vector<double> row(heads, no_value);
+    std::vector<double> row(figure.x.names.size(), not_known);
     for (size_t head = 0; head < layer.heads.size(); ++head) {
       row[head] = number(layer.heads[head]);
     }
@@ -43,18 +34,13 @@ Figure head_map(const ProbeResults& results, Figure figure, const Number& number
 
 // Mean over the heads of a layer; the spread is the heads'.
 Series over_heads(const ProbeResults& results, const std::string& name, Spread HeadMeasures::*what) {
-  Series series{.name = name};
-  for (const LayerMeasures& layer : results.layers) {
+  return by_layer(results, name, [what](const LayerMeasures& layer) {
     std::vector<double> values;
     for (const HeadMeasures& head : layer.heads) {
       values.push_back(mean_of(head.*what));
     }
-    const MeanAndDeviation all = over(values);
-    series.x.push_back(static_cast<double>(layer.layer));
-    series.y.push_back(all.mean);
-    series.spread.push_back(all.deviation);
-  }
-  return series;
+    return values;
+  });
 }
 
 // What the same queries would have if they attended to everything alike.
@@ -85,8 +71,7 @@ Figure gap_by_context(const ProbeResults& results) {
     }
     Series series{.name = fmt::format("layer {}", layer.layer), .order = static_cast<double>(layer.layer)};
     for (const auto& [tokens, gaps] : by_length) {
-      series.x.push_back(static_cast<double>(tokens));
-      series.y.push_back(over(gaps).mean);
+      add_point(series, static_cast<double>(tokens), over(gaps).mean);
     }
     if (!series.x.empty()) {
       figure.series.push_back(std::move(series));
@@ -107,8 +92,7 @@ Figure asymmetry_against_dimension(const ProbeResults& results) {
     for (size_t h = 0; h < layer.heads.size(); ++h) {
       const HeadMeasures& head = layer.heads[h];
       if (head.asymmetry) {
-        points.x.push_back(*head.asymmetry);
-        points.y.push_back(mean_of(head.output_dimension));
+        add_point(points, *head.asymmetry, mean_of(head.output_dimension));
         points.labels.push_back(fmt::format("layer {}, head {}", layer.layer, h));
       }
     }
@@ -121,20 +105,13 @@ Figure angle_matrices(const ProbeResults& results, const std::string& title, con
   Figure figure{.kind = FigureKind::matrix,
                 .title = title,
                 .words = words,
-                .x = {.words = "head"},
-                .y = {.words = "head"},
+                .x = {.words = "head", .names = head_names(results)},
+                .y = {.words = "head", .names = head_names(results)},
                 .value = {.words = "angle", .unit = "degrees"},
                 .panel_words = "layer"};
-  size_t heads = 0;
+  const size_t heads = figure.x.names.size();
   for (const LayerMeasures& layer : results.layers) {
-    heads = std::max(heads, layer.heads.size());
-  }
-  for (size_t head = 0; head < heads; ++head) {
-    figure.x.names.push_back(std::to_string(head));
-  }
-  figure.y.names = figure.x.names;
-  for (const LayerMeasures& layer : results.layers) {
-    Panel panel{std::to_string(layer.layer), std::vector(heads, std::vector(heads, no_value))};
+    Panel panel{std::to_string(layer.layer), std::vector(heads, std::vector(heads, not_known))};
     for (const HeadPair& pair : layer.pairs) {
       const double angle = mean_of(pair.*what) * degrees;
       panel.values[static_cast<size_t>(pair.first)][static_cast<size_t>(pair.second)] = angle;
@@ -147,19 +124,15 @@ Figure angle_matrices(const ProbeResults& results, const std::string& title, con
   return figure;
 }
 
-Series angles_by_layer(const ProbeResults& results, const std::string& name, Spread HeadPair::*what) {
-  Series series{.name = name};
-  for (const LayerMeasures& layer : results.layers) {
+// Mean over the pairs of heads of a layer; the spread is the pairs'.
+Series over_pairs(const ProbeResults& results, const std::string& name, Spread HeadPair::*what) {
+  return by_layer(results, name, [what](const LayerMeasures& layer) {
     std::vector<double> angles;
     for (const HeadPair& pair : layer.pairs) {
       angles.push_back(mean_of(pair.*what) * degrees);
     }
-    const MeanAndDeviation all = over(angles);
-    series.x.push_back(static_cast<double>(layer.layer));
-    series.y.push_back(all.mean);
-    series.spread.push_back(all.deviation);
-  }
-  return series;
+    return angles;
+  });
 }
 
 }  // namespace
@@ -167,8 +140,8 @@ Series angles_by_layer(const ProbeResults& results, const std::string& name, Spr
 ReportSection entropy_section(const ProbeResults& results) {
   ReportSection section{.title = "Attention entropy",
                         .words =
-                            "How many tokens does a query look at? Nothing is 0; everything alike is the "
-                            "logarithm of how many it sees."};
+                            "How many tokens does a query look at? One alone is an entropy of 0; all that it sees, "
+                            "alike, is the logarithm of their number."};
   if (results.layers.empty()) {
     return section;
   }
@@ -197,7 +170,7 @@ ReportSection heads_section(const ProbeResults& results) {
                 .words = "‖Mₐ‖/‖M‖ of M = W_Q W_Kᵀ, antisymmetric part over all: 0 is reciprocal, 1 directional. "
                          "The same in every gauge.",
                 .value = {.words = "asymmetry"}},
-               [](const HeadMeasures& head) { return head.asymmetry.value_or(no_value); }),
+               [](const HeadMeasures& head) { return head.asymmetry.value_or(not_known); }),
       head_map(results,
                {.title = "σ₁/σ₂ of each head's attention matrix",
                 .words = "Large: near rank one, every query attends to the same tokens.",
@@ -228,16 +201,16 @@ ReportSection angles_section(const ProbeResults& results) {
   if (smallest.panels.empty()) {
     return section;
   }
-  section.figures = {std::move(smallest),
-                     angle_matrices(results, "Mean principal angle between what two heads write",
-                                    "Mean over sequences; one matrix for each layer.", &HeadPair::mean),
-                     {.title = "Principal angles between heads, by layer",
-                      .words = "Mean over all pairs of heads; the band is one standard deviation over pairs.",
-                      .x = {.words = "layer"},
-                      .y = {.words = "angle", .unit = "degrees"},
-                      .series = {angles_by_layer(results, "smallest", &HeadPair::smallest),
-                                 angles_by_layer(results, "mean", &HeadPair::mean)},
-                      .marks = {{"nothing shared", 90}}}};
+  section.figures = {
+      std::move(smallest),
+      angle_matrices(results, "Mean principal angle between what two heads write",
+                     "Mean over sequences; one matrix for each layer.", &HeadPair::mean),
+      {.title = "Principal angles between heads, by layer",
+       .words = "Mean over all pairs of heads; the band is one standard deviation over pairs.",
+       .x = {.words = "layer"},
+       .y = {.words = "angle", .unit = "degrees"},
+       .series = {over_pairs(results, "smallest", &HeadPair::smallest), over_pairs(results, "mean", &HeadPair::mean)},
+       .marks = {{"nothing shared", 90}}}};
   return section;
 }
 

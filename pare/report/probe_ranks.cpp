@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "pare/report/html.h"
 #include "pare/report/probe_sections.h"
@@ -11,8 +10,6 @@
 namespace pare {
 
 namespace {
-
-constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
 // Layers are whole numbers; between attention and MLP is half a layer further.
 double place_of(const PointMeasures& point) {
@@ -65,10 +62,38 @@ std::string whole_number(const std::optional<int64_t>& value) {
 
 }  // namespace
 
-void add_point(Series& series, double x, const Spread& value) {
+void add_point(Series& series, double x, double value) {
   series.x.push_back(x);
-  series.y.push_back(value.average().value_or(not_known));
-  series.spread.push_back(value.deviation().value_or(not_known));
+  series.y.push_back(value);
+}
+
+void add_point(Series& series, double x, const MeanAndDeviation& value) {
+  add_point(series, x, value.mean);
+  series.spread.push_back(value.deviation);
+}
+
+void add_point(Series& series, double x, const Spread& value) {
+  add_point(series, x, MeanAndDeviation{mean_of(value), value.deviation().value_or(not_known)});
+}
+
+Series by_layer(const ProbeResults& results, const std::string& name, const LayerNumbers& numbers) {
+  Series series{.name = name};
+  for (const LayerMeasures& layer : results.layers) {
+    add_point(series, static_cast<double>(layer.layer), over(numbers(layer)));
+  }
+  return series;
+}
+
+std::vector<std::string> head_names(const ProbeResults& results) {
+  size_t heads = 0;
+  for (const LayerMeasures& layer : results.layers) {
+    heads = std::max(heads, layer.heads.size());
+  }
+  std::vector<std::string> names;
+  for (size_t head = 0; head < heads; ++head) {
+    names.push_back(std::to_string(head));
+  }
+  return names;
 }
 
 double mean_of(const Spread& value) {
@@ -145,9 +170,8 @@ ReportSection spectra_section(const ProbeResults& results) {
     }
     Series series{.name = fmt::format("after {} layers", point.layer), .order = static_cast<double>(point.layer)};
     for (size_t i = 0; i < point.ranks.spectrum.size(); ++i) {
-      add_point(series, static_cast<double>(i + 1), point.ranks.spectrum[i]);
+      add_point(series, static_cast<double>(i + 1), mean_of(point.ranks.spectrum[i]));
     }
-    series.spread.clear();
     figure.series.push_back(std::move(series));
   }
   ReportSection section{.title = "Spectra", .words = "What the ranks above are counted from."};
@@ -194,13 +218,9 @@ ReportSection width_section(const ProbeResults& results) {
                     {}};
   for (const LayerMeasures& layer : results.layers) {
     const double x = static_cast<double>(layer.layer);
-    const auto add = [x](Series& series, double y) {
-      series.x.push_back(x);
-      series.y.push_back(y);
-    };
-    add(bound, layer.width_bound.value_or(not_known));
-    add(width, layer.mlp_width ? static_cast<double>(*layer.mlp_width) : not_known);
-    add(rank, layer.corpus_rank ? static_cast<double>(*layer.corpus_rank) : not_known);
+    add_point(bound, x, layer.width_bound.value_or(not_known));
+    add_point(width, x, layer.mlp_width ? static_cast<double>(*layer.mlp_width) : not_known);
+    add_point(rank, x, layer.corpus_rank ? static_cast<double>(*layer.corpus_rank) : not_known);
     table.rows.push_back({std::to_string(layer.layer), number_text(mean_of(layer.recovery_ambiguity)),
                           std::to_string(layer.ambiguity_of_a_token), std::to_string(layer.value_output_gauge)});
   }

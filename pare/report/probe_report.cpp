@@ -67,8 +67,10 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
   }
   verdict.number =
       finding.number ? fmt::format("{:.3g}: {}", *finding.number, finding.measure) : "no number: " + finding.measure;
-  verdict.words = fmt::format("{} It is {}.{}", question_of(finding.collapse), finding.rule,
-                              finding.place.empty() ? "" : fmt::format(" Worst at {}.", finding.place));
+  verdict.words =
+      fmt::format("{} It is {}.{}{}", question_of(finding.collapse), finding.rule,
+                  finding.place.empty() ? "" : fmt::format(" Worst at {}.", finding.place),
+                  finding.undecided.empty() ? "" : fmt::format(" Nothing is decided: {}.", finding.undecided));
   return verdict;
 }
 
@@ -84,8 +86,8 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
                                   ? std::to_string(results.longest)
                                   : fmt::format("{} to {}", results.shortest, results.longest);
   report.measured.push_back(
-      {"inputs", fmt::format("{}, {} sequences of {} tokens, {} in all", inputs, with_commas(results.sequences),
-                             lengths, with_commas(results.tokens))});
+      {"inputs", fmt::format("{}, {} {} of {} tokens, {} in all", inputs, with_commas(results.sequences),
+                             results.sequences == 1 ? "sequence" : "sequences", lengths, with_commas(results.tokens))});
   report.measured.push_back(
       {"computed in", fmt::format("{}, rank above {:g} of the largest", results.dtype, results.threshold)});
   if (!results.interventions.empty()) {
@@ -95,8 +97,8 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
     }
   }
   if (results.partial) {
-    report.partial = fmt::format("Interrupted: {} of {} sequences were measured.", with_commas(results.sequences),
-                                 with_commas(results.asked_sequences));
+    report.partial = fmt::format("Interrupted: the first {} of {} sequences were measured.",
+                                 with_commas(results.sequences), with_commas(results.asked_sequences));
   }
   for (const CollapseFinding& finding : results.findings) {
     report.verdicts.push_back(verdict_of(finding));

@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include "pare/claims/report.h"
+#include "pare/report/figure.h"
 
 using namespace pare;
 
@@ -35,13 +37,62 @@ TEST_CASE("every claim comes to its recorded verdict, with two seeds") {
       CHECK(to_words(measured.outcome.verdict) == to_words(expected));
       CHECK(!measured.outcome.compared.empty());
       CHECK(!measured.outcome.because.empty());
+      std::istringstream lines(text_of(measured));
+      for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        CHECK(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }) <= 80);
+      }
+      const Report page = report_of(measured, "now", {});
+      for (const Figure& figure : page.sections.at(0).figures) {
+        CAPTURE(figure.title);
+        CHECK(figure.y.words != "");
+        CHECK(!figure.series.empty());
+        check_figure(figure);
+      }
       for (const ClaimTable& table : measured.outcome.tables) {
         for (const std::vector<double>& row : table.rows) {
           CHECK(row.size() == table.columns.size());
         }
+        CHECK(!table.measured.empty());
+        CHECK((table.names.empty() || table.names.size() == table.rows.size()));
+        CHECK(table.names.empty() == table.rows_are.empty());
       }
     }
   }
+}
+
+TEST_CASE("a sentence that explains the recorded verdict is not shown beside another") {
+  PaperClaim claim = *find_claim("pgop-overhead");
+  const std::string usual = measure(claim, {}).outcome.because;
+  claim.recorded = ClaimVerdict::holds;
+  claim.measure = [usual](const Trial&) {
+    return Outcome{.verdict = ClaimVerdict::does_not_hold, .because = usual, .compared = {{"", "", ""}}};
+  };
+  const Measured measured = measure(claim, {});
+  CHECK(measured.outcome.verdict == ClaimVerdict::does_not_hold);
+  CHECK(measured.outcome.because.find("against the verdict that is recorded, \"holds\"") != std::string::npos);
+}
+
+TEST_CASE("a column ± is the band of the one before it, settings are not drawn, and rows with names are bars") {
+  PaperClaim claim = *find_claim("pgop-overhead");
+  claim.measure = [](const Trial&) {
+    Outcome outcome{.verdict = ClaimVerdict::does_not_hold};
+    outcome.tables = {
+        {"by layer", {"layer", "rank", "±", "width"}, {{0, 5, 0.5, 9}, {1, 4, 0.25, 9}}, "rank", {"width"}},
+        {"by model", {"rank", "±"}, {{5, 0.5}, {4, 0.25}}, "rank", {}, "model", {"a", "b"}}};
+    return outcome;
+  };
+  const std::vector<Figure> figures = report_of(measure(claim, {}), "now", {}).sections.at(0).figures;
+  REQUIRE(figures.size() == 2);
+  for (const Figure& figure : figures) {
+    REQUIRE(figure.series.size() == 1);
+    CHECK(figure.series[0].y == std::vector<double>{5, 4});
+    CHECK(figure.series[0].spread == std::vector<double>{0.5, 0.25});
+    CHECK(figure.y.words == "rank");
+  }
+  CHECK(figures[0].kind == FigureKind::lines);
+  CHECK(figures[1].kind == FigureKind::bars);
+  CHECK(figures[1].x.names == std::vector<std::string>{"a", "b"});
 }
 
 TEST_CASE("claims have names of their own, a page each, and one list") {

@@ -87,6 +87,14 @@ def check_odd(report, work):
     report.check("the same seed, the same numbers", "" if again[0] == again[1] != again[2] else "it was not so")
     threads = [document("model", "--random", "9", "--threads", n, cwd=work)["points"][-1]["effective_rank"]["mean"] for n in (1, 2)]
     report.check("any number of threads", "" if abs(threads[0] - threads[1]) < 1e-9 else f"{threads}")
+    same = pare("probe", "bare", "--tokens", "same.json", cwd=work)
+    report.check("identical tokens decide nothing", ended(same, 0, ["rank in depth  undetermined", "rank in width  undetermined", "one direction before", "1 sequence of 6 tokens"]))
+    beyond = pare("probe", "model", "--gauge", "60", cwd=work)
+    report.check("a gauge beyond float64", ended(beyond, 0, ["exp(60) = 1e+26", "cannot be undone in float64", "--gauge below 36"]))
+    report.check("a gauge within", ended(pare("probe", "model", "--gauge", "30", cwd=work), 0, without=["cannot be undone"]))
+    page = pare("probe", "model", "-o", "page.html", cwd=work)
+    report.check("says what it wrote", ended(page, 0, ["wrote page.html"]))
+    report.check("unless asked to be quiet", ended(pare("probe", "model", "-o", "page.html", "--force", "--quiet", cwd=work), 0, without=["wrote"]))
     zeroed = document("model", "--zero-gains", "1", cwd=work)
     report.check("all gains zero", expect((zeroed["points"][-1]["rank"]["mean"], zeroed["norms"][-1]["H3"]["holds"]), (1, 0)))
 
@@ -106,7 +114,18 @@ def check_interrupt(report, work):
             counts = {point["rank"]["count"] for point in found["points"]} | {head["entropy"]["count"] for layer in found["layers"] for head in layer["heads"]}
             report.check("of the same sequences everywhere", expect(counts, {found["sequences"]}))
         else:
-            report.check("said first", "" if "PARTIAL, interrupted: 200000 sequences were asked for" in out else out[:200])
+            report.check("said first", "" if "PARTIAL, interrupted: 200000 sequences were asked for, these come first" in out else out[:200])
+
+
+def check_order(report, work):
+    """What an interrupt leaves is the beginning of the file: short sequences at its end do not come first."""
+    (work / "mixed.json").write_text(json.dumps([[i % 40 for i in range(30)]] * 4000 + [[1, 2]] * 4000))
+    process = subprocess.Popen([str(PARE), "probe", "model", "--tokens", "mixed.json", "--json"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    found = json.loads(out)
+    report.check("in their order", expect((found["partial"], found["shortest"]), (True, 30)))
 
 
 def peak(work, sequences):
@@ -135,6 +154,7 @@ def main():
         check_tables(report, work)
         check_odd(report, work)
         check_interrupt(report, work)
+        check_order(report, work)
         check_memory(report, work)
     report.finish()
 

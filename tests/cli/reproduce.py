@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """pare reproduce: the list, a claim, its folder, and wrong use of each."""
 
+import hashlib
 import json
+import os
 import pathlib
+import re
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import Report, pare
+from report import Report, ended, pare
 
 
 def expect(found, wanted):
@@ -31,13 +34,48 @@ def check_claim(report, work):
     report.check("the same seed, the same numbers", expect(again[0], again[1]))
     other = pare("reproduce", "linear-recovery", "--json", "--seed", "5").stdout
     report.check("another seed, others", expect(other == again[0], False))
-    report.check("a folder", expect(pare("reproduce", "pgop-overhead", "-o", "out", cwd=work).returncode, 0))
+    written = pare("reproduce", "pgop-overhead", "-o", "out", cwd=work)
+    report.check("a folder", ended(written, 0, ["wrote out: README.md, results.json and report.html"]))
     report.check("what is in it", expect(sorted(p.name for p in (work / "out").iterdir()), ["README.md", "report.html", "results.json"]))
     report.check("not twice", expect(pare("reproduce", "pgop-overhead", "-o", "out", cwd=work).returncode, 1))
     report.check("but with --force", expect(pare("reproduce", "pgop-overhead", "-o", "out", "--force", cwd=work).returncode, 0))
     (work / "out" / "mine.txt").write_text("mine")
     result = pare("reproduce", "pgop-overhead", "-o", "out", "--force", cwd=work)
     report.check("never what is not its own", expect([result.returncode, "mine.txt" in result.stderr, (work / "out" / "mine.txt").exists()], [1, True, True]))
+
+
+def figures_of(page):
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(), re.S)
+    return [json.loads(text) for text in found]
+
+
+def check_page(report, work):
+    """A page says what was run, when, and on which bytes; spreads are bands, and axes say what they measure."""
+    model = {"width": 12, "vocab": 23, "context": 32, "blocks": [
+        {"repeat": 4, "attention": {"heads": 3, "head_width": 4, "norm": {"kind": "layer"}}, "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "layer"}}}]}
+    (work / "arch.json").write_text(json.dumps(model))
+    pare("init", "arch.json", "-o", "trained", "--generic", cwd=work)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    result = pare("reproduce", "residual-stability", "--model", "trained", "-o", "ranks", cwd=work, env=environment)
+    report.check("with a model", ended(result))
+    text = (work / "ranks" / "report.html").read_text()
+    digest = hashlib.sha256((work / "trained" / "model.safetensors").read_bytes()).hexdigest()
+    report.check("the bytes", "" if digest in text and "trained/model.safetensors" in text else "no hash")
+    report.check("when", "" if "2023-11-14 22:13 UTC" in text else "no date")
+    report.check("the command", "" if "pare reproduce residual-stability --model trained" in text else "no command")
+    figures = figures_of(work / "ranks" / "report.html")
+    report.check("bands", expect([[len(s["spread"]) == len(s["y"]) for s in f["series"]] for f in figures], [[True, True]] * 2))
+    report.check("their names", expect({s["name"] for f in figures for s in f["series"]}, {"with residual", "without"}))
+    report.check("what is measured", expect({f["y"]["words"] for f in figures}, {"rank of the stream"}))
+    pare("reproduce", "asymmetry-vs-rank", "--model", "trained", "-o", "heads", cwd=work)
+    points = [f for f in figures_of(work / "heads" / "report.html") if f["kind"] == "scatter"]
+    report.check("a point for each head", expect([len(f["series"][0]["x"]) for f in points], [48, 12]))
+    document = json.loads(pare("probe", "trained", "--random", "2", "--json", cwd=work).stdout)
+    wanted = sorted(head["asymmetry"] for layer in document["layers"] for head in layer["heads"])
+    report.check("at its asymmetry", "" if all(abs(a - b) < 1e-12 for a, b in zip(sorted(points[1]["series"][0]["x"]), wanted)) else "others")
+    named = json.loads(pare("reproduce", "rank-neutrality", "--model", "trained", "--json", cwd=work).stdout)
+    report.check("rows name their models", expect(named["tables"][0]["names"][1], "trained (drawn ids), 20 tokens"))
+    report.check("the sentence has its numbers", expect([row["measured"] in named["because"] for row in named["compared"]], [True] * 4))
 
 
 def check_foreign_folder(report, work):
@@ -54,7 +92,9 @@ def check_foreign_folder(report, work):
 def check_wrong_use(report):
     for arguments, word in ((["reproduce"], "--list"), (["reproduce", "linear-recovry"], "linear-recovery"),
                             (["reproduce", "pgop-overhead", "--scale", "huge"], "small"), (["reproduce", "pgop-overhead", "-o", "/no/such/place"], "/no/such"),
-                            (["reproduce", "pgop-overhead", "--model", "x"], "--model")):
+                            (["reproduce", "pgop-overhead", "--model", "x"], "--model"),
+                            (["reproduce", "pgop-overhead", "--markdown"], "give --list too"), (["reproduce", "pgop-overhead", "--force"], "give -o FOLDER too"),
+                            (["reproduce", "--list", "pgop-overhead"], "runs none"), (["reproduce", "--list", "--text", "x"], "--list measures nothing")):
         result = pare(*arguments)
         report.check(" ".join(arguments), expect([result.returncode, word in result.stderr], [1, True]))
 
@@ -64,6 +104,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_list(report)
         check_claim(report, pathlib.Path(folder))
+        check_page(report, pathlib.Path(folder))
         check_foreign_folder(report, pathlib.Path(folder))
         check_wrong_use(report)
     report.finish()

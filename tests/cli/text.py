@@ -123,6 +123,17 @@ def check_commands(place):
     report.check("verify", ended(result) or expect(json.loads(result.stdout)["inputs"]["kind"], "text"))
     result = place.pare("rewrite", "model", "-o", "smaller", "--passes", "fold_norm_gain", "--text", "text.xz", "--json")
     report.check("rewrite", ended(result) or expect(json.loads(result.stdout)["inputs"]["kind"], "text"))
+    ids = plain_ids(TEXT * 3)
+    length = next(n for n in range(9, CONTEXT) if len(ids) % n)
+    rest = len(ids) % length
+    place.write("whole.json", json.dumps([ids[n:n + length] for n in range(0, len(ids) - rest, length)]))
+    result = place.pare("probe", "model", "--text", "text.txt", "--length", str(length), "--json")
+    said = [f"cut by --length into {len(ids) // length} sequences of {length}", f"the last {rest}, which fill none, are left out"]
+    report.check("probe: a text that is cut, without its rest", ended(result, words=said, without=["longer than the context"]))
+    by_ids = place.pare("probe", "model", "--tokens", "whole.json", "--json")
+    report.check("probe: the same as whole sequences", ended(by_ids) or expect(*({**json.loads(r.stdout), "inputs": ""} for r in (result, by_ids))))
+    result = place.pare("probe", "model", "--text", "short.txt", "--json")
+    report.check("probe: a text that fits is one sequence", ended(result, without=["left out"]) or expect(json.loads(result.stdout)["tokens"], 3))
     report.check("the tokenizer goes along", ended(place.run("again", "--text", "text.txt", model="smaller")))
 
 
@@ -133,6 +144,9 @@ def check_wrong(place):
         "bytes": (b"good " * 100 + b"\xff", ["bytes.txt", "0xFF at 500", "UTF-8"]),
         "cut": (lzma.compress(TEXT.encode() * 100)[:-30], ["cut.txt"]),
         "damaged": (b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\xff" * 20, ["damaged.txt", "damaged"]),
+        "utf16": (TEXT.encode("utf-16"), ["utf16.txt", "UTF-16LE", "iconv -f UTF-16LE -t UTF-8"]),
+        "unmarked": (TEXT.encode("utf-16-be"), ["unmarked.txt", "UTF-16BE", "iconv"]),
+        "packed": (lzma.compress(TEXT.encode("utf-16-le")), ["UTF-16LE"]),
         "zipped": (b"PK\3\4 and more", ["zip", "not supported"]),
     }
     for name, (content, words) in texts.items():
@@ -147,6 +161,8 @@ def check_wrong(place):
         "large": (json.dumps(large), ["ids up to 300", "vocabulary is of 300", "another model's"]),
         "beyond": (json.dumps(beyond), ["'<|end|>'", "400", "300"]),
         "unigram": (json.dumps({"model": {"type": "Unigram", "vocab": []}}), ["'Unigram'", "not supported"]),
+        "doubling": (json.dumps(tokenizer(normalizer={"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 60})),
+                     ["doubling.json", "normalizer makes more than", "remove its Replace"]),
         "nothing": ("{}", ["nothing.json", "no 'model'"]),
     }
     for name, (content, words) in files.items():

@@ -63,6 +63,7 @@ GOOD = [  # schema, arguments
     ("passes", ["passes", "merge_skipless"]),
     ("reproduce", ["reproduce", "--list"]),
     ("reproduce", ["reproduce", "linear-recovery"]),
+    ("reproduce", ["reproduce", "affine-rank-hypotheses"]),
     ("reproduce", ["reproduce", "pgop-overhead", "-o", "claim"]),
     ("demo", ["demo"]),
     ("help", ["help"]),

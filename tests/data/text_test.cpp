@@ -134,3 +134,33 @@ TEST_CASE("damaged and cut archives are said to be so") {
                  }),
                  "Git LFS"));
 }
+
+TEST_CASE("other encodings of Unicode are refused by name, also without a mark") {
+  TemporaryFolder folder;
+  using namespace std::string_literals;
+  const std::string line = "The cat sat on the mat, and thought of \u00E9.\n";
+  const auto encoded = [&line](size_t width, bool little) {
+    std::string bytes;
+    for (const char32_t c : characters_of(line)) {
+      for (size_t i = 0; i < width; ++i) {
+        bytes.push_back(static_cast<char>(c >> (8 * (little ? i : width - 1 - i)) & 0xFF));
+      }
+    }
+    return bytes;
+  };
+  const auto said = [&folder](const std::string& bytes) {
+    return message_of<InputError>([&] { all_of(folder.write("text", bytes), 1000); });
+  };
+  CHECK(contains(said("\xFF\xFE"s + encoded(2, true)), "UTF-16LE"));
+  CHECK(contains(said("\xFE\xFF"s + encoded(2, false)), "UTF-16BE"));
+  CHECK(contains(said("\xFF\xFE\0\0"s + encoded(4, true)), "UTF-32LE"));
+  CHECK(contains(said("\0\0\xFE\xFF"s + encoded(4, false)), "UTF-32BE"));
+  CHECK(contains(said(encoded(2, true)), "iconv -f UTF-16LE -t UTF-8"));
+  CHECK(contains(said(encoded(2, false)), "iconv -f UTF-16BE -t UTF-8"));
+  CHECK(contains(said(encoded(4, true)), "UTF-32LE"));
+  CHECK(contains(said(encoded(4, false)), "UTF-32BE"));
+  // Text with a few zeros is text.
+  const std::string zeros = "one\0two\0three, and so on"s;
+  CHECK(all_of(folder.write("text", zeros), 1000) == zeros);
+  CHECK(all_of(folder.write("text", "\0"s), 1000) == "\0"s);
+}

@@ -262,6 +262,31 @@ TEST_CASE("damaged and unknown tokenizers are refused, by name") {
   CHECK(contains(message_of<InputError>([&] { open_tokenizer(empty.path()); }), "--tokenizer"));
 }
 
+TEST_CASE("a tokenizer that makes too much of a text is refused before it does") {
+  TemporaryFolder folder;
+  const json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  for (const size_t steps : {4, 60}) {
+    json file = small_bpe();
+    file["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<json>(steps, doubling)}};
+    Tokenizer tokenizer = made(folder, file.at("normalizer").at("normalizers").size() == 4 ? file : small_bpe());
+    if (steps == 4) {
+      CHECK(tokenizer.encode("ab").size() >= 8);  // what somebody may want
+      continue;
+    }
+    // The file itself is asked for its cuts, which already takes it too far.
+    CHECK(contains(refused(folder, file), "makes more than"));
+    CHECK(contains(refused(folder, file), "tokenizer.json"));
+  }
+  json pattern = small_bpe();
+  const json by_pattern = {{"type", "Replace"}, {"pattern", {{"Regex", "[a-z]"}}}, {"content", std::string(2000, 'a')}};
+  pattern["normalizer"] = {{"type", "Sequence"}, {"normalizers", {by_pattern, by_pattern, by_pattern}}};
+  CHECK(contains(refused(folder, pattern), "makes more than"));
+  json decoding = small_bpe();
+  decoding["decoder"] = {{"type", "Sequence"}, {"decoders", std::vector<json>(60, doubling)}};
+  Tokenizer tokenizer = made(folder, decoding);
+  CHECK(contains(message_of<InputError>([&] { tokenizer.decode(tokenizer.encode("a")); }), "of one token"));
+}
+
 TEST_CASE("a text in pieces gives the tokens of the whole, and sequences fit the context") {
   TemporaryFolder folder;
   json file = small_bpe();

@@ -233,7 +233,45 @@ TEST_CASE("identical tokens without positions stay at rank one for ever, with al
     CHECK(one.ranks.affine_rank.most == 0);
     CHECK(one.ranks.distance_to_rank_one.most < 1e-12);
   }
+  // They were of rank one when they went in: nothing of that is the model's doing.
+  for (const size_t collapse : {0, 1, 3}) {
+    CHECK(results.findings[collapse].verdict == CollapseVerdict::undetermined);
+    CHECK(results.findings[collapse].undecided.find("one direction before the first layer") != std::string::npos);
+  }
+  CHECK(results.findings[2].verdict == CollapseVerdict::structural);
+  // Two sequences in three that differ are enough to see.
+  Inputs mixed = random_inputs(a, 3, 9);
+  mixed.ids[0].fill_(5);
+  CHECK(probed(a, generic_tensors(a), mixed).findings[0].undecided.empty());
+}
+
+TEST_CASE("a model that does collapse is called so, by what goes in") {
+  const Architecture a = parse(encoder);
+  const ProbeResults results = probed(a, generic_tensors(a), random_inputs(a, 2, 9), {.zero_gains = 1});
   CHECK(results.findings[0].verdict == CollapseVerdict::collapsed);
+  CHECK(results.findings[0].undecided.empty());
+}
+
+TEST_CASE("sequences are measured in their order, but for a few that wait for others of their length") {
+  const Architecture a = parse(decoder);
+  std::vector<Inputs> sequences;
+  for (int64_t i = 0; i < 200; ++i) {  // short ones among long ones, and a single one of a length of its own
+    const int64_t tokens = i == 3 ? 7 : i % 3 == 0 ? 2 : 9;
+    sequences.push_back({.ids = at::full({1, tokens}, i % 23, at::kLong)});
+    sequences.back().ids[0][0] = i / 23;  // together its number
+  }
+  std::vector<int64_t> numbers;
+  for (const Inputs& batch : probe_batches(sequences, a)) {
+    CHECK(batch.ids.size(0) <= 16);
+    for (int64_t row = 0; row < batch.ids.size(0); ++row) {
+      numbers.push_back(batch.ids[row][0].item<int64_t>() * 23 + batch.ids[row][1].item<int64_t>());
+    }
+  }
+  REQUIRE(numbers.size() == 200);
+  for (int64_t place = 0; place < 200; ++place) {
+    CHECK(std::abs(numbers[static_cast<size_t>(place)] - place) <= most_waiting);
+  }
+  CHECK(std::set<int64_t>(numbers.begin(), numbers.end()).size() == 200);
 }
 
 TEST_CASE("one token: everything has a value or a reason") {
@@ -320,6 +358,10 @@ TEST_CASE("a gauge of the heads changes nothing but rounding, which grows with i
     CHECK(large < 1e-4);
   }
   CHECK(probed(decoder, {.gauge = 3, .permute_heads = true}).effect.mean < 1e-12);
+  CHECK(probed(decoder, {.gauge = 30}).warnings.empty());
+  const std::vector<std::string> beyond = probed(decoder, {.gauge = 60}).warnings;
+  REQUIRE(beyond.size() == 1);
+  CHECK(beyond[0].find("exp(60) = 1e+26 cannot be undone in float64") != std::string::npos);
 }
 
 TEST_CASE("permuted heads are the same heads in another order, and the same function") {

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pare/probes/leading_values.h"
+
 namespace pare {
 
 namespace {
@@ -102,6 +104,49 @@ TEST_CASE("zeros have a rank and no shape; what is not finite has neither, and s
     CHECK(std::isnan(at_row(stack_rank(x, {}), row)));
   }
   CHECK(at_row(found.effective_rank, 3) == at_row(alone.effective_rank, 0));
+}
+
+TEST_CASE("the two largest singular values, found without the others") {
+  at::manual_seed(11);
+  const int64_t n = 240;
+  const auto spectrum = [n](std::vector<double> first, double ratio) {
+    while (std::ssize(first) < n) {
+      first.push_back(first.back() * ratio);
+    }
+    return with_spectrum(first, n, n);
+  };
+  const at::Tensor causal =
+      at::softmax(at::randn({n, n}, at::kDouble).tril() * 3 + at::full({n, n}, -1e9, at::kDouble).triu(1), 1);
+  const std::vector<std::pair<const char*, at::Tensor>> found = {
+      {"drawn", at::randn({n, n}, at::kDouble)},      {"attention", causal},
+      {"falling", spectrum({5, 4, 3}, 0.9)},          {"twice the first", spectrum({5, 5, 3}, 0.9)},
+      {"twice the second", spectrum({5, 3, 3}, 0.9)}, {"far apart", spectrum({1, 1e-4, 0.9e-4}, 0.8)}};
+  for (const auto& [name, matrix] : found) {
+    CAPTURE(std::string(name));
+    const at::Tensor all = at::linalg_svdvals(matrix);
+    const auto two = leading_values(matrix);
+    if (two) {
+      CHECK(two->first == doctest::Approx(all[0].item<double>()).epsilon(1e-12));
+      CHECK(two->second == doctest::Approx(all[1].item<double>()).epsilon(1e-11));
+    }
+    // Squares of what is far apart lie too far apart for the search, and drawn ones too close.
+    CHECK((two || std::string(name) == "drawn" || std::string(name) == "far apart"));
+    const StackGaps gaps = stack_gaps(matrix.view({1, 1, n, n}));
+    CHECK(gaps.first.item<double>() == doctest::Approx(all[0].item<double>()).epsilon(1e-12));
+    CHECK(gaps.second.item<double>() == doctest::Approx(all[1].item<double>()).epsilon(1e-11));
+  }
+  // What it cannot tell is left to the whole decomposition: no gap at all, and rank one.
+  const at::Tensor identity = at::eye(n, at::kDouble), uniform = at::full({n, n}, 1.0 / n, at::kDouble);
+  CHECK_FALSE(leading_values(identity));
+  CHECK_FALSE(leading_values(uniform));
+  at::Tensor stack = at::stack({identity, uniform, causal, identity}).view({2, 2, n, n}).clone();
+  stack[1][1][0][0] = std::numeric_limits<double>::infinity();
+  const StackGaps gaps = stack_gaps(stack);
+  CHECK(gaps.second[0][0].item<double>() == doctest::Approx(1).epsilon(1e-12));
+  CHECK(gaps.second[0][1].item<double>() < 1e-13);
+  CHECK(gaps.second[1][0].item<double>() ==
+        doctest::Approx(at::linalg_svdvals(causal)[1].item<double>()).epsilon(1e-11));
+  CHECK(std::isnan(gaps.first[1][1].item<double>()));
 }
 
 TEST_CASE("gaps: uniform attention has rank one, the identity no gap, one token no second value") {

@@ -236,8 +236,28 @@ def check_pages(report, work, program):
                 report.check(f"{when}: nothing to scroll sideways", expect(page.evaluate("document.documentElement.scrollWidth"), width))
                 empty = page.evaluate("""[...document.querySelectorAll('figure')].filter(f => f.querySelector('.plot') &&
                   !f.querySelector('path.js-line, path.point, .barlayer path, .heatmaplayer image')).map(f => f.querySelector('h3').textContent)""")
+                if width == 1200:
+                    report.check(f"{when}: narrow and wide again", expect(*reversed((sizes(page), turned(page)))))
                 report.check(f"{when}: every plot has marks", expect([title for title in empty if has_data(work / f"{name}.html", title)], []))
                 page.close()
+
+
+SIZES = """[...document.querySelectorAll('.plot .heatmaplayer image, .plot .cartesianlayer .bg')].map(m => Math.round(m.getBoundingClientRect().width))
+  .concat(document.querySelectorAll('.plot .cbaxis').length)"""
+
+
+def sizes(page):
+    """How wide the figures are drawn, and how many scales of colours there are."""
+    return page.evaluate(SIZES)
+
+
+def turned(page):
+    """The same after the page was as narrow as a phone for a while."""
+    page.resize(400)
+    page.settle()
+    page.resize(1200)
+    page.settle()
+    return sizes(page)
 
 
 def has_data(page, title):

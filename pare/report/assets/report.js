@@ -180,6 +180,12 @@
     return { type: "log", exponentformat: "power", minorloglabels: "complete", ...(span < 2 ? { dtick: "D2" } : span < 8 ? { dtick: 1 } : { nticks: 8 }) };
   }
 
+  // Few places, such as prefixes of 4, 8, 16 tokens, are labelled themselves: 5 and 2·10 would not be among them.
+  function logPlaces(values) {
+    const places = [...new Set(values)].sort((a, b) => a - b);
+    return places.length > 9 ? logAxis(values) : { type: "log", tickmode: "array", tickvals: places, ticktext: places.map(bare) };
+  }
+
   // Counts of layers have no halves.
   function wholeTicks(data) {
     const xs = data.series.flatMap((s) => s.x);
@@ -218,7 +224,7 @@
       layout.height = Math.max(150, 74 + 17 * lines);
       layout.bargap = 0.28;
     } else {
-      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logAxis(data.series.flatMap((s) => s.x)) : wholeTicks(data));
+      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logPlaces(data.series.flatMap((s) => s.x)) : wholeTicks(data));
       layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : { rangemode: data.kind === "scatter" ? "normal" : "tozero" });
       layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * (data.y.log ? 1.4 : 1.1)) };
       if (isUnified(data)) {
@@ -285,6 +291,8 @@
 
   let drawn = false;
   const drawAll = () => { if (drawn) figures.forEach(draw); };
+  // From the beginning: Plotly keeps the margins of a scale that has turned from standing to lying.
+  const drawAnew = () => { if (drawn) figures.forEach((figure) => { Plotly.purge(figure.plot); draw(figure); }); };
 
   function addThemeSwitch() {
     const button = document.getElementById("theme"), choices = ["auto", "light", "dark"];
@@ -296,7 +304,7 @@
     };
     button.addEventListener("click", () => show(choices[(choices.indexOf(root.dataset.theme || "auto") + 1) % 3]));
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-    window.matchMedia("(max-width: 640px)").addEventListener("change", drawAll);
+    window.matchMedia("(max-width: 640px)").addEventListener("change", drawAnew);
     button.hidden = false;
   }
 

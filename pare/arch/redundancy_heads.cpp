@@ -71,6 +71,11 @@ void count_shape(Tally& tally, const Architecture& a, int64_t n) {
   } else {
     tally.cannot("shaped heads without a matrix that could take their size");
   }
+  // x + sum_h alpha_h x V_h O_h: what a head keeps of the token itself may be kept by the skip, in another basis of the
+  // stream behind it, (I - sum_h c_h V_h O_h)^-1. How many of these c are free is decided by who reads that stream.
+  if (t.skip && !t.norm && !t.output_norm && !t.gate) {
+    tally.cannot("shaped attention beside a skip, and both keep the token itself");
+  }
 }
 
 // ---- query and key

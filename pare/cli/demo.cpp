@@ -159,13 +159,15 @@ void demo_command(const std::string& out, const Settings& settings) {
   story.say("2. What can the first do without?\n");
   story.run({"audit", skipping});
 
-  story.say("3. Its queries. The rewrite is checked against the original before it is kept.\n");
+  story.say(
+      "3. One matrix of query, key and value in each layer: the best conditioned goes into the\n   matrices around it. "
+      "The rewrite is checked against the original before it is kept.\n");
   story.run({"rewrite", skipping, "-o", "smaller", "--passes", "eliminate_projection"});
 
-  story.say("4. The proof, by a command that knows nothing of how they were removed.\n");
+  story.say("4. The proof, by a command that knows nothing of how it was removed.\n");
   story.run({"verify", skipping, "smaller", "--report", "report.html"});
 
-  story.say("5. The second can do without its outputs too: they go into the MLPs.\n");
+  story.say("5. The second can do without its output matrices too: they go into the MLPs.\n");
   story.run({"rewrite", skipless, "-o", "least", "--passes", "merge_skipless"});
 
   story.say(

@@ -239,7 +239,7 @@ void add_run(CLI::App& app, const Settings& settings) {
   command->add_flag("--force", options->force, "replace what another run wrote");
   command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits, sequence_logits,
   blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
-  blocks.L.attention.output,
+  blocks.L.attention.{shape,output},
   blocks.L.mlp.{input,up,gate,hidden,probabilities,output}; L counts layers.
 Example: pare run model -o out.safetensors --tokens ids.json --taps 'residual.*')");
   command->callback([options, &settings] { run_command(*options, settings); });

@@ -217,13 +217,18 @@ at::Tensor uniform_attention(const AttentionLayer& layer, const at::Tensor& valu
 }
 
 // A = alpha I + beta softmax(...) - gamma C: with alpha, beta and gamma one and all scores the same, each token goes on
-// as it is, and a stack without skips begins as one that keeps its tokens apart.
+// as it is, and a stack without skips begins as one that keeps its tokens apart. As [batch, tokens, heads, width].
 at::Tensor shaped_attention(const AttentionLayer& layer, const at::Tensor& attended, const at::Tensor& value,
-                            Step& step) {
+                            Step& step, const std::string& prefix) {
   const at::Tensor values = for_every_head(value, layer.spec.heads);
-  const at::Tensor own = values.narrow(2, step.past(), attended.size(2));
-  const at::Tensor shape = layer.shape.t().view({3, 1, layer.spec.heads, 1, 1});
-  return shape[0] * own + shape[1] * attended - shape[2] * uniform_attention(layer, values, step);
+  const at::Tensor own = values.narrow(2, step.past(), attended.size(1)).transpose(1, 2);
+  const at::Tensor uniform = uniform_attention(layer, values, step).transpose(1, 2);
+  at::Tensor shape = layer.shape;
+  if (step.tapped()) {
+    shape = step.tap(prefix, "shape", shape.expand({attended.size(0), attended.size(1), layer.spec.heads, 3}));
+  }
+  const auto times = [&shape](int64_t i, const at::Tensor& x) { return shape.select(-1, i).unsqueeze(-1) * x; };
+  return times(0, own) + times(1, attended) - times(2, uniform);
 }
 
 }  // namespace
@@ -277,10 +282,10 @@ at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled,
                                 step.wants(prefix, "probabilities");
   at::Tensor mixed = must_be_explicit ? explicit_attention(layer, heads, scale, step, prefix)
                                       : fused_attention(layer, heads, scale, step);
-  if (t.shaped) {
-    mixed = shaped_attention(layer, mixed, heads.value, step);
-  }
   mixed = mixed.transpose(1, 2);  // [batch, tokens, heads, width]
+  if (t.shaped) {
+    mixed = shaped_attention(layer, mixed, heads.value, step, prefix);
+  }
   if (t.gate) {
     // g_h = sigmoid(x W_g + p w_p + b), before the heads are summed.
     at::Tensor gate = at::sigmoid(layer.gate(x) + at::linear(step.gate_positions(layer.width), layer.gate_position));

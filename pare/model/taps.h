@@ -1,6 +1,7 @@
 #pragma once
 // Taps: record or replace any named intermediate of a forward pass, by glob.
-// Names: residual.L, residual.L.mid, blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate,output},
+// Names: residual.L, residual.L.mid,
+// blocks.L.attention.{input,query,key,value,scores,probabilities,shape,heads,gate,output},
 // blocks.L.mlp.{input,up,gate,hidden,probabilities,output}, final, pooled, logits, sequence_logits. L counts layers in
 // running order.
 

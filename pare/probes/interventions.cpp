@@ -179,8 +179,10 @@ void add_symmetries(Taps& taps, const Attention& t, const Interventions& wanted,
         return x.size(2) == groups_at.size(0) ? x.index_select(2, groups_at) : x;
       });
     }
-    taps.replace(prefix + "gate",
-                 [heads_at](const std::string&, const at::Tensor& x) { return x.index_select(2, heads_at); });
+    for (const char* of_heads : {"gate", "shape"}) {
+      taps.replace(prefix + of_heads,
+                   [heads_at](const std::string&, const at::Tensor& x) { return x.index_select(2, heads_at); });
+    }
     taps.replace(prefix + "heads",
                  [back_at](const std::string&, const at::Tensor& x) { return x.index_select(2, back_at); });
   }

@@ -21,7 +21,7 @@ struct Interventions {
   bool without_attention_residual = false, without_mlp_residual = false;
   double zero_gains = 0;        // this share of the gains of every norm, drawn at random for each
   std::optional<double> gauge;  // value heads times A, undone after attention; the condition number of A is exp(this)
-  bool permute_heads = false;   // with their keys, values, gates and columns of W_O
+  bool permute_heads = false;   // with their keys, values, gates, shapes, columns of W_O
   uint64_t seed = 0;
 
   bool any() const;

@@ -64,6 +64,18 @@ inline std::vector<CountedArchitecture> counted_architectures() {
 // Measured when the rules were written, and explained by them: the same rank of the Jacobian, other features.
 inline std::vector<CountedArchitecture> further_architectures() {
   return {
+      {"shaped, skipless", 714, 262,
+       R"({"width":6,"vocab":12,"context":9,"embedding":{"position":"learned"},"blocks":[{"repeat":2,"attentio)"
+       R"(n":{"heads":2,"head_width":3,"shaped":true,"skip":false},"mlp":{"width":9,"activation":"gelu","skip":)"
+       R"(false}}]})"},
+      {"shaped, skipless, no output matrix", 642, 190,
+       R"({"width":6,"vocab":12,"context":9,"embedding":{"position":"learned"},"blocks":[{"repeat":2,"attentio)"
+       R"(n":{"heads":2,"head_width":3,"shaped":true,"output":"identity","skip":false},"mlp":{"width":9,"activ)"
+       R"(ation":"gelu","skip":false}}]})"},
+      {"shaped, RMSNorm with gains", 744, 127,
+       R"({"width":6,"vocab":12,"context":9,"embedding":{"position":"learned"},"blocks":[{"repeat":2,"attentio)"
+       R"(n":{"heads":2,"head_width":3,"shaped":true,"norm":{"kind":"rms"}},"mlp":{"width":9,"activation":"gel)"
+       R"(u","norm":{"kind":"rms"}}}],"final_norm":{"kind":"rms"}})"},
       {"tied, with gains", 624, 96,
        R"({"width":6,"vocab":8,"context":7,"embedding":{"position":"learned"},"blocks":[{"repeat":2,"attention)"
        R"(":{"heads":2,"head_width":3,"norm":{"kind":"rms"}},"mlp":{"width":9,"activation":"gelu","norm":{"kin)"

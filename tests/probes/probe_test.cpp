@@ -365,7 +365,8 @@ TEST_CASE("a gauge of the heads changes nothing but rounding, which grows with i
 }
 
 TEST_CASE("permuted heads are the same heads in another order, and the same function") {
-  for (const std::string& text : {std::string(encoder), std::string(decoder), causal(R"(, "gate": "position")")}) {
+  for (const std::string& text :
+       {std::string(encoder), std::string(decoder), causal(R"(, "gate": "position")"), causal(R"(, "shaped": true)")}) {
     const ProbeResults plain = probed(text.c_str()),
                        permuted = probed(text.c_str(), {.permute_heads = true, .seed = 4});
     CHECK(permuted.effect.mean < 1e-13);

@@ -259,47 +259,6 @@ void ProofBases::fit_heads(size_t n) {
   }
 }
 
-void ProofBases::find() {
-  find_identities();
-  std::vector<size_t> changed;
-  for (size_t s = 0; s < known_.size(); ++s) {
-    if (!known_[s]) {
-      changed.push_back(s);
-    }
-  }
-  // Gauges tell of streams and streams of gauges: a few rounds, until everything agrees.
-  constexpr int most_rounds = 4;
-  for (int round = 0; round < most_rounds && !changed.empty(); ++round) {
-    for (size_t s : changed) {
-      fit_stream(s);
-      for (size_t n = 0; n < attentions_.size(); ++n) {
-        if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
-          fit_heads(n);
-        }
-      }
-    }
-    if (everything_agrees()) {
-      return;
-    }
-  }
-}
-
-bool ProofBases::everything_agrees() {
-  bool agrees = true;
-  for (size_t i = 0; i < ports_.size(); ++i) {
-    if (!findings_[i]) {
-      findings_[i] = check(ports_[i]);
-    }
-    agrees = agrees && findings_[i]->holds();
-  }
-  for (size_t n = 0; n < attentions_.size() && agrees; ++n) {
-    for (const AttentionProof::Named& named : check_heads(n)) {
-      agrees = agrees && named.finding.holds();
-    }
-  }
-  return agrees;
-}
-
 double ProofBases::roundoff_of(const ProofPort& port) const {
   const TensorId& id = port.parts[0];
   return unit_roundoff(b_.stores(id) ? b_.dtype_of(id) : Dtype::f64);
@@ -318,22 +277,32 @@ int64_t ProofBases::samples_on(size_t s) const {
   return count;
 }
 
-void ProofBases::fit_stream(size_t s) {
+std::vector<size_t> ProofBases::turning_with(size_t s) const {
   const auto turning = together_.find(s);
-  const std::vector<size_t> streams = turning == together_.end() ? std::vector{s} : turning->second;
-  if (streams.front() != s) {
-    return;  // it was turned with the first of them
-  }
+  return turning == together_.end() ? std::vector{s} : turning->second;
+}
+
+std::vector<MapSamples> ProofBases::samples_for(const std::vector<size_t>& streams,
+                                                std::vector<TableSamples>& tables) const {
   int64_t count = 0;
   for (size_t each : streams) {
     count += samples_on(each);
   }
-  const int64_t step = (count + most_samples(s) - 1) / most_samples(s);
+  const int64_t step = (count + most_samples(streams.front()) - 1) / most_samples(streams.front());
   std::vector<MapSamples> samples;
-  std::vector<TableSamples> tables;
   for (size_t each : streams) {
     add_samples(each, step, samples, tables);
   }
+  return samples;
+}
+
+void ProofBases::fit_stream(size_t s) {
+  const std::vector<size_t> streams = turning_with(s);
+  if (streams.front() != s) {
+    return;  // it was turned with the first of them
+  }
+  std::vector<TableSamples> tables;
+  std::vector<MapSamples> samples = samples_for(streams, tables);
   PinnedMap map = fit_once(s, samples);
   constexpr int most_trials = 12;
   for (int i = 0; i < most_trials && weigh_down_strange_rows(map.map, tables, samples); ++i) {
@@ -385,8 +354,11 @@ void ProofBases::set_map(size_t s, const PinnedMap& found, const std::vector<Map
   maps_[s] = stream_map(map, usual_sizes(samples, map));
   maps_[s].absorbed = is_absorbed(s);
   if (maps_[s].absorbed) {
-    const auto [back, info] = at::linalg_inv_ex(found.gauges);
-    maps_[s].back = info.item<int64_t>() == 0 ? back : at::Tensor();
+    maps_[s].back = at::Tensor();
+    if (found.gauges.defined()) {
+      const auto [back, info] = at::linalg_inv_ex(found.gauges);
+      maps_[s].back = info.item<int64_t>() == 0 ? back : at::Tensor();
+    }
   }
 }
 

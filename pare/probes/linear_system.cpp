@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
+
 namespace pare {
 
 namespace {
@@ -72,10 +74,18 @@ std::vector<at::Tensor> solve_together(const std::vector<MatrixEquation>& equati
     left[i] = equations[i].constant.defined() ? equations[i].constant - left[i] : -left[i];
   }
   Matrices steepest = gathered(equations, left, x), direction = steepest;
-  double size = square(steepest);
+  double size = square(steepest), before = std::numeric_limits<double>::infinity();
   const double first = size;
-  constexpr double enough = 1e-30;
-  for (int64_t i = 0; i < 4 * unknowns && size > first * enough; ++i) {
+  constexpr double enough = 1e-30, little = 0.99;
+  constexpr int64_t often = 64;
+  for (int64_t i = 0; i < 2 * unknowns && size > first * enough; ++i) {
+    if (i % often == 0) {
+      const double now = square(left);
+      if (now > before * little) {
+        break;  // what is left is no error of the unknowns
+      }
+      before = now;
+    }
     const Matrices moved = applied(equations, direction);
     const double length = square(moved);
     if (!(length > 0)) {

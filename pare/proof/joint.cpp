@@ -145,8 +145,8 @@ void ProofBases::find() {
 // is wrong then is handed back.
 int64_t ProofBases::fit_in_turn(const std::vector<size_t>& changed) {
   constexpr int most_rounds = 24, few_rounds = 4;
-  int64_t wrong = std::numeric_limits<int64_t>::max();
-  for (int round = 0, idle = 0; round < most_rounds && idle < few_rounds && wrong > 0; ++round) {
+  double wrong = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < most_rounds; ++round) {
     for (size_t s : changed) {
       fit_stream(s);
       for (size_t n = 0; n < attentions_.size(); ++n) {
@@ -155,9 +155,11 @@ int64_t ProofBases::fit_in_turn(const std::vector<size_t>& changed) {
         }
       }
     }
-    const int64_t left = count_wrong();
-    idle = left < wrong ? 0 : idle + 1;
-    wrong = std::min(left, wrong);
+    const auto left = static_cast<double>(count_wrong());
+    if (left == 0 || (round + 1 >= few_rounds && left > wrong * 0.75)) {
+      break;
+    }
+    wrong = left;
   }
   return count_wrong();
 }

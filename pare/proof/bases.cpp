@@ -86,6 +86,11 @@ bool ProofBases::is_centred(const std::optional<size_t>& stream) const {
   return stream && (a_.centres(*stream) || b_.centres(*stream));
 }
 
+// The factors of its neurons are known no better than the numbers that they were found by.
+bool ProofBases::is_scaled(const ProofPort& port) const {
+  return std::any_of(port.parts.begin(), port.parts.end(), [&](const TensorId& id) { return b_.is_scaled(id); });
+}
+
 bool ProofBases::is_made(const ProofPort& port) const {
   const bool made = std::any_of(port.parts.begin(), port.parts.end(),
                                 [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
@@ -98,7 +103,9 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   const Effective b = loaded(port, b_, begin, count);
   const StreamMap none;
   const StreamMap& map = port.stream ? maps_[*port.stream] : none;
-  const Rigour rigour = is_fitted(port) ? Rigour::fitted : is_made(port) ? Rigour::folded : port.rigour;
+  const Rigour rigour = is_fitted(port) || is_scaled(port) ? Rigour::fitted
+                        : is_made(port)                    ? Rigour::folded
+                                                           : port.rigour;
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
@@ -240,7 +247,9 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_made(port)) {
     return How::written_out;
   }
-  return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
+  return b_.is_scaled(port.parts[0])      ? How::scaled
+         : b_.is_reordered(port.parts[0]) ? How::reordered
+                                          : How::same_up_to_rounding;
 }
 
 bool ProofBases::is_untouched(size_t n) const {

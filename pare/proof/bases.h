@@ -54,6 +54,7 @@ class ProofBases {
 
   static Effective loaded(const ProofPort& port, const ProofSide& side, int64_t begin, int64_t count);
   bool is_centred(const std::optional<size_t>& stream) const;
+  bool is_scaled(const ProofPort& port) const;
   bool is_made(const ProofPort& port) const;  // of one side's form, or of what writes it without its mean
   Finding check(const ProofPort& port) const;
   Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;

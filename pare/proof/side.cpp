@@ -132,7 +132,9 @@ Effective ProofSide::load(const TensorId& id) const {
     return placed;
   }
   const at::Tensor along = axis == 0 && placed.value.dim() == 2 ? factors.unsqueeze(1) : factors;
-  return {placed.value * along.to(device_), placed.rounding * along.abs().to(device_)};
+  // What is below the smallest number of its type has lost its digits, and no factor brings them back.
+  const at::Tensor value = placed.value * along.to(device_);
+  return {value, at::minimum(placed.rounding * along.abs().to(device_), value.abs() * roundoff(id))};
 }
 
 Effective ProofSide::load_source(const TensorId& id) const {

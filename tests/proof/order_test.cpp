@@ -210,6 +210,31 @@ TEST_CASE("neurons with factors of their own are the same function, where an act
   }
 }
 
+// A factor so small that a feature falls below the smallest number of the type: its rounding, times what the factor is
+// taken back by, would explain that it is gone.
+TEST_CASE("a factor hides nothing below the smallest number of a type") {
+  Pair pair = with_neurons(R"({"width": 20, "activation": "relu"})");
+  for (Tensors* tensors : {&pair.ta, &pair.tb}) {
+    for (auto& [name, tensor] : *tensors) {
+      tensor = tensor.to(at::kHalf).to(at::kDouble);
+    }
+    for (const char* block : {"blocks.0.mlp.", "blocks.1.mlp."}) {
+      tensors->at(std::string(block) + "up.weight")[3].fill_(1.0);
+      tensors->at(std::string(block) + "down.weight").select(1, 3).fill_(0x1p-10);
+    }
+  }
+  at::Tensor factors = at::ones({20}, at::kDouble);
+  factors[3] = 0x1p-20;
+  scale_neurons(pair, "up", factors);
+  const Proof control = proof_of(pair, at::kHalf);
+  CHECK_MESSAGE(control.complete, why(control));
+  pair.ta.at("blocks.0.mlp.up.weight")[3][5] = 0x1p-6;
+  pair.tb.at("blocks.0.mlp.up.weight")[3][5] = 0x1p-26;
+  CHECK(rounded(pair.tb, at::kHalf).at("blocks.0.mlp.up.weight")[3][5].item<double>() == 0);
+  CHECK_FALSE(proof_of(pair, at::kHalf).complete);
+  CHECK(proof_of(pair).complete);
+}
+
 TEST_CASE("a factor that the activation sees, or a sign, is a difference") {
   at::manual_seed(8);
   at::Tensor factors = at::exp(at::randn({20}, at::kDouble));

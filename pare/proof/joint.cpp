@@ -1,9 +1,4 @@
-// Bases that no table and no matrix determines alone: too few tokens, a narrow factor, an MLP of few neurons. Queries,
-// keys and values read the stream, but each in a gauge that is not known either. All of that is linear in the maps and
-// the gauges together,
-//   A Ψ = D B    A = Ψ B    O_A E = Ψ' O_B,
-// but for D of the keys, which is D⁻ᵀ of the queries and is looked for by itself: one system of least squares. Where it
-// is right is found by the relations, as ever.
+#include "pare/proof/bases.h"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +8,13 @@
 
 #include "pare/probes/linear_system.h"
 #include "pare/probes/procrustes.h"
-#include "pare/proof/bases.h"
+
+// Bases that no table and no matrix determines alone: too few tokens, a narrow factor, an MLP of few neurons. Queries,
+// keys and values read the stream, but each in a gauge that is not known either. All of that is linear in the maps and
+// the gauges together,
+//   A Ψ = D B    A = Ψ B    O_A E = Ψ' O_B,
+// but for D of the keys, which is D⁻ᵀ of the queries and is looked for by itself: one system of least squares. Where it
+// is right is found by the relations, as ever.
 
 namespace pare {
 

@@ -5,7 +5,8 @@
 // output matrix Bᵀ only through A Bᵀ. So A D and B D⁻ᵀ are as good for every invertible D, one for each key/value head.
 // The representative is A = U √S, B = V √S of the singular value decomposition U S Vᵀ of A Bᵀ: both sides share the
 // scale, and the columns of each are orthogonal, the longest first. It needs no inverse: A = Q_A R_A,
-// B R_Aᵀ = Q P, P = V' S U'ᵀ, and then Q_A U' √S, Q V' √S. Signs: the largest entry of a column of A is positive.
+// B R_Aᵀ = Q P, P = V' S U'ᵀ, and then Q_A U' √S, Q V' √S; but where D is well conditioned A D and B D⁻ᵀ are taken,
+// whose small rows are as good as the large ones. Signs: the largest entry of a column of A is positive.
 
 #include <ATen/core/Tensor.h>
 

@@ -149,10 +149,15 @@ Precondition inverse_conditioning(const CacheSite& site) {
           .limit = largest_condition};
 }
 
-// W_K⁺ W_V as it is stored: M with M S_K = S_V.
+// W_K⁺ W_V as it is stored: M with M S_K = S_V. QR knows every row as well as the largest; what is left, once more,
+// makes each as good as its own numbers.
 at::Tensor through_pseudoinverse(const at::Tensor& dropped, const at::Tensor& kept) {
   const auto [q, r] = at::linalg_qr(kept);
-  return at::matmul(at::linalg_solve_triangular(r, dropped, /*upper=*/true, /*left=*/false), q.t());
+  const auto solved = [&q = q, &r = r](const at::Tensor& rows) {
+    return at::matmul(at::linalg_solve_triangular(r, rows, /*upper=*/true, /*left=*/false), q.t());
+  };
+  const at::Tensor found = solved(dropped);
+  return found + solved(dropped - at::matmul(found, kept));
 }
 
 void replace_matrix(Model& model, const CacheSite& site, const std::shared_ptr<Shelf>& shelf) {

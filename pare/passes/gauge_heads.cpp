@@ -12,7 +12,8 @@
 // Preconditions: P1 both sides are matrices of their own, whole: not the identity, nonlinear, collapsed, shrunk or
 // computed from each other; P2 a norm of queries and keys is an RMSNorm without bias, its gains uniform where D mixes
 // coordinates; P3 for the order: no ALiBi, whose slopes follow the heads' numbers.
-// Exactness: QR and singular values, no inverse; nothing is lost on badly conditioned heads.
+// Exactness: QR and singular values, no inverse but of a D that is well conditioned: nothing is lost on badly
+// conditioned heads, and rows of small numbers are as good as large ones.
 // Order: after what folds into biases and what removes matrices; the representative depends on both.
 // Reference: docs/theorems/gauge_heads.md
 

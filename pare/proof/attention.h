@@ -2,9 +2,11 @@
 // What stands between a query and a key, and between a value and an output: with q_A = D q_B and D' k_A = k_B the
 // scores are the same, with v_A = E v_B and W_O,A E = Ψ W_O,B the sublayer is. One D and one E for each key/value head.
 
+#include <map>
 #include <optional>
 
 #include "pare/probes/fit.h"
+#include "pare/probes/linear_system.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/proof.h"
 
@@ -18,6 +20,22 @@ struct HeadMaps {
 // The map of a stream, and what of it is a gauge of heads where a matrix that only one side has pins the rest.
 struct PinnedMap {
   at::Tensor map, gauges;
+};
+
+// Maps and gauges that are looked for together: joint.cpp
+struct JointSystem {
+  std::vector<at::Tensor> guess;
+  std::map<size_t, at::Tensor> known;  // those of the unknowns that are none
+  std::vector<MatrixEquation> equations;
+
+  void add(MatrixEquation equation, const at::Tensor& scale);  // of each row; undefined: as they are
+};
+struct JointMap {
+  size_t unknown = 0;
+  MatrixTerm term(MatrixTerm term) const {
+    term.unknown = unknown;
+    return term;
+  }
 };
 
 class AttentionProof {
@@ -45,6 +63,8 @@ class AttentionProof {
   // Those whose gauge is the identity anyway.
   bool knows_scores() const { return scores_ == MapGroup::identity; }
   bool knows_values() const { return values_ == MapGroup::identity; }
+
+  void add_equations(const JointMap& in, const JointMap& out, JointSystem& system) const;
 
   // A projection that only one side has a matrix for pins the basis of its stream down to the gauge of its heads.
   std::optional<Slot> pinned_input() const;

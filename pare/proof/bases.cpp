@@ -86,6 +86,11 @@ bool ProofBases::is_centred(const std::optional<size_t>& stream) const {
   return stream && (a_.centres(*stream) || b_.centres(*stream));
 }
 
+// The factors of its neurons are known no better than the numbers that they were found by.
+bool ProofBases::is_scaled(const ProofPort& port) const {
+  return std::any_of(port.parts.begin(), port.parts.end(), [&](const TensorId& id) { return b_.is_scaled(id); });
+}
+
 bool ProofBases::is_made(const ProofPort& port) const {
   const bool made = std::any_of(port.parts.begin(), port.parts.end(),
                                 [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
@@ -98,7 +103,9 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   const Effective b = loaded(port, b_, begin, count);
   const StreamMap none;
   const StreamMap& map = port.stream ? maps_[*port.stream] : none;
-  const Rigour rigour = is_fitted(port) ? Rigour::fitted : is_made(port) ? Rigour::folded : port.rigour;
+  const Rigour rigour = is_fitted(port) || is_scaled(port) ? Rigour::fitted
+                        : is_made(port)                    ? Rigour::folded
+                                                           : port.rigour;
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
@@ -240,7 +247,9 @@ How ProofBases::how(const ProofPort& port) const {
   if (is_made(port)) {
     return How::written_out;
   }
-  return b_.is_reordered(port.parts[0]) ? How::reordered : How::same_up_to_rounding;
+  return b_.is_scaled(port.parts[0])      ? How::scaled
+         : b_.is_reordered(port.parts[0]) ? How::reordered
+                                          : How::same_up_to_rounding;
 }
 
 bool ProofBases::is_untouched(size_t n) const {
@@ -257,47 +266,6 @@ void ProofBases::fit_heads(size_t n) {
     const bool both = known_[at.attention_output];
     heads_[n] = attentions_[n].fit(maps_[at.attention_input], both ? &maps_[at.attention_output] : nullptr);
   }
-}
-
-void ProofBases::find() {
-  find_identities();
-  std::vector<size_t> changed;
-  for (size_t s = 0; s < known_.size(); ++s) {
-    if (!known_[s]) {
-      changed.push_back(s);
-    }
-  }
-  // Gauges tell of streams and streams of gauges: a few rounds, until everything agrees.
-  constexpr int most_rounds = 4;
-  for (int round = 0; round < most_rounds && !changed.empty(); ++round) {
-    for (size_t s : changed) {
-      fit_stream(s);
-      for (size_t n = 0; n < attentions_.size(); ++n) {
-        if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
-          fit_heads(n);
-        }
-      }
-    }
-    if (everything_agrees()) {
-      return;
-    }
-  }
-}
-
-bool ProofBases::everything_agrees() {
-  bool agrees = true;
-  for (size_t i = 0; i < ports_.size(); ++i) {
-    if (!findings_[i]) {
-      findings_[i] = check(ports_[i]);
-    }
-    agrees = agrees && findings_[i]->holds();
-  }
-  for (size_t n = 0; n < attentions_.size() && agrees; ++n) {
-    for (const AttentionProof::Named& named : check_heads(n)) {
-      agrees = agrees && named.finding.holds();
-    }
-  }
-  return agrees;
 }
 
 double ProofBases::roundoff_of(const ProofPort& port) const {
@@ -318,22 +286,32 @@ int64_t ProofBases::samples_on(size_t s) const {
   return count;
 }
 
-void ProofBases::fit_stream(size_t s) {
+std::vector<size_t> ProofBases::turning_with(size_t s) const {
   const auto turning = together_.find(s);
-  const std::vector<size_t> streams = turning == together_.end() ? std::vector{s} : turning->second;
-  if (streams.front() != s) {
-    return;  // it was turned with the first of them
-  }
+  return turning == together_.end() ? std::vector{s} : turning->second;
+}
+
+std::vector<MapSamples> ProofBases::samples_for(const std::vector<size_t>& streams,
+                                                std::vector<TableSamples>& tables) const {
   int64_t count = 0;
   for (size_t each : streams) {
     count += samples_on(each);
   }
-  const int64_t step = (count + most_samples(s) - 1) / most_samples(s);
+  const int64_t step = (count + most_samples(streams.front()) - 1) / most_samples(streams.front());
   std::vector<MapSamples> samples;
-  std::vector<TableSamples> tables;
   for (size_t each : streams) {
     add_samples(each, step, samples, tables);
   }
+  return samples;
+}
+
+void ProofBases::fit_stream(size_t s) {
+  const std::vector<size_t> streams = turning_with(s);
+  if (streams.front() != s) {
+    return;  // it was turned with the first of them
+  }
+  std::vector<TableSamples> tables;
+  std::vector<MapSamples> samples = samples_for(streams, tables);
   PinnedMap map = fit_once(s, samples);
   constexpr int most_trials = 12;
   for (int i = 0; i < most_trials && weigh_down_strange_rows(map.map, tables, samples); ++i) {
@@ -385,8 +363,11 @@ void ProofBases::set_map(size_t s, const PinnedMap& found, const std::vector<Map
   maps_[s] = stream_map(map, usual_sizes(samples, map));
   maps_[s].absorbed = is_absorbed(s);
   if (maps_[s].absorbed) {
-    const auto [back, info] = at::linalg_inv_ex(found.gauges);
-    maps_[s].back = info.item<int64_t>() == 0 ? back : at::Tensor();
+    maps_[s].back = at::Tensor();
+    if (found.gauges.defined()) {
+      const auto [back, info] = at::linalg_inv_ex(found.gauges);
+      maps_[s].back = info.item<int64_t>() == 0 ? back : at::Tensor();
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "pare/proof/attention.h"
@@ -41,6 +42,9 @@ class ProofBases {
     size_t index;
     double roundoff;
   };
+  using HeadFindings = std::vector<std::optional<std::vector<AttentionProof::Named>>>;
+  using Found = std::tuple<std::vector<bool>, std::vector<StreamMap>, std::vector<HeadMaps>,
+                           std::vector<std::optional<Finding>>, HeadFindings>;
 
   bool are_same(const std::vector<TensorId>& parts) const;
   bool is_identity(const std::optional<size_t>& stream) const { return !stream || maps_[*stream].is_identity(); }
@@ -50,6 +54,7 @@ class ProofBases {
 
   static Effective loaded(const ProofPort& port, const ProofSide& side, int64_t begin, int64_t count);
   bool is_centred(const std::optional<size_t>& stream) const;
+  bool is_scaled(const ProofPort& port) const;
   bool is_made(const ProofPort& port) const;  // of one side's form, or of what writes it without its mean
   Finding check(const ProofPort& port) const;
   Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;
@@ -58,9 +63,14 @@ class ProofBases {
   Effective with_usual_samples(const ProofPort& port, const Effective& rows) const;
 
   void find_identities();
-  bool everything_agrees();
+  bool is_determined(size_t stream) const;  // by what is known of it before any gauge is
+  bool fit_jointly(const std::vector<size_t>& changed);
+  int64_t fit_in_turn(const std::vector<size_t>& changed);
+  int64_t count_wrong();
   void fit_heads(size_t block);
   void fit_stream(size_t stream);
+  std::vector<size_t> turning_with(size_t stream) const;  // and itself
+  std::vector<MapSamples> samples_for(const std::vector<size_t>& streams, std::vector<TableSamples>& tables) const;
   void add_samples(size_t stream, int64_t step, std::vector<MapSamples>& samples,
                    std::vector<TableSamples>& tables) const;
   void set_map(size_t stream, const PinnedMap& found, const std::vector<MapSamples>& samples);
@@ -84,9 +94,9 @@ class ProofBases {
   std::vector<ProofPort> ports_;
   std::vector<std::optional<Finding>> findings_;  // by port, of the maps as they are
   std::vector<AttentionProof> attentions_;
-  std::vector<HeadMaps> heads_;                                                   // by block
-  std::vector<std::optional<std::vector<AttentionProof::Named>>> head_findings_;  // by block, of the maps as they are
-  std::vector<StreamMap> maps_;                                                   // by stream
+  std::vector<HeadMaps> heads_;                     // by block
+  HeadFindings head_findings_;                      // by block, of the maps as they are
+  std::vector<StreamMap> maps_;                     // by stream
   std::map<size_t, std::vector<size_t>> together_;  // by stream: those that turn with it, where norms join some
   std::vector<bool> known_;                         // by stream: the map is more than a guess
 };

@@ -21,6 +21,7 @@ struct Units {
   size_t input = 0;  // the stream they read
   std::vector<Member> members = {};
   bool known_by_biases = false;  // what something may be folded into says nothing
+  bool scaled = false;           // seen without their lengths
 };
 
 bool both_store(const ProofSide& a, const ProofSide& b, const TensorId& id) {
@@ -61,6 +62,13 @@ struct Signatures {
   at::Tensor reference, candidate;
 };
 
+// Each row with length one and its largest entry positive: what a factor does not change.
+at::Tensor directions(const at::Tensor& rows) {
+  const at::Tensor sizes = rows.norm(2, {1}, true);
+  const at::Tensor largest = rows.gather(1, rows.abs().argmax(1, true));
+  return rows / at::where(sizes > 0, sizes, at::ones_like(sizes)) * at::where(largest < 0, -1.0, 1.0);
+}
+
 // What a tensor says of each unit, in units of the reference's size.
 Signatures signatures(const ProofSide& a, const ProofSide& b, const Units& units, const Member& member) {
   const auto rows = [&](const ProofSide& side) {
@@ -70,6 +78,9 @@ Signatures signatures(const ProofSide& a, const ProofSide& b, const Units& units
     return whole.movedim(member.axis, 0).reshape({units.count, -1}).to(at::kFloat);
   };
   const at::Tensor x = rows(a), size = x.square().mean().sqrt().clamp_min(1e-30);
+  if (units.scaled) {
+    return {directions(x), directions(rows(b))};
+  }
   return {x / size, rows(b) / size};
 }
 
@@ -80,7 +91,7 @@ Signatures signatures(const ProofSide& a, const ProofSide& b, const Units& units
   Signatures all{at::zeros({units.count, few}), at::zeros({units.count, few})};
   for (const Member& member : units.members) {
     const bool bias = member.tensor.kind == TensorKind::bias;
-    if (!both_store(a, b, member.tensor) || (bias && !units.known_by_biases)) {
+    if (!both_store(a, b, member.tensor) || (bias && (!units.known_by_biases || units.scaled))) {
       continue;
     }
     const Signatures one = signatures(a, b, units, member);
@@ -153,6 +164,111 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
     take(i, left);
   }
   return at::equal(order, at::arange(count, at::kLong)) ? std::nullopt : std::optional(order);
+}
+
+// ---- factors of neurons
+
+// α(c z) = c^p α(z), for c > 0 or for any c: what reads may have a factor that what writes takes back.
+struct FreeFactor {
+  Slot slot;
+  int power;
+  bool any_sign;
+};
+
+std::vector<FreeFactor> free_factors(const DenseMlp& mlp) {
+  std::vector<FreeFactor> found;
+  if (mlp.gated) {
+    found.push_back({Slot::up, 1, true});
+  }
+  const Slot before_activation = mlp.gated ? Slot::gate : Slot::up;
+  switch (mlp.activation) {
+    case Activation::identity:
+      found.push_back({before_activation, 1, true});
+      break;
+    case Activation::relu:
+      found.push_back({before_activation, 1, false});
+      break;
+    case Activation::relu_squared:
+      found.push_back({before_activation, 2, false});
+      break;
+    default:
+      break;
+  }
+  return found;
+}
+
+// Of each neuron the factor of least squares, and 1 where there is none that explains it. Nobody scales by almost one,
+// and such a factor would explain an entry that is a little off.
+at::Tensor factors_of(const Signatures& both, bool any_sign) {
+  constexpr double no_factor = 1e-2;
+  const auto& [a, b] = both;
+  at::Tensor factors = (a * b).sum(1) / b.square().sum(1).clamp_min(1e-300);
+  const at::Tensor legal = any_sign ? factors != 0 : factors > 0;
+  const at::Tensor explains = are_near(a, b * factors.unsqueeze(1)) & legal & ((factors - 1).abs() > no_factor);
+  return at::where(explains, factors, at::ones_like(factors));
+}
+
+void find_factors(const ProofSide& a, const ProofSide& b, int64_t n, const Units& units, const at::Tensor& order,
+                  std::map<TensorId, Order>& orders) {
+  const auto rows = [&](const ProofSide& side, const ModuleId& module) {
+    const at::Tensor matrix = side.with_gain(side.load(weight_of(module)), units.input).value;
+    const at::Tensor bias = side.load_or_zeros(bias_of(module), {units.count}).value.unsqueeze(1);
+    return units.known_by_biases ? at::cat({matrix, bias}, 1) : matrix;
+  };
+  at::Tensor written = at::ones({units.count}, at::kDouble);
+  bool any = false;
+  for (const auto& [slot, power, any_sign] :
+       free_factors(std::get<DenseMlp>(a.architecture().blocks[static_cast<size_t>(n)].mlp->kind))) {
+    const ModuleId module = in_mlp(n, slot);
+    const at::Tensor x = rows(a, module), y = rows(b, module);
+    const at::Tensor factors = factors_of({x, y.index_select(0, order.to(y.device()))}, any_sign).to(at::kCPU);
+    if ((factors == 1).all().item<bool>()) {
+      continue;
+    }
+    any = true;
+    written = written / factors.pow(power);
+    for (const TensorId& id : {weight_of(module), bias_of(module)}) {
+      orders[id] = {order, 0, factors};
+    }
+  }
+  if (any) {
+    orders[weight_of(in_mlp(n, Slot::down))] = {order, 1, written};
+  }
+}
+
+void find_order_of_neurons(const ProofSide& a, const ProofSide& b, int64_t n, Units& units,
+                           std::map<TensorId, Order>& orders) {
+  const DenseMlp& mlp = std::get<DenseMlp>(a.architecture().blocks[static_cast<size_t>(n)].mlp->kind);
+  const bool scalable = !free_factors(mlp).empty();
+  const auto alike = [&](Slot slot) {
+    const TensorId id = weight_of(in_mlp(n, slot));
+    return !a.stores(id) ? !b.stores(id) : both_store(a, b, id);
+  };
+  std::optional<at::Tensor> order;
+  int64_t most = -1;
+  for (const bool scaled : {false, true}) {  // factors are looked at only where the order alone does not explain all
+    units.scaled = scaled;
+    if (most == units.count || (scaled && !scalable) || !may_be_reordered(a, b, units)) {
+      continue;
+    }
+    const Signatures both = signatures(a, b, units);
+    const std::optional<at::Tensor> found = order_of(both);
+    const at::Tensor placed =
+        found ? both.candidate.index_select(0, found->to(both.candidate.device())) : both.candidate;
+    if (const auto explained = are_near(both.reference, placed).sum().item<int64_t>(); explained > most) {
+      most = explained;
+      order = found;
+    }
+  }
+  if (order) {
+    for (const Member& member : units.members) {
+      orders[member.tensor] = {*order, member.axis};
+    }
+  }
+  if (scalable && alike(Slot::up) && alike(Slot::gate) && alike(Slot::down) &&
+      !(b.shares(weight_of(in_mlp(n, Slot::up))) && b.shares(weight_of(in_mlp(n, Slot::down))))) {
+    find_factors(a, b, n, units, order.value_or(at::arange(units.count, at::kLong)), orders);
+  }
 }
 
 // ---- heads
@@ -271,16 +387,8 @@ std::map<TensorId, Order> find_orders(ProofSide a, ProofSide b) {
     if (heads_may_move(a, b, n)) {
       find_order_of_heads(a, b, n, orders);
     }
-    const std::optional<Units> units = neurons(a, n);
-    if (!units || !may_be_reordered(a, b, *units)) {
-      continue;
-    }
-    const std::optional<at::Tensor> order = order_of(signatures(a, b, *units));
-    if (!order) {
-      continue;
-    }
-    for (const Member& member : units->members) {
-      orders[member.tensor] = {*order, member.axis};
+    if (std::optional<Units> units = neurons(a, n)) {
+      find_order_of_neurons(a, b, n, *units, orders);
     }
   }
   return orders;

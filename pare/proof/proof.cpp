@@ -214,7 +214,8 @@ class Prover {
     tell(name, how);
     for (const TensorId& id : parts) {
       if (const std::string part = name_of(id); part != name && (a_.stores(id) || b_.stores(id))) {
-        tell(part, how == How::same_up_to_rounding && b_.is_reordered(id) ? How::reordered : how);
+        const bool moved = how == How::same_up_to_rounding && b_.is_reordered(id);
+        tell(part, !moved ? how : b_.is_scaled(id) ? How::scaled : How::reordered);
       }
       for (const ProofSide* side : {&a_, &b_}) {
         for (const TensorId& source : side->is_made(id) ? side->sources(id) : std::vector<TensorId>()) {
@@ -285,6 +286,8 @@ const char* word(How how) {
       return "gauge of each head";
     case How::reordered:
       return "in another order";
+    case How::scaled:
+      return "scale of each neuron";
     case How::written_out:
       return "in another form";
   }

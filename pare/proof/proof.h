@@ -25,6 +25,7 @@ enum class How {
   basis,        // of the stream
   gauge,        // of each head
   reordered,    // neurons, or heads
+  scaled,       // each neuron, what it reads against what it writes
   written_out,  // stored in another form
 };
 const char* word(How how);

@@ -125,8 +125,16 @@ Effective ProofSide::load(const TensorId& id) const {
   if (order == orders_.end()) {
     return found;
   }
-  const auto& [index, axis] = order->second;
-  return {found.value.index_select(axis, index.to(device_)), found.rounding.index_select(axis, index.to(device_))};
+  const auto& [index, axis, factors] = order->second;
+  const Effective placed{found.value.index_select(axis, index.to(device_)),
+                         found.rounding.index_select(axis, index.to(device_))};
+  if (!factors.defined()) {
+    return placed;
+  }
+  const at::Tensor along = axis == 0 && placed.value.dim() == 2 ? factors.unsqueeze(1) : factors;
+  // What is below the smallest number of its type has lost its digits, and no factor brings them back.
+  const at::Tensor value = placed.value * along.to(device_);
+  return {value, at::minimum(placed.rounding * along.abs().to(device_), value.abs() * roundoff(id))};
 }
 
 Effective ProofSide::load_source(const TensorId& id) const {

@@ -23,10 +23,11 @@ enum class Rigour {
   fitted,  // between them stands a basis or a gauge, which is known no better than the numbers it was fitted to
 };
 
-// Where along an axis the entries of the other side's order are.
+// Where along an axis the entries of the other side's order are, and the factors that neurons have beside it.
 struct Order {
   at::Tensor index;
   int64_t axis = 0;
+  at::Tensor factors = {};  // undefined: ones
 };
 
 // What is taken together, on both sides or on neither, and only where one side did: what is compared one by one is
@@ -85,6 +86,7 @@ class ProofSide {
   // From now on, tensors are loaded in the other side's order.
   void reorder(std::map<TensorId, Order> orders) { orders_ = std::move(orders); }
   bool is_reordered(const TensorId& id) const { return orders_.contains(id); }
+  bool is_scaled(const TensorId& id) const { return is_reordered(id) && orders_.at(id).factors.defined(); }
   // What was asked for to find the folds is not explained by that.
   void fold(Folds folds) {
     folded_ = std::move(folds);

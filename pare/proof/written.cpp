@@ -220,13 +220,15 @@ void write_out_attention(PlainForms& forms, const Model& reference, const Model&
 // ---- LayerNorm and RMSNorm
 
 // Everything that reads the stream is a norm, and everything that writes it can be centred: a LayerNorm there is an
-// RMSNorm of what is written without its mean.
+// RMSNorm of what is written without its mean. Positions that are computed are rows like stored ones.
 bool only_norms_read(const Stream& stream) {
-  const bool touched = std::any_of(stream.touches.begin(), stream.touches.end(),
-                                   [](const Touch& touch) { return touch.kind != TouchKind::norm_reads; });
+  const auto norms = std::count_if(stream.touches.begin(), stream.touches.end(),
+                                   [](const Touch& touch) { return touch.kind == TouchKind::norm_reads; });
+  const auto computed = std::count_if(stream.touches.begin(), stream.touches.end(),
+                                      [](const Touch& touch) { return touch.kind == TouchKind::sinusoidal; });
   const bool read =
       std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
-  return !touched && !read && !stream.touches.empty();
+  return norms > 0 && norms + computed == std::ssize(stream.touches) && !read;
 }
 
 std::map<ModuleId, Norm*> norms_by_module(Architecture& architecture) {
@@ -242,14 +244,16 @@ void centre_stream(PlainForm& layered, size_t index, const Stream& stream, std::
   const auto all_are = [&](const std::map<ModuleId, Norm*>& norms, NormKind kind) {
     return std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
       const auto norm = norms.find(touch.module);
-      return norm != norms.end() && norm->second->kind == kind;
+      return touch.kind == TouchKind::sinusoidal || (norm != norms.end() && norm->second->kind == kind);
     });
   };
   if (!all_are(layer_norms, NormKind::layer) || !all_are(others, NormKind::rms)) {
     return;
   }
   for (const Touch& touch : stream.touches) {
-    layer_norms.at(touch.module)->kind = NormKind::rms;
+    if (touch.kind == TouchKind::norm_reads) {
+      layer_norms.at(touch.module)->kind = NormKind::rms;
+    }
   }
   layered.centred.insert(index);
 }

@@ -7,7 +7,7 @@
 namespace pare {
 
 // Runs one sequence through both models, layer beside layer: attention probabilities by their largest absolute
-// difference, then what the models say, by `difference`.
+// difference, heads in the order that fits best, then what the models say, by `difference`.
 Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Inputs& sequence,
                             const std::string& answer, double difference, double allowed);
 

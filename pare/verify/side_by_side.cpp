@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/probes/assignment.h"
+
 namespace pare {
 
 namespace {
@@ -34,6 +36,18 @@ SideBySide::Attention SideBySide::run_layer() {
   first_taps_.clear();
   second_taps_.clear();
   return found;
+}
+
+SideBySide::Attention in_best_order(const SideBySide::Attention& attention) {
+  const int64_t heads = attention.reference.size(1);
+  at::Tensor costs = at::empty({heads, heads}, at::kDouble);
+  for (int64_t i = 0; i < heads; ++i) {
+    // One head beside all others: that of all beside all would not fit.
+    const at::Tensor gaps = (attention.other - attention.reference.narrow(1, i, 1)).abs();
+    costs[i].copy_(gaps.amax({0, 2, 3}).to(at::kCPU, at::kDouble));
+  }
+  const at::Tensor order = at::tensor(assign(costs.nan_to_num(1e300)), at::kLong).to(attention.other.device());
+  return {attention.reference, attention.other.index_select(1, order)};
 }
 
 at::Tensor gap_of(const SideBySide::Attention& attention, const Inputs& sequence) {

@@ -29,6 +29,9 @@ class SideBySide {
   BlockwiseRun first_, second_;
 };
 
+// The other's heads in the order that fits the reference's best: nothing but their sum is seen behind them.
+SideBySide::Attention in_best_order(const SideBySide::Attention& attention);
+
 // |reference - other| at every query that is a token: what padding looks at means nothing.
 at::Tensor gap_of(const SideBySide::Attention& attention, const Inputs& sequence);
 

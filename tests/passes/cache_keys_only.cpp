@@ -86,6 +86,20 @@ TEST_CASE("cache_keys_only: the matrix is the pseudoinverse of one times the oth
   }
 }
 
+TEST_CASE("cache_keys_only: every number is as good as those that it is made of, whatever the sizes of the keys") {
+  const Architecture a = cached(R"({"qk_norm": {"kind": "rms"}})");
+  Tensors old = generic_tensors(a, 2);
+  at::Tensor &key = old.at("blocks.0.attention.key.weight"), &value = old.at("blocks.0.attention.value.weight");
+  key = key * at::pow(10.0, at::linspace(-2, 2, d, at::kDouble)).unsqueeze(1);
+  key = key * at::pow(10.0, at::linspace(3, -3, d, at::kDouble));
+  value = value * at::pow(10.0, at::linspace(3, -3, d, at::kDouble));
+  const PassStep step = cache_step({a, as_weights(old)}, "k");
+  REQUIRE(step.proposal.applies);
+  const at::Tensor made = step.proposal.after.weights.at("blocks.0.attention.value_from_key.weight").load();
+  const at::Tensor off = (at::matmul(made, key) - value).abs() / at::matmul(made.abs(), key.abs());
+  CHECK(off.max().item<double>() < 4 * 0x1p-53);
+}
+
 TEST_CASE("cache_keys_only: the same function, token by token, from half of the cache or less") {
   struct Case {
     std::string name, attention, keep;

@@ -228,6 +228,36 @@ TEST_CASE("gauge_heads: every member of an orbit has the same representative, an
   }
 }
 
+// Channels of the stream that a head hardly reads or writes: QR alone would make other numbers of them.
+TEST_CASE("gauge_heads: rows of small numbers are as good as large ones") {
+  const Architecture a = headed("{" + all_four + "}");
+  Tensors old = generic_tensors(a);
+  const at::Tensor sizes = at::pow(10.0, at::linspace(-9, 2, d, at::kDouble));
+  for (auto& [name, tensor] : old) {
+    if (name.ends_with("output.weight")) {
+      tensor = tensor * sizes.unsqueeze(1);
+    } else if (name.ends_with("query.weight")) {
+      tensor = tensor * sizes;
+    }
+  }
+  const Tensors now = loaded(gauged({a, as_weights(old)}).proposal.after);
+  const std::string name = "blocks.0.attention.";
+  for (int64_t h = 0; h < 4; ++h) {
+    double values = 1, scores = 1;
+    for (int64_t other = 0; other < 4; ++other) {  // heads changed places
+      const auto off = [](const at::Tensor& left, const at::Tensor& right, const at::Tensor& before) {
+        return ((at::matmul(left, right) - before).abs() / at::matmul(left.abs(), right.abs())).max().item<double>();
+      };
+      values = std::min(values, off(head_of(now, name + "value", other), output_of(now, name, other),
+                                    at::matmul(head_of(old, name + "value", h), output_of(old, name, h))));
+      scores = std::min(scores, off(head_of(now, name + "query", other), head_of(now, name + "key", other).t(),
+                                    at::matmul(head_of(old, name + "query", h), head_of(old, name + "key", h).t())));
+    }
+    CHECK(values < 1e-13);
+    CHECK(scores < 1e-13);
+  }
+}
+
 TEST_CASE(
     "gauge_heads: planes that turn are as long on both sides, and the keys' longest entry lies on the first axis") {
   for (const bool halves : {true, false}) {

@@ -148,18 +148,22 @@ TEST_CASE("what passes make is proved, in all four types") {
       std::cout << "  not proved: " << missed << "\n";
     }
     CHECK(tally.applied > 0);
-    // Bases that too little is known of, and those where a rounding is too much, are missed: never more than a few. In
-    // narrow types a rounding in a basis may be a quarter of what is usual beside it, and nothing is proved by that.
+    // What is missed is in docs/certificates/README.md, "What is not proved": heads that have lost their rank, and in
+    // narrow types roundings in a basis that are a quarter of what is usual beside them.
     struct Percent {
-      int64_t wide, narrow;
+      int64_t exact, wide, narrow;
     };
-    static const std::map<std::string, Percent> percent_of_bases = {
-        {"eliminate_projection", {100, 85}}, {"cache_keys_only", {95, 100}}, {"merge_skipless", {100, 80}},
-        {"rotate_residual", {94, 80}},       {"gauge_heads", {75, 95}},      {"shrink_head_pairs", {93, 90}}};
+    static const std::map<std::string, Percent> percent_of_bases = {{"eliminate_projection", {100, 100, 85}},
+                                                                    {"merge_skipless", {100, 100, 80}},
+                                                                    {"rotate_residual", {100, 100, 85}},
+                                                                    {"gauge_heads", {100, 96, 98}},
+                                                                    {"shrink_head_pairs", {98, 93, 90}}};
     const auto found = percent_of_bases.find(std::string(key.first));
-    const bool wide = key.second == Dtype::f64 || key.second == Dtype::f32;
-    const Percent least = found == percent_of_bases.end() ? Percent{100, 100} : found->second;
-    CHECK(tally.proved * 100 >= tally.applied * (wide ? least.wide : least.narrow));
+    const Percent least = found == percent_of_bases.end() ? Percent{100, 100, 100} : found->second;
+    const int64_t percent = key.second == Dtype::f64   ? least.exact
+                            : key.second == Dtype::f32 ? least.wide
+                                                       : least.narrow;
+    CHECK(tally.proved * 100 >= tally.applied * percent);
   }
 }
 

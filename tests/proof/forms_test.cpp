@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "pare/model/rope.h"
 #include "tests/proof/forms.h"
 
 using namespace pare;
@@ -22,6 +23,11 @@ const char* const layer_normed =
                       "bias": {"query": true, "key": true, "value": true, "output": true}},
         "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "layer", "bias": true}, "bias": {"up": true, "down": true}}}],
         "final_norm": {"kind": "layer"}})";
+
+const char* const computed_positions =
+    R"({"width": 12, "vocab": 23, "context": 9, "embedding": {"position": "sinusoidal"}, "blocks": [{
+        "attention": {"heads": 3, "head_width": 4, "norm": {"kind": "layer"}},
+        "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "layer"}}}], "final_norm": {"kind": "layer"}})";
 
 void to_rms(Architecture& a) {
   for (Block& block : a.blocks) {
@@ -71,6 +77,17 @@ TEST_CASE("form: LayerNorm is RMSNorm where what writes the stream has no mean")
     Pair none = pair_of(layer_normed);
     to_rms(none.b);
     CHECK_FALSE(proof_of(none).complete);
+  }
+  SUBCASE("positions that are computed become a table without its mean") {
+    Pair pair = centred(computed_positions);
+    pair.b.embedding.position = Position::learned;
+    const at::Tensor at = at::arange(pair.a.context, at::kLong).unsqueeze(0);
+    pair.tb["embed.position.weight"] = without_mean(sinusoidal_positions(at, pair.a.width, at::kDouble).squeeze(0), 1);
+    check_form(pair);
+    Pair stayed = centred(computed_positions);  // nobody took their mean off
+    CHECK(distance(stayed) > 1e-6);
+    const Proof proof = proof_of(stayed);
+    CHECK_FALSE(proof.complete);
   }
   SUBCASE("another epsilon, or one norm that stayed") {
     Pair pair = centred();

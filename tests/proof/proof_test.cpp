@@ -180,6 +180,32 @@ TEST_CASE("one basis for a whole stream, in all four types") {
   }
 }
 
+// Seven tokens and five neurons of twelve dimensions, and heads in gauges of their own: only all of it together tells.
+TEST_CASE("a basis that no table and no matrix determines alone") {
+  Pair pair = pair_of(R"({"width": 12, "vocab": 7, "context": 9, "blocks": [{"repeat": 2,
+      "attention": {"heads": 3, "head_width": 4, "bias": {"query": true, "value": true, "output": true}},
+      "mlp": {"width": 5, "activation": "gelu"}}]})");
+  change_basis(pair, random_matrix(12, 5));
+  for (int64_t n = 0; n < 2; ++n) {
+    for (int64_t g = 0; g < 3; ++g) {
+      change_gauge(pair, fmt::format("blocks.{}.attention.", n), pair.a.blocks[0].attention, g,
+                   random_matrix(4, static_cast<uint64_t>(10 * n + g)),
+                   random_matrix(4, static_cast<uint64_t>(30 + 10 * n + g)));
+    }
+  }
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const Proof proof = proof_of(pair, dtype);
+    CHECK_MESSAGE(proof.complete, why(proof));
+  }
+  for (const auto& [name, tensor] : pair.tb) {
+    CAPTURE(name);
+    Pair moved = pair;
+    moved.tb[name] = tensor.clone();
+    moved.tb[name].flatten()[tensor.abs().argmax().item<int64_t>()].mul_(1 + 1e-8);
+    CHECK_FALSE(proof_of(moved).complete);
+  }
+}
+
 TEST_CASE("a basis where a norm stands is none") {
   Pair pair = pair_of(one_stream);
   for (Architecture* a : {&pair.a, &pair.b}) {

@@ -30,6 +30,16 @@ const std::vector<Mistake> mistakes = {
      }},
     {"a bias of zeros in the last block", "logits",
      [](Architecture&, Tensors& t) { t.at("blocks.1.attention.output.bias") = at::zeros({12}, at::kDouble); }},
+    {"heads of the first block in another order, and a bias of zeros in the last", "logits",
+     [](Architecture&, Tensors& t) {
+       for (const char* name : {"query.weight", "key.weight", "value.weight", "value.bias"}) {
+         at::Tensor& rows = t.at(std::string("blocks.0.attention.") + name);
+         rows = at::cat({rows.narrow(0, 6, 6), rows.narrow(0, 0, 6)});
+       }
+       at::Tensor& output = t.at("blocks.0.attention.output.weight");
+       output = at::cat({output.narrow(1, 6, 6), output.narrow(1, 0, 6)}, 1);
+       t.at("blocks.1.attention.output.bias") = at::zeros({12}, at::kDouble);
+     }},
     {"a transposed square matrix", "blocks.1.attention.probabilities",
      [](Architecture&, Tensors& t) {
        t.at("blocks.1.attention.query.weight") = t.at("blocks.1.attention.query.weight").t().contiguous();

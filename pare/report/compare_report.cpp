@@ -41,8 +41,8 @@ ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first) {
 
 ReportTable table_of_runs(const RunComparison& comparison) {
   ReportTable table{fmt::format("Validation after {} steps", with_commas(comparison.step)),
-                    {"run", "parameters", "outside embeddings", "largest rate", "loss (nats)", "difference",
-                     "of the loss", "spread", "seeds", "accuracy", "verdict"},
+                    {"run", "parameters", "outside embeddings", "largest rate", "loss (nats)", "difference", "spread",
+                     "seeds", "accuracy", "verdict"},
                     {}};
   const ComparedRuns& first = comparison.rows.front();
   for (const ComparedRuns& row : comparison.rows) {

@@ -103,6 +103,7 @@ class ImageSequences : public Sequences {
       validation_ = rows(all, split.validation);
       manifest_["validation_share"] = config.data.validation_share;
     }
+    validation_ = shuffled(validation_);
     if (training() == 0 || validation() == 0) {
       throw InputError(fmt::format("the data: {} images are left to learn from and {} to measure on: both need one",
                                    training(), validation()));
@@ -125,6 +126,12 @@ class ImageSequences : public Sequences {
   static ImageData rows(const ImageData& all, const std::vector<int64_t>& numbers) {
     const at::Tensor chosen = at::tensor(numbers, at::kLong);
     return {all.pixels.index_select(0, chosen), all.labels.index_select(0, chosen)};
+  }
+
+  // The same order for every run: who measures on the first so many would else see the first classes alone.
+  static ImageData shuffled(const ImageData& all) {
+    const std::vector<int32_t> order = draw_order(all.labels.size(0), all.labels.size(0), /*seed=*/0);
+    return rows(all, {order.begin(), order.end()});
   }
 
   std::vector<double> mean_, deviation_;

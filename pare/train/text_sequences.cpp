@@ -105,12 +105,14 @@ class WindowedText : public Sequences {
 
   TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const override {
     const TokenArray& tokens = of_validation && !other_.files().empty() ? other_ : train_;
-    std::vector<at::Tensor> rows;
+    const int64_t length = masked_lm_ ? context_ : context_ + 1;
+    const at::Tensor all = at::empty({std::ssize(numbers), length}, at::kLong);
+    int64_t* row = all.mutable_data_ptr<int64_t>();
     for (const int64_t number : numbers) {
       const int64_t window = of_validation ? first_validation_ + number : number;
-      rows.push_back(tokens.read(window * context_, masked_lm_ ? context_ : context_ + 1));
+      tokens.read(window * context_, {row, static_cast<size_t>(length)});
+      row += length;
     }
-    const at::Tensor all = at::stack(rows);
     if (!masked_lm_) {
       return {{.ids = all.narrow(1, 0, context_).contiguous()}, all.narrow(1, 1, context_).contiguous()};
     }

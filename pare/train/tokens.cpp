@@ -211,10 +211,14 @@ int64_t TokenArray::size() const {
 }
 
 at::Tensor TokenArray::read(int64_t begin, int64_t count) const {
-  PARE_CHECK(begin >= 0 && count >= 0 && begin + count <= size(), "tokens beyond the end were asked for");
   const at::Tensor tokens = at::empty({count}, at::kLong);
-  read_(begin, {tokens.mutable_data_ptr<int64_t>(), static_cast<size_t>(count)});
+  read(begin, {tokens.mutable_data_ptr<int64_t>(), static_cast<size_t>(count)});
   return tokens;
+}
+
+void TokenArray::read(int64_t begin, std::span<int64_t> into) const {
+  PARE_CHECK(begin >= 0 && begin + std::ssize(into) <= size(), "tokens beyond the end were asked for");
+  read_(begin, into);
 }
 
 TokenFile each_token(const std::string& path, const TokenReading& reading, const TakeTokens& take) {

@@ -44,6 +44,7 @@ class TokenArray {
 
   int64_t size() const;
   at::Tensor read(int64_t begin, int64_t count) const;  // int64 [count]
+  void read(int64_t begin, std::span<int64_t> into) const;
   const std::vector<TokenFile>& files() const { return files_; }
   const std::string& sha256() const { return sha256_; }
 

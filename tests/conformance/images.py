@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "error")]
@@ -56,6 +57,30 @@ def check_cifar(report, np, work):
         records[:, :labels] %= 10
         (work / name).write_bytes(records.tobytes())
         report.check(name, same(np, read(name, 3, 32, 100, work / name), records[:, labels:], records[:, labels - 1]))
+
+
+def interlaced(pixels, extra=b""):
+    """A PNG in the seven passes of Adam7, which Pillow reads and does not write."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b""
+    for x, y, step_x, step_y in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
+        part = pixels[y::step_y, x::step_x]
+        rows += b"".join(b"\0" + row.tobytes() for row in part if part.shape[1])
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def check_interlaced(report, np, Image, work):
+    pixels = np.random.default_rng(4).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+    gamma = struct.pack(">I", 4) + b"gAMA" + struct.pack(">I", 90000)  # which nobody applies to what is learned from
+    gamma += struct.pack(">I", zlib.crc32(gamma[4:]))
+    for name, extra in (("interlaced", b""), ("gamma", gamma)):
+        (work / name / "class").mkdir(parents=True)
+        (work / name / "class/a.png").write_bytes(interlaced(pixels, extra))
+        decoded = np.asarray(Image.open(work / name / "class/a.png"))
+        report.check(f"{name}: the peer reads what was written", expect(bool((decoded == pixels).all()), True))
+        report.check(name, same(np, read("folders", 3, SIDE, 1, work / name), decoded.transpose(2, 0, 1), [0]))
 
 
 def check_decoders(report, np, Image, work):
@@ -170,6 +195,7 @@ def main():
         check_idx(report, np, work)
         check_cifar(report, np, work)
         check_decoders(report, np, Image, work)
+        check_interlaced(report, np, Image, work)
         check_cifar_pictures(report, np, Image, work)
         check_step(report, np, work)
     report.finish()

@@ -345,7 +345,9 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK((batch.inputs.pixels.sizes() == at::IntArrayRef({2, 1, 4, 4})));
   CHECK(batch.inputs.pixels[0][0][1][2].item<double>() ==
         doctest::Approx((2.0 * (5 * 16 + 6) / 255 - 0.25) / 0.5).epsilon(1e-6));
-  CHECK(sequences->batch(true, {0}, 0).targets.item<int64_t>() == 0);  // image 3
+  const at::Tensor measured = sequences->batch(true, {0, 1}, 0).inputs.pixels.flatten(1).select(1, 0);
+  const at::Tensor expected = (at::tensor({3.0, 7.0}) * 32 / 255 - 0.25) / 0.5;  // images 3 and 7
+  CHECK(at::allclose(std::get<0>(measured.sort()), expected.to(at::kFloat), 1e-6, 1e-6));
   CHECK((sequences->images(false)->pixels.scalar_type() == at::kByte));
   CHECK(sequences->images(true)->labels.size(0) == 2);
   const nlohmann::ordered_json manifest = sequences->manifest();
@@ -375,6 +377,26 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   json["data"]["format"] = "idx";
   json["data"]["mean"] = {0.1, 0.2};
   CHECK(says(refusal_of(json), "data.mean: 2 numbers, expected one, or one for each of 1 channels"));
+}
+
+TEST_CASE("images to measure on are mixed, so that the first of them are not of the first class alone") {
+  const TemporaryFolder folder;
+  std::string pixels(90 * 16, 'x'), labels;
+  for (int i = 0; i < 90; ++i) {
+    labels += static_cast<char>(i / 30);
+  }
+  const std::string images =
+      folder.write("images", big_endian(0x803) + big_endian(90) + big_endian(4) + big_endian(4) + pixels).string();
+  const std::string classes = folder.write("labels", big_endian(0x801) + big_endian(90) + labels).string();
+  nlohmann::json json = image_json("idx", {images, classes}, 1, 4);
+  json["data"]["validation"] = {images, classes};
+  const std::shared_ptr<const Sequences> sequences = open_sequences(sorting_config(json));
+  std::vector<int64_t> numbers(90);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const at::Tensor targets = sequences->batch(true, numbers, 0).targets;
+  CHECK(at::bincount(targets).equal(at::full({3}, 30, at::kLong)));
+  CHECK(at::bincount(targets.narrow(0, 0, 30)).min().item<int64_t>() > 4);
+  CHECK(at::bincount(sequences->batch(false, numbers, 0).targets.narrow(0, 0, 30)).size(0) == 1);
 }
 
 TEST_CASE("batches of CIFAR are channel by channel; of two labels, the fine one counts") {

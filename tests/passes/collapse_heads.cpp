@@ -109,6 +109,7 @@ TEST_CASE("collapse_heads: the same function, and exactly as many parameters as 
            {"gate", headed("{" + wide + R"(, "gate": "position"})"), L * 2 * smaller, "saving"},
            {"gate with a value bias: scores alone",
             headed("{" + wide + R"(, "gate": "position", "bias": {"value": true}})"), L * smaller, "saving"},
+           {"shaped", headed("{" + wide + R"(, "shaped": true})"), L * 2 * smaller, "saving"},
            {"alibi, window, norms",
             headed("{" + wide +
                    R"(, "alibi": {}, "window": 2, "scale": 0.3, "norm": {"kind": "layer", "bias": true}})"),
@@ -144,6 +145,8 @@ TEST_CASE("collapse_heads: what it refuses, where and why") {
            {R"({"softcap": 2, "bias": {"key": true}})", "qk", "blocks.0.attention.qk", "softcap 2", true},
            {R"({"gate": "position", "bias": {"value": true}})", "vo", "blocks.0.attention.vo",
             "a gate scales each head after attention", true},
+           {R"({"shaped": true, "bias": {"value": true}})", "vo", "blocks.0.attention.vo",
+            "its rows sum to alpha + beta - gamma", true},
            {R"({"query": "key"})", "qk", "blocks.0.attention.qk", "the query is the key", true},
            {R"({"head_width": 2, "query": "identity"})", "qk", "blocks.0.attention.qk",
             "blocks.0.attention.query is not a whole matrix of its own", false},

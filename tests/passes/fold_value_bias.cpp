@@ -105,23 +105,28 @@ TEST_CASE("fold_value_bias: the same function, and exactly as many parameters as
   }
 }
 
-TEST_CASE("fold_value_bias: not through a gate, and doing it anyway would show") {
-  const Architecture a = biased(R"({"gate": "position"})");
-  const Tensors tensors = generic_tensors(a);
-  const Model before{a, as_weights(tensors)};
-  const PassStep step = step_of(before);
-  CHECK_FALSE(step.proposal.applies);
-  CHECK(step.proposal.after.architecture == a);
-  REQUIRE(step.proposal.preconditions.size() == L);
-  CHECK(step.proposal.preconditions[1].where == "blocks.1.attention.value.bias");
-  CHECK(step.proposal.preconditions[1].found == "a gate scales each head after attention");
+TEST_CASE("fold_value_bias: not through a gate or shaped attention, and doing it anyway would show") {
+  for (const auto& [attention, found] :
+       {std::pair(R"({"gate": "position"})", "a gate scales each head after attention"),
+        std::pair(R"({"shaped": true})", "rows that sum to alpha + beta - gamma of their head")}) {
+    CAPTURE(attention);
+    const Architecture a = biased(attention);
+    const Tensors tensors = generic_tensors(a);
+    const Model before{a, as_weights(tensors)};
+    const PassStep step = step_of(before);
+    CHECK_FALSE(step.proposal.applies);
+    CHECK(step.proposal.after.architecture == a);
+    REQUIRE(step.proposal.preconditions.size() == L);
+    CHECK(step.proposal.preconditions[1].where == "blocks.1.attention.value.bias");
+    CHECK(step.proposal.preconditions[1].found == found);
 
-  Tensors anyway = tensors;
-  for (const char* name : {"blocks.0.attention.", "blocks.1.attention."}) {
-    anyway[std::string(name) + "output.bias"] = at::tensor(by_hand(tensors, name, 4, 4), at::kDouble);
-    anyway[std::string(name) + "value.bias"].zero_();
+    Tensors anyway = tensors;
+    for (const char* name : {"blocks.0.attention.", "blocks.1.attention."}) {
+      anyway[std::string(name) + "output.bias"] = at::tensor(by_hand(tensors, name, 4, 4), at::kDouble);
+      anyway[std::string(name) + "value.bias"].zero_();
+    }
+    CHECK(difference({a, as_weights(generic_tensors(a))}, {a, as_weights(anyway)}) > 1e-4);
   }
-  CHECK(difference({a, as_weights(generic_tensors(a))}, {a, as_weights(anyway)}) > 1e-4);
 }
 
 TEST_CASE("fold_value_bias: nothing where there is no value bias") {

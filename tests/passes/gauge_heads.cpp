@@ -128,6 +128,7 @@ Tensors another_member(const Architecture& a, const Tensors& given, bool move_he
       exchange(tensors, name + "gate." + kind, order);
     }
     exchange(tensors, name + "gate.position", order);
+    exchange(tensors, name + "shape.weight", order);
     exchange(tensors, name + "output.weight", order, 1);
   }
   return tensors;
@@ -199,6 +200,7 @@ TEST_CASE("gauge_heads: every member of an orbit has the same representative, an
            "{" + all_four + "}",
            R"({"kv_heads": 2, )" + all_four + "}",
            R"({"kv_heads": 1, "gate": "position", "bias": {"key": true}})",
+           R"({"shaped": true, "kv_heads": 2, )" + all_four + "}",
            "{" + turns + ", " + all_four + "}",
            R"({"rope": {"width": 4, "layout": "interleaved"}, "kv_heads": 2})",
            "{" + partly + ", " + all_four + "}",

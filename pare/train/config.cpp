@@ -151,6 +151,7 @@ static nlohmann::ordered_json write_special(WrittenArchitectureName& value) {
 struct WrittenMorph {
   WrittenArchitectureName to;
   int64_t steps = 0;
+  double evenness = 1;
 };
 
 template <class Io>
@@ -159,6 +160,10 @@ static void describe(Io& io, WrittenMorph& m) {
         "what the model becomes while it is trained: an Architecture, a file, a preset, or what changes: norms=none, "
         "attention.KEY and mlp.KEY of every block, any key of the Architecture");
   field(io, "steps", m.steps, "in how many steps, from the first on");
+  field(
+      io, "evenness", m.evenness,
+      "norms that go: how much the loss asks that all tokens be of one size, the variance of log std; where they are, "
+      "a norm is a constant");
 }
 
 struct WrittenConfig {
@@ -229,6 +234,7 @@ void check_ranges(const TrainConfig& c, Problems& problems) {
   if (c.distillation.weight > 1) {
     problems.add(fmt::format("distillation.weight: {} is more than 1", c.distillation.weight));
   }
+  at_least("morph.evenness", c.morph.evenness, 0.0);
   at_least("distillation.temperature", c.distillation.temperature, 1e-3);
   at_least("data.seed", c.data.seed, 0);
   within("data.validation_share", c.data.validation_share, 0, 1);
@@ -324,6 +330,7 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
   if (problems.empty()) {
     config.architecture = architecture_of(written.architecture.json, config, subject, find);
     config.morph.steps = written.morph.steps;
+    config.morph.evenness = written.morph.evenness;
     if (!written.morph.to.json.is_null()) {
       config.morph.to = morph_target(config.architecture, written.morph.to.json, "morph.to", find);
     }
@@ -338,7 +345,8 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
 }
 
 nlohmann::ordered_json train_config_to_json(const TrainConfig& config) {
-  WrittenConfig written{{architecture_to_json(config.architecture)}, {{}, config.morph.steps}, config};
+  WrittenConfig written{
+      {architecture_to_json(config.architecture)}, {{}, config.morph.steps, config.morph.evenness}, config};
   if (config.morph.to) {
     written.morph.to.json = architecture_to_json(*config.morph.to);
   }

@@ -55,6 +55,21 @@ void check_same_run(const RunFolder& folder, const TrainConfig& config, const Ba
   }
 }
 
+std::string words_of(const MorphPlan& plan, int64_t steps) {
+  std::string list;
+  const auto add = [&list](size_t count, const char* what) {
+    if (count > 0) {
+      list += fmt::format("{}{} {}", list.empty() ? "" : ", ", count, what);
+    }
+  };
+  add(plan.norms.size(), "norms");
+  add(plan.skips.size(), "skips");
+  add(plan.projections.size(), "projections");
+  add(plan.biases.size(), "biases");
+  add(plan.neurons.size(), "MLPs' last neurons");
+  return fmt::format("within {} steps go {}", steps, list.empty() ? "none of its parts" : list);
+}
+
 class Run {
  public:
   Run(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences, const TrainOptions& options)
@@ -150,6 +165,9 @@ class Run {
     if (options_.note && !start.note.empty()) {
       options_.note(start.note);
     }
+    if (options_.note && plan) {
+      options_.note(words_of(*plan, config_.morph.steps));
+    }
     Trainer trainer = trainer_at(0, plan ? morph_start(*plan, start.model) : start.model, plan);
     RunFolder::create(options_.folder, config_, batches_, trainer, source_);
     return trainer;
@@ -181,6 +199,8 @@ class Run {
       tokens += batches.back().inputs.ids.numel();
     }
     const double rate = learning_rate(config_.optimiser, config_.steps, step_);
+    const bool mixed = morph_ != nullptr;
+    const double t = mixed ? morph_->t(step_) : 1;
     const StepMeasure found = trainer_.measure(batches);
     first_loss_ = first_loss_ == 0 ? found.loss : first_loss_;
     stop_if_bad(found, batches.front());
@@ -194,11 +214,13 @@ class Run {
     ++done_;
     result_.loss = found.loss;
     last_rate_ = rate;
-    folder_.add_metrics({{"step", step_},
-                         {"loss", found.loss},
-                         {"lr", rate},
-                         {"gradient_norm", found.gradient_norm},
-                         {"seconds", seconds()}});
+    nlohmann::ordered_json line = {
+        {"step", step_}, {"loss", found.loss}, {"lr", rate}, {"gradient_norm", found.gradient_norm}};
+    if (mixed) {
+      line["t"] = t;
+    }
+    line["seconds"] = seconds();
+    folder_.add_metrics(line);
     TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = rate};
     if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
       note_evaluation();

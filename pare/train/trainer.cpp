@@ -47,6 +47,7 @@ constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 27;
 Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company)
     : company_(std::move(company)),
       distillation_(config.distillation),
+      evenness_(config.morph.evenness),
       architecture_(start.architecture),
       device_(device),
       executor_(start, arithmetic_of(config.dtype), device, Use::training,
@@ -109,8 +110,15 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches) {
                              {rows.teacher, company_.teacher->head(), distillation_.weight, distillation_.temperature},
                              piece_, scale, head_gradients_)
             : cross_entropy(rows.x.detach(), head_, rows.targets, piece_, scale, head_gradients_);
-    rows.x.backward(parts.head_input);
     sum.add_(parts.sum);
+    const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
+    if (uneven.defined() && evenness_ > 0) {
+      const at::Tensor asked = uneven * (evenness_ * static_cast<double>(rows.targets.size(0)));
+      ((rows.x * parts.head_input).sum() + asked * scale).backward();
+      sum.add_(asked.detach());
+    } else {
+      rows.x.backward(parts.head_input);
+    }
     if (narrow_) {  // what is added up is added in float32
       const at::NoGradGuard no_grad;
       for (size_t i = 0; i < leaves_.size(); ++i) {

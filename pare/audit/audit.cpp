@@ -104,6 +104,7 @@ Audit audit_architecture(const Architecture& architecture, Measure measure, Prov
   Audit audit = audit_structure(architecture);
   audit.passes = audit_passes({.architecture = architecture}, Dtype::f32, measure);
   audit.redundancy = audit_redundancy(architecture, prove);
+  audit.without_norms = audit_norms(audit.passes, architecture, "MODEL");
   return audit;
 }
 
@@ -112,6 +113,7 @@ Audit audit_model(const ModelFolder& model, Measure measure, Prove prove) {
   audit.stored = stored_size(model);
   audit.passes = audit_passes(model.model, model.dtype, measure);
   audit.redundancy = audit_redundancy(model.model.architecture, prove);
+  audit.without_norms = audit_norms(audit.passes, model.model.architecture, model.path.string());
   return audit;
 }
 

@@ -9,6 +9,7 @@
 #include "pare/arch/count.h"
 #include "pare/audit/passes.h"
 #include "pare/audit/redundancy.h"
+#include "pare/audit/trained_away.h"
 #include "pare/checkpoint/model_folder.h"
 
 namespace pare {
@@ -43,6 +44,7 @@ struct Audit {
   std::optional<StoredSize> stored;  // only of a model folder
   PassAudit passes;
   RedundancyAudit redundancy;
+  std::optional<TrainedAway> without_norms;
 };
 
 Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual, Prove prove = Prove::no);

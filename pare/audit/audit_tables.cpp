@@ -95,7 +95,8 @@ std::string text_of(const Audit& audit) {
   if (audit.skipless) {
     text += "\n" + skipless_table(*audit.skipless);
   }
-  return text + "\n" + text_of(audit.redundancy, saved_together(audit.passes)) + "\n" + text_of(audit.passes);
+  text += "\n" + text_of(audit.redundancy, saved_together(audit.passes)) + "\n" + text_of(audit.passes);
+  return audit.without_norms ? text + "\n" + text_of(*audit.without_norms, audit.passes) : text;
 }
 
 nlohmann::ordered_json to_json(const Audit& audit) {
@@ -128,6 +129,9 @@ nlohmann::ordered_json to_json(const Audit& audit) {
   }
   add_json(json, audit.redundancy);
   add_json(json, audit.passes);
+  if (audit.without_norms) {
+    json["without_norms"] = to_json(*audit.without_norms);
+  }
   return json;
 }
 

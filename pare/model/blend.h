@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -23,6 +24,9 @@ struct NormBlend {
   at::Tensor t, constant;
   at::Tensor sum, count;  // of the means of 1/std of each forward pass that records gradients
   bool bias_fades = false;
+  // The variance of log std over all tokens, of every norm of such a pass together, with its graph: where it is zero, a
+  // constant is what the norm is. Who trains takes it away.
+  std::shared_ptr<at::Tensor> unevenness;
 };
 
 struct Blend {

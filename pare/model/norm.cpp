@@ -22,6 +22,8 @@ at::Tensor mixed_norm(const NormLayer& norm, const NormBlend& blend, const at::T
   if (at::GradMode::is_enabled()) {
     blend.sum.add_(root.detach().mean());
     blend.count.add_(1);
+    const at::Tensor spread = root.log().var(/*unbiased=*/false);
+    *blend.unevenness = blend.unevenness->defined() ? *blend.unevenness + spread : spread;
   }
   const at::Tensor y = centred * root * (1 - blend.t) + wide * (blend.t * blend.constant);
   const bool fades = blend.bias_fades && norm.bias.defined();

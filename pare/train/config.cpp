@@ -218,6 +218,7 @@ static nlohmann::ordered_json write_special(WrittenArchitectureName& value) {
 struct WrittenMorph {
   WrittenArchitectureName to;
   int64_t steps = 0;
+  double evenness = 1;
 };
 
 template <class Io>
@@ -226,6 +227,11 @@ static void describe(Io& io, WrittenMorph& m) {
         "what the model becomes while it is trained: an Architecture, a file, a preset, or what changes: norms=none, "
         "attention.KEY and mlp.KEY of every block, any key of the Architecture");
   field(io, "steps", m.steps, "in how many steps, from the first on");
+  field(
+      io, "evenness", m.evenness,
+      "norms that go: how much the loss asks that all tokens be of one size, the variance of log std; where they are, "
+      "a norm is a constant",
+      from(0));
 }
 
 struct WrittenConfig {
@@ -415,6 +421,7 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
   if (problems.empty()) {
     config.architecture = architecture_of(written.architecture.json, config, subject, find);
     config.morph.steps = written.morph.steps;
+    config.morph.evenness = written.morph.evenness;
     if (!written.morph.to.json.is_null()) {
       config.morph.to = morph_target(config.architecture, written.morph.to.json, "morph.to", find);
     }
@@ -431,7 +438,8 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
 }
 
 nlohmann::ordered_json train_config_to_json(const TrainConfig& config) {
-  WrittenConfig written{{architecture_to_json(config.architecture)}, {{}, config.morph.steps}, config};
+  WrittenConfig written{
+      {architecture_to_json(config.architecture)}, {{}, config.morph.steps, config.morph.evenness}, config};
   if (config.morph.to) {
     written.morph.to.json = architecture_to_json(*config.morph.to);
   }

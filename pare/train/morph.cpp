@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "pare/algebra/basis.h"
 #include "pare/support/error.h"
@@ -112,7 +113,8 @@ Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device devic
                                  .constant = scalar_on(device, 1),
                                  .sum = scalar_on(device, 0),
                                  .count = scalar_on(device, 0),
-                                 .bias_fades = norm.bias_fades};
+                                 .bias_fades = norm.bias_fades,
+                                 .unevenness = unevenness_};
   }
   for (const LeavingProjection& projection : plan_.projections) {
     const double multiple = projection.partner
@@ -125,8 +127,11 @@ Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device devic
   blend_.neurons = plan_.neurons;
 }
 
+// Fast at first and slow at the end, 1 - (1 - s)²: without the last of a norm nothing keeps the stream small, and that
+// is what has to be learned.
 double Morph::t(int64_t step) const {
-  return std::min(1.0, static_cast<double>(step) / static_cast<double>(steps_));
+  const double left = 1 - static_cast<double>(step) / static_cast<double>(steps_);
+  return step >= steps_ ? 1 : 1 - left * left;
 }
 
 void Morph::go_to(int64_t step) const {
@@ -147,6 +152,10 @@ void Morph::remeasure(const Tensors& weights) const {
       gain->second.detach().clamp_min_(smallest_gain - norm.offset);
     }
   }
+}
+
+at::Tensor Morph::take_unevenness() const {
+  return std::exchange(*unevenness_, at::Tensor());
 }
 
 Morph::Tensors Morph::state() const {

@@ -1,58 +1,18 @@
 #pragma once
 // One Architecture turned into another while it is trained: what differs is mixed, (1 - t) old + t new, with t from 0
 // to 1 over some steps (pare/model/blend.h says what each mixture is), and then only the new is left.
-//
-// At t = 1 the mixture is a model of the new Architecture, exactly. A norm is then y = f x + b, f its gain times its
-// constant, and f goes where a matrix can take it:
-//   readers  W (f x + b) = (W f) x + W b: into every matrix that reads the norm. Its bias goes along where they all
-//            have biases, and fades where they have not
-//   writers  f (W h) = (f W) h: into the matrices that write what the norm reads, if nothing else reads it
-//   rows     the same for a norm of each head's queries or keys
-//   table    of a head that is tied to the token table E: E f x = (E Θ) (Θ x), Θ² = f, where the stream, which has no
-//            norm any more, takes the basis Θ; if the table writes another stream, E f x = E (f x) does
-// A projection a I gives its a to the matrix that it is multiplied with: (a x)(W y) = x (a W y).
+// pare/algebra/morph_plan.h says where everything goes then.
 
 #include <ATen/core/Tensor.h>
 
 #include <map>
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "pare/algebra/morph_plan.h"
 #include "pare/checkpoint/model.h"
 #include "pare/model/blend.h"
 
 namespace pare {
-
-enum class NormExit { readers, writers, rows, table };
-
-struct LeavingNorm {
-  ModuleId module;
-  NormExit exit = NormExit::readers;
-  bool bias_fades = false;
-  double offset = 0;  // added to the stored gain
-};
-
-struct LeavingProjection {
-  ModuleId module;
-  std::optional<ModuleId> partner;  // which takes the multiple; none: it is `multiple`
-  double multiple = 1;
-  double rescale = 1;  // what the partner takes besides, where the scores get another scale
-};
-
-struct MorphPlan {
-  Architecture from;    // the source, and what the target has besides: biases of zero, a head's own matrix
-  Architecture middle;  // the target, with the norms that leave still there
-  Architecture to;
-  std::vector<LeavingNorm> norms;
-  std::vector<LeavingProjection> projections;
-  std::vector<TensorId> biases;
-  std::vector<std::pair<int64_t, Sublayer>> skips;
-  std::map<int64_t, int64_t> neurons;  // of each block that gets fewer: how many stay
-};
-
-// InputError "SUBJECT: ..." with everything that cannot be mixed, and why.
-MorphPlan plan_morph(const Architecture& source, const Architecture& to, const std::string& subject);
 
 class Morph {
  public:
@@ -63,11 +23,15 @@ class Morph {
   const MorphPlan& plan() const { return plan_; }
   const Blend& blend() const { return blend_; }
   int64_t steps() const { return steps_; }
-  double t(int64_t step) const;
+  double t(int64_t step) const;  // from 0 to 1
 
   // Between two steps: t of the next, and the constants of what was seen in the last, a running mean.
   void go_to(int64_t step) const;
   void remeasure(const Tensors& weights) const;
+
+  // How unlike in size the tokens were that the norms saw in the last forward pass, with its graph; undefined without
+  // norms. Taken, it is gone.
+  at::Tensor take_unevenness() const;
 
   // The constants, "morph.NAME.constant", to be stored and put back.
   Tensors state() const;
@@ -86,6 +50,7 @@ class Morph {
   MorphPlan plan_;
   int64_t steps_;
   Blend blend_;
+  std::shared_ptr<at::Tensor> unevenness_ = std::make_shared<at::Tensor>();
   at::Tensor pace_;  // how much of a new measurement the constants take on
 };
 

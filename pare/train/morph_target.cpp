@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
@@ -42,24 +43,6 @@ void change(json& place, const json& changes, const std::string& path) {
   }
 }
 
-void remove_norms(json& place) {
-  if (place.is_array()) {
-    for (json& entry : place) {
-      remove_norms(entry);
-    }
-  }
-  if (!place.is_object()) {
-    return;
-  }
-  for (const auto& [key, value] : place.items()) {
-    if (key == "norm" || key == "output_norm" || key == "qk_norm" || key == "final_norm") {
-      value = nullptr;
-    } else {
-      remove_norms(value);
-    }
-  }
-}
-
 // "attention": {...} and "mlp": {...}, of every block that has one.
 void change_blocks(json& architecture, const char* sublayer, const json& changes, const std::string& subject) {
   if (!changes.is_object()) {
@@ -88,7 +71,7 @@ Architecture morph_target(const Architecture& source, const json& to, const std:
     if (*norms != "none") {
       throw InputError(fmt::format("{}.norms: {} is not \"none\"", subject, norms->dump()));
     }
-    remove_norms(target);
+    target = architecture_to_json(without_norms(source));
     changes.erase(norms);
   }
   for (const char* sublayer : {"attention", "mlp"}) {

@@ -57,6 +57,21 @@ void check_same_run(const RunFolder& folder, const TrainConfig& config, const Ba
   }
 }
 
+std::string words_of(const MorphPlan& plan, int64_t steps) {
+  std::string list;
+  const auto add = [&list](size_t count, const char* what) {
+    if (count > 0) {
+      list += fmt::format("{}{} {}", list.empty() ? "" : ", ", count, what);
+    }
+  };
+  add(plan.norms.size(), "norms");
+  add(plan.skips.size(), "skips");
+  add(plan.projections.size(), "projections");
+  add(plan.biases.size(), "biases");
+  add(plan.neurons.size(), "MLPs' last neurons");
+  return fmt::format("within {} steps go {}", steps, list.empty() ? "none of its parts" : list);
+}
+
 class Run {
  public:
   Run(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences, const TrainOptions& options)
@@ -159,6 +174,9 @@ class Run {
     if (options_.note && !start.note.empty()) {
       options_.note(start.note);
     }
+    if (options_.note && plan) {
+      options_.note(words_of(*plan, config_.morph.steps));
+    }
     Trainer trainer = trainer_at(0, plan ? morph_start(*plan, start.model) : start.model, plan);
     RunFolder::create(options_.folder, config_, batches_, trainer, source_);
     return trainer;
@@ -210,10 +228,11 @@ class Run {
   }
 
   void begin_step() {
+    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun_), .limit = limit()};
     if (morph_) {
       morph_->go_to(begun_);
+      next.t = morph_->t(begun_);
     }
-    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun_), .limit = limit()};
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       batches.push_back(batches_.training(begun_ * config_.accumulate + i));
@@ -239,11 +258,13 @@ class Run {
     ++done_;
     result_.loss = found.loss;
     last_rate_ = step.rate;
-    folder_.add_metrics({{"step", step_},
-                         {"loss", found.loss},
-                         {"lr", step.rate},
-                         {"gradient_norm", found.gradient_norm},
-                         {"seconds", seconds()}});
+    nlohmann::ordered_json line = {
+        {"step", step_}, {"loss", found.loss}, {"lr", step.rate}, {"gradient_norm", found.gradient_norm}};
+    if (step.t) {
+      line["t"] = *step.t;
+    }
+    line["seconds"] = seconds();
+    folder_.add_metrics(line);
     TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = step.rate};
     if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
       note_evaluation();
@@ -320,6 +341,7 @@ class Run {
   RunFolder folder_;
   struct Ahead {
     double rate = 0, limit = 0;
+    std::optional<double> t = {};  // of a morph
     int64_t tokens = 0;
   };
   std::deque<Ahead> ahead_;  // the steps that were begun and not finished

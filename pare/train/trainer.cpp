@@ -63,6 +63,7 @@ bool same_shape(const at::Tensor& a, const at::Tensor& b) {
 Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company)
     : company_(std::move(company)),
       distillation_(config.distillation),
+      evenness_(config.morph.evenness),
       architecture_(start.architecture),
       device_(device),
       executor_(start, arithmetic_of(config.dtype), device, Use::training,
@@ -158,9 +159,17 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
       dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), i), device_);
     }
     const Rows rows = asked_rows(batches[i], company_.teacher != nullptr, dropout ? &*dropout : nullptr);
-    const LossParts parts = loss_of(rows, 1 / static_cast<double>(count));
-    rows.x.backward(parts.head_input);
+    const double scale = 1 / static_cast<double>(count);
+    const LossParts parts = loss_of(rows, scale);
     sum.add_(parts.sum);
+    const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
+    if (uneven.defined() && evenness_ > 0) {
+      const at::Tensor asked = uneven * (evenness_ * static_cast<double>(rows.targets.size(0)));
+      ((rows.x * parts.head_input).sum() + asked * scale).backward();
+      sum.add_(asked.detach());
+    } else {
+      rows.x.backward(parts.head_input);
+    }
     if (narrow_) {
       collect_narrow(i == 0);
     }

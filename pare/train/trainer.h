@@ -100,6 +100,7 @@ class Trainer {
 
   TrainCompany company_;
   DistillationConfig distillation_;
+  double evenness_;
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
   at::Device device_;

@@ -1,4 +1,4 @@
-// What differs between two Architectures, and whether it can be mixed.
+#include "pare/algebra/morph_plan.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"
-#include "pare/train/morph.h"
 
 namespace pare {
 
@@ -42,9 +41,9 @@ bool is_leaving(const Projection& from, const Projection& to) {
 }
 
 // Tells each difference that can be mixed, and makes `reached` have it: what is different then, cannot.
-class Planner {
+class MorphPlanner {
  public:
-  Planner(const Architecture& source, const Architecture& to) : reached_(source) {
+  MorphPlanner(const Architecture& source, const Architecture& to) : reached_(source) {
     plan_.from = source;
     plan_.to = to;
   }
@@ -364,8 +363,19 @@ class Planner {
 
 }  // namespace
 
+Architecture without_norms(const Architecture& architecture) {
+  Architecture bare = architecture;
+  for (const PlacedNorm& site : norms_of(bare)) {
+    norm_slot(bare, site.module).reset();
+  }
+  for (Block& block : bare.blocks) {
+    block.attention.qk_norm.reset();
+  }
+  return bare;
+}
+
 MorphPlan plan_morph(const Architecture& source, const Architecture& to, const std::string& subject) {
-  return Planner(source, to).plan(subject);
+  return MorphPlanner(source, to).plan(subject);
 }
 
 }  // namespace pare

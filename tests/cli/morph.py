@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""pare train from a model: from, teacher, morph; killed while it changes, and continued; then rewritten exactly."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+from report import PARE, Report, ended, pare
+
+NORM = {"kind": "rms"}
+ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 8, "norm": NORM},
+                "mlp": {"width": 32, "activation": "gelu", "norm": NORM}}], "final_norm": NORM, "head": {"tied": True}}
+CONFIG = {"task": "sorting", "data": {"length": 5}, "batch": 8, "steps": 60, "optimiser": {"lr": 3e-3, "min_lr": 1e-3, "warmup": 5},
+          "evaluate": {"every": 20, "batches": 2}, "checkpoint": {"every": 7}}
+MORPH = ["from=source", "morph.to.norms=none", "morph.steps=40"]
+
+
+def expect(found, wanted):
+    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
+
+
+def curve(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def check_morph(report, work):
+    result = pare("train", "config.json", "-o", "run", *MORPH, "teacher=source", cwd=work)
+    report.check("norms go", ended(result, 0, ["run: 60 steps", "15 of 15 tensors taken"]))
+    start = json.loads((work / "run/start.json").read_text())
+    report.check("who it was", expect([sorted(start), start["from"]["path"], start["from"]["not_taken"]], [["from", "teacher"], "source", []]))
+    import hashlib
+    hashed = hashlib.sha256((work / "source/model.safetensors").read_bytes()).hexdigest()
+    report.check("its hash", expect(start["from"]["sha256"]["model.safetensors"], hashed))
+    configs = {step: json.loads((work / f"run/checkpoints/{step}/config.json").read_text())["architecture"] for step in (0, 60)}
+    report.check("norms before", expect(configs[0]["final_norm"]["kind"], "rms"))
+    report.check("none after", expect("rms" in json.dumps(configs[60]), False))
+    document = json.loads(pare("train", "-o", "run", "--resume", "--json", "--quiet", cwd=work).stdout)["runs"][0]
+    count = json.loads(pare("audit", "run/checkpoints/60", "--json", cwd=work).stdout)["parameters"]
+    report.check("its parameters are those of the end", expect(document["parameters"], count))
+    report.check("what the norms forbade", ended(pare("rewrite", "source", "-o", "no", "--passes", "eliminate_projection", cwd=work), 2))
+    report.check("is exact now", ended(pare("rewrite", "run/checkpoints/60", "-o", "less", "--passes", "eliminate_projection", cwd=work), 0))
+    verdict = json.loads((work / "less/certificate.json").read_text())["verdict"]
+    report.check("and proved", expect(verdict, "proved"))
+
+
+def check_killed(report, work):
+    arguments = ["config.json", "-o", "killed", *MORPH, "teacher=source"]
+    process = subprocess.Popen([str(PARE), "train", *arguments], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = work / "killed/metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count('"loss"') >= 25):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    report.check("killed while it changes, continued", ended(pare("train", "-o", "killed", "--resume", cwd=work)))
+    report.check("the same curve", expect(curve(work / "killed") == curve(work / "run"), True))
+    models = [(work / run / "checkpoints/60/model.safetensors").read_bytes() for run in ("killed", "run")]
+    report.check("the same weights", expect(models[0] == models[1], True))
+
+
+def check_command_line(report, work):
+    """No file at all, and what audit says can be run."""
+    data = ["task=sorting", "data.length=5", "steps=3", "batch=2", "morph.steps=2"]
+    report.check("all on the command line", ended(pare("train", "from=source", "morph.to.mlp.skip=false", *data, "-o", "line", cwd=work)))
+    skips = json.loads((work / "line/checkpoints/3/config.json").read_text())["architecture"]["blocks"]
+    report.check("it did what it says", expect([block["mlp"]["skip"] for block in skips], [False]))
+    found = json.loads(pare("audit", "source", "--json", cwd=work).stdout)["without_norms"]
+    report.check("audit names the way", expect(["eliminate_projection" in found["passes"], found["obstacles"]], [True, []]))
+    text = pare("audit", "source", cwd=work)
+    report.check("in words", ended(text, 0, ["without its norms", "pare train from=source morph.to.norms=none"]))
+    (work / "TEXT").write_bytes(bytes(i * i % 16 for i in range(4000)))
+    command = found["command"].replace("morph.steps=1000 steps=1500", "morph.steps=2 steps=3 batch=2")
+    result = subprocess.run(["bash", "-c", command.replace("pare ", f"'{PARE}' ", 1)], cwd=work, capture_output=True, text=True)
+    report.check("the command works", ended(result, 0, ["RUN: 3 steps"]))
+    report.check("no norms, no way", expect("without_norms" in json.loads(pare("audit", "RUN/checkpoints/3", "--json", cwd=work).stdout), False))
+    changed = pare("train", "from=source", "architecture.blocks.*.mlp.width=8", *data[:-1], "-o", "narrow", cwd=work)
+    report.check("a change of what it starts from", ended(changed, 0, ["not taken: blocks.0.mlp.down.weight (it is [16, 32] there, [16, 8] here)"]))
+
+
+def check_wrong_use(report, work):
+    data = ["task=sorting", "data.length=5", "steps=3"]
+    for arguments, words in ((["from=nothing"], "nothing"), (["from=source", "morph.to.vocab=3", "morph.steps=2"], "vocab: 16 cannot be turned into 3"),
+                             (["from=source", "morph.to.norms=none"], "morph.steps: 0"), (["from=source", "morph.to.nroms=none", "morph.steps=2"], "nroms"),
+                             (["from=source", "morph.to.attention.query=identity", "morph.to.norms=none", "morph.steps=2"], "let the norm go alone"),
+                             (["from=source", "teacher=gpt3"], "gpt3"), (["from=source", "teacher=other"], "its vocabulary has 9 tokens, this run's 16"),
+                             (["from=source", "distillation.weight=2"], "more than 1"), (["morph.steps=2"], "or a model to start from")):
+        result = pare("train", *arguments, *data, "-o", "wrong", cwd=work)
+        report.check(" ".join(arguments), ended(result, 1, [words]))
+        report.check(f"{' '.join(arguments)}: nothing is left", expect((work / "wrong").exists(), False))
+
+
+def main():
+    report = Report("morph")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        (work / "config.json").write_text(json.dumps(CONFIG))
+        (work / "source.json").write_text(json.dumps(ARCHITECTURE))
+        (work / "other.json").write_text(json.dumps(ARCHITECTURE | {"vocab": 9}))
+        for name in ("source", "other"):
+            report.check(f"a {name} model", ended(pare("init", f"{name}.json", "-o", name, cwd=work)))
+        check_morph(report, work)
+        check_killed(report, work)
+        check_command_line(report, work)
+        check_wrong_use(report, work)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -206,7 +206,7 @@ def check_demo(report, work):
     report.check("demo", good(result) or ("" if "What to try next" in result.stdout else "no next step"))
     accuracies = [float(found) for found in re.findall(r"\(([0-9.]+) % right\)", result.stdout)]
     report.check("demo trains", expect([len(accuracies), all(a > 90 for a in accuracies)], [2, True]))
-    report.check("demo proves", expect(result.stdout.count(": proved"), 2))
+    report.check("demo proves", expect(result.stdout.count(": proved"), 3))
     kept = [(work / "kept" / name).exists() for name in ("report.html", "sabotage.html", "smaller/model.safetensors", "least/certificate.json")]
     report.check("demo keeps", expect(kept, [True] * 4))
     verdict = json.loads((work / "kept/least/certificate.json").read_text())["verdict"]

@@ -3,6 +3,8 @@
 // All of it scales rows and columns, p' = s p, and moves biases. The moments of an optimiser go the same ways with 1/s
 // and 1/s², so one walk does all three: with s to the power 1, -1 or -2.
 
+#include "pare/train/morph.h"
+
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -11,7 +13,6 @@
 #include "pare/algebra/shift.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"
-#include "pare/train/morph.h"
 
 namespace pare {
 

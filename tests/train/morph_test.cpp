@@ -242,7 +242,8 @@ TEST_CASE("a constant is the mean of 1/std of what was seen, more of the last st
   trainer.measure(std::vector<TrainBatch>{a});
   CHECK(constant() == doctest::Approx((first + second) / 2).epsilon(1e-12));  // not within a step
   trainer.update(0);
-  CHECK(constant() == doctest::Approx(0.9 * (first + second) / 2 + 0.1 * first).epsilon(1e-12));
+  const double pace = 0.1 * 0.7 * 0.7;  // t = 1 - 0.7²: less, the more it counts
+  CHECK(constant() == doctest::Approx((1 - pace) * (first + second) / 2 + pace * first).epsilon(1e-12));
   CHECK(std::abs(first - second) > 1e-3);
 }
 

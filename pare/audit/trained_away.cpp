@@ -44,14 +44,8 @@ std::vector<std::string> obstacles_of(const Architecture& architecture, const Ar
   }
 }
 
-}  // namespace
-
-std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
-                                       const std::string& model) {
-  const Architecture bare = without_norms(architecture);
-  if (bare == architecture) {
-    return std::nullopt;
-  }
+// What would go in another Architecture.
+TrainedAway gained(const PassAudit& audit, const Architecture& bare) {
   TrainedAway away;
   for (const PassStep& step : audit.alone) {
     const bool then = run_passes({bare, {}}, {step.call}).steps.front().saved_parameters > 0;
@@ -60,21 +54,51 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
     }
   }
   away.removable = audit.parameters - count(choose_passes({bare, {}}).after.architecture).total;
-  if (away.passes.empty() || away.removable <= saved_together(audit)) {
+  return away;
+}
+
+Architecture without_mlp_skips(Architecture bare) {
+  for (Block& block : bare.blocks) {
+    if (block.mlp && block.wiring == Wiring::serial) {
+      block.mlp->skip = false;
+    }
+  }
+  return bare;
+}
+
+}  // namespace
+
+std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
+                                       const std::string& model) {
+  struct Way {
+    const char *what, *keys;
+    Architecture target;
+  };
+  const Architecture bare = without_norms(architecture);
+  if (bare == architecture) {
     return std::nullopt;
   }
-  away.obstacles = obstacles_of(architecture, bare);
-  if (away.obstacles.empty()) {
-    away.command =
-        fmt::format("pare train from={} morph.to.norms=none morph.steps=1000 steps=1500 'data.train=[\"TEXT\"]' -o RUN",
-                    shell_word(model));
+  const Way ways[] = {{"norms", "morph.to.norms=none", bare},
+                      {"norms and MLP skips", "morph.to.norms=none morph.to.mlp.skip=false", without_mlp_skips(bare)}};
+  for (const Way& way : ways) {
+    TrainedAway away = gained(audit, way.target);
+    if (away.passes.empty() || away.removable <= saved_together(audit)) {
+      continue;
+    }
+    away.what = way.what;
+    away.obstacles = obstacles_of(architecture, way.target);
+    if (away.obstacles.empty()) {
+      away.command = fmt::format("pare train from={} {} morph.steps=1000 steps=1500 'data.train=[\"TEXT\"]' -o RUN",
+                                 shell_word(model), way.keys);
+    }
+    return away;
   }
-  return away;
+  return std::nullopt;
 }
 
 std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   const double share = 100 * static_cast<double>(away.removable) / static_cast<double>(audit.parameters);
-  std::string text = "without its norms\n";
+  std::string text = fmt::format("without its {}\n", away.what);
   text += wrapped(
       fmt::format("{} would apply: {} parameters ({:.2f} %) could go then, in place of {}.",
                   fmt::join(away.passes, ", "), with_commas(away.removable), share, with_commas(saved_together(audit))),
@@ -82,15 +106,19 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   if (away.command.empty()) {
     return text + wrapped(fmt::format("But they cannot be trained away as they stand: {}.", away.obstacles.front()), 2);
   }
-  text += wrapped("Norms can be trained away, from the model as it is, in some hundred or thousand steps:", 2);
+  text += wrapped("They can be trained away, from the model as it is, in some hundred or thousand steps:", 2);
   std::string command = away.command;  // in two lines that a shell takes for one
-  return text + "  " + command.replace(command.find(" steps="), 1, " \\\n      ") + "\n";
+  return text + "  " + command.replace(command.find(" morph.steps="), 1, " \\\n      ") + "\n";
 }
 
 nlohmann::ordered_json to_json(const TrainedAway& away) {
   nlohmann::ordered_json command =
       away.command.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(away.command);
-  return {{"passes", away.passes}, {"removable", away.removable}, {"obstacles", away.obstacles}, {"command", command}};
+  return {{"what", away.what},
+          {"passes", away.passes},
+          {"removable", away.removable},
+          {"obstacles", away.obstacles},
+          {"command", command}};
 }
 
 }  // namespace pare

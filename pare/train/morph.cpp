@@ -136,7 +136,9 @@ double Morph::t(int64_t step) const {
 
 void Morph::go_to(int64_t step) const {
   blend_.t.fill_(t(step));
-  pace_.fill_(std::max(slowest_pace, 1 / static_cast<double>(step + 1)));
+  // A gradient that asks for another size has to find a constant: what follows at once takes its effect away, and it
+  // asks for ever more.
+  pace_.fill_(std::max(slowest_pace, 1 / static_cast<double>(step + 1)) * (1 - t(step)));
 }
 
 void Morph::remeasure(const Tensors& weights) const {

@@ -32,7 +32,7 @@ def curve(run):
 
 def check_morph(report, work):
     result = pare("train", "config.json", "-o", "run", *MORPH, "teacher=source", cwd=work)
-    report.check("norms go", ended(result, 0, ["run: 60 steps", "15 of 15 tensors taken"]))
+    report.check("norms go", ended(result, 0, ["run: 60 steps", "18 of 18 tensors taken"]))
     start = json.loads((work / "run/start.json").read_text())
     report.check("who it was", expect([sorted(start), start["from"]["path"], start["from"]["not_taken"]], [["from", "teacher"], "source", []]))
     import hashlib
@@ -70,10 +70,11 @@ def check_command_line(report, work):
     report.check("all on the command line", ended(pare("train", "from=source", "morph.to.mlp.skip=false", *data, "-o", "line", cwd=work)))
     skips = json.loads((work / "line/checkpoints/3/config.json").read_text())["architecture"]["blocks"]
     report.check("it did what it says", expect([block["mlp"]["skip"] for block in skips], [False]))
-    found = json.loads(pare("audit", "source", "--json", cwd=work).stdout)["without_norms"]
-    report.check("audit names the way", expect(["eliminate_projection" in found["passes"], found["obstacles"]], [True, []]))
-    text = pare("audit", "source", cwd=work)
-    report.check("in words", ended(text, 0, ["without its norms", "pare train from=source morph.to.norms=none"]))
+    for model, what in (("untied", "norms"), ("source", "norms and MLP skips")):  # a tied table leaves no basis where all is one stream
+        found = json.loads(pare("audit", model, "--json", cwd=work).stdout)["without_norms"]
+        report.check(f"audit of {model} names the way", expect([found["what"], "eliminate_projection" in found["passes"], found["obstacles"]], [what, True, []]))
+        text = pare("audit", model, cwd=work)
+        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} morph.to.norms=none"]))
     (work / "TEXT").write_bytes(bytes(i * i % 16 for i in range(4000)))
     command = found["command"].replace("morph.steps=1000 steps=1500", "morph.steps=2 steps=3 batch=2")
     result = subprocess.run(["bash", "-c", command.replace("pare ", f"'{PARE}' ", 1)], cwd=work, capture_output=True, text=True)
@@ -102,7 +103,8 @@ def main():
         (work / "config.json").write_text(json.dumps(CONFIG))
         (work / "source.json").write_text(json.dumps(ARCHITECTURE))
         (work / "other.json").write_text(json.dumps(ARCHITECTURE | {"vocab": 9}))
-        for name in ("source", "other"):
+        (work / "untied.json").write_text(json.dumps(ARCHITECTURE | {"head": {"tied": False}}))
+        for name in ("source", "other", "untied"):
             report.check(f"a {name} model", ended(pare("init", f"{name}.json", "-o", name, cwd=work)))
         check_morph(report, work)
         check_killed(report, work)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The first 20 losses of a run are those of transformers and torch.optim.AdamW, from the same start and the same data.
 
-Peer: the model's own classes, for shaped attention plain PyTorch, eager attention, cross-entropy over all logits at once, AdamW in its plain loop over
-tensors, clip_grad_norm_. The start is checkpoint 0 of the run, the batches are cut out of the text by order.i32.
+Peer: the model's own classes, for shaped attention plain PyTorch, eager attention, cross-entropy over all logits at once,
+AdamW in its plain loop over tensors, clip_grad_norm_. The start is checkpoint 0 of the run, the batches are cut out of the
+text by order.i32. With a teacher, kl_div over all logits at once.
 """
 
 import json
@@ -17,6 +18,7 @@ from report import Report, pare  # noqa: E402
 
 STEPS, CONTEXT, BATCH, ACCUMULATE, VOCAB, WIDTH, LAYERS, HEADS = 20, 24, 3, 2, 256, 32, 2, 4
 OPTIMISER = {"lr": 3e-3, "min_lr": 1e-4, "warmup": 5, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0}
+TAUGHT = {"weight": 0.6, "temperature": 1.7}
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
 LAYER_NORM = {"kind": "layer", "epsilon": 1e-5, "bias": True}
 RMS_NORM = {"kind": "rms", "epsilon": 1e-6}
@@ -137,7 +139,7 @@ def rate(step):
     return o["min_lr"] + (o["lr"] - o["min_lr"]) * (1 + math.cos(math.pi * share)) / 2
 
 
-def peer_losses(transformers, peer, run, text, dtype):
+def peer_losses(transformers, peer, run, text, dtype, teacher=None):
     import torch
     from reference import Float64
     from safetensors.torch import load_file
@@ -150,6 +152,10 @@ def peer_losses(transformers, peer, run, text, dtype):
         model = model.to(torch.float64 if wide else torch.float32).train()
         left_out = model.load_state_dict(state, strict=False)
         assert not left_out.unexpected_keys and all("bias" in k and "attn.bias" in k for k in left_out.missing_keys), left_out
+        if teacher:
+            taught, own = peer(transformers, load_file(teacher / "model.safetensors"))
+            taught = taught.to(torch.float64 if wide else torch.float32).eval()
+            taught.load_state_dict(own, strict=False)
         order = torch.frombuffer(bytearray((run / "order.i32").read_bytes()), dtype=torch.int32)
         tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
         groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": OPTIMISER["decay"]},
@@ -163,6 +169,12 @@ def peer_losses(transformers, peer, run, text, dtype):
             batch = torch.stack([tokens[w * CONTEXT:(w + 1) * CONTEXT + 1] for w in rows])
             logits = model(batch[:, :-1]).logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            if teacher:
+                weight, tau = TAUGHT["weight"], TAUGHT["temperature"]
+                with torch.no_grad():
+                    wanted = (taught(batch[:, :-1]).logits / tau).log_softmax(-1).flatten(0, 1)
+                apart = torch.nn.functional.kl_div((logits / tau).log_softmax(-1).flatten(0, 1), wanted, reduction="batchmean", log_target=True)
+                loss = (1 - weight) * loss + weight * tau ** 2 * apart
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMISER["clip"], foreach=False)
@@ -171,9 +183,9 @@ def peer_losses(transformers, peer, run, text, dtype):
     return losses
 
 
-def our_losses(work, name, architecture, dtype):
+def our_losses(work, name, architecture, dtype, more={}):
     config = {"architecture": architecture, "data": {"train": ["text"]}, "batch": BATCH, "accumulate": ACCUMULATE, "steps": STEPS, "dtype": dtype,
-              "optimiser": OPTIMISER, "seed": 5, "init": {"deviation": 0.1}, "evaluate": {"batches": 1}}
+              "optimiser": OPTIMISER, "seed": 5, "init": {"deviation": 0.1}, "evaluate": {"batches": 1}} | more
     (work / f"{name}.json").write_text(json.dumps(config))
     result = pare("train", f"{name}.json", "-o", name, "--quiet", cwd=work)
     if result.returncode != 0:
@@ -200,6 +212,12 @@ def main():
                 print(f"{name}: losses {found[0]:.6f} to {found[-1]:.6f}, at most {worst:.2g} from the peer's")
                 fell = found[-1] < 0.8 * found[0]
                 report.check(name, "" if worst <= tolerance and fell else f"{worst} is more than {tolerance}, or nothing was learned: {found}")
+            teacher = work / f"{family}-float64" / "checkpoints" / str(STEPS)
+            found = our_losses(work, f"{family}-taught", architecture, "float64", {"seed": 8, "teacher": str(teacher), "distillation": TAUGHT})
+            expected = peer_losses(transformers, peer, work / f"{family}-taught", text, "float64", teacher)
+            worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+            print(f"{family}-taught: losses {found[0]:.6f} to {found[-1]:.6f}, at most {worst:.2g} from the peer's")
+            report.check(f"{family}-taught", "" if worst <= TOLERANCES["float64"] else f"{worst} is more than {TOLERANCES['float64']}")
     report.finish()
 
 

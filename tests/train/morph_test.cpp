@@ -124,7 +124,7 @@ struct Mixed {
 constexpr int64_t morph_steps = 100;
 
 // With constants that are none of those that it would begin with.
-Mixed mixed(const Architecture& source, const Architecture& to, int64_t step) {
+Mixed mixed(const Architecture& source, const Architecture& to, int64_t step, double evenness = 0.7) {
   const MorphPlan plan = plan_morph(source, to, "morph.to");
   const Model start = morph_start(plan, start_model(source));
   auto morph = std::make_shared<const Morph>(plan, morph_steps, start, at::kCPU);
@@ -137,6 +137,7 @@ Mixed mixed(const Architecture& source, const Architecture& to, int64_t step) {
   morph->go_to(step);
   TrainConfig config{.architecture = source, .dtype = TrainDtype::float64};
   config.optimiser.clip = 0;
+  config.morph.evenness = evenness;
   return {morph, Trainer(config, start, at::kCPU, {morph, nullptr})};
 }
 
@@ -192,7 +193,7 @@ TEST_CASE("an optimiser remembers of the new weights what it would have seen of 
     CAPTURE(c.name);
     const Architecture source = parse(c.source), to = target_of(source, c.changes);
     const std::vector<TrainBatch> batches = {random_batch(source)};
-    Mixed end = mixed(source, to, morph_steps);
+    Mixed end = mixed(source, to, morph_steps, /*evenness=*/0);
     Morph::Tensors moments;
     for (const auto& [name, gradient] : gradients_of(end.trainer, batches)) {
       moments[name + ".mean"] = gradient;
@@ -239,8 +240,31 @@ TEST_CASE("a constant is the mean of 1/std of what was seen, more of the last st
   morph->go_to(30);
   CHECK(constant() == doctest::Approx((first + second) / 2).epsilon(1e-12));  // not between steps
   trainer.begin_step(std::vector<TrainBatch>{a}, {0});
-  CHECK(constant() == doctest::Approx(0.9 * (first + second) / 2 + 0.1 * first).epsilon(1e-12));
+  const double pace = 0.1 * 0.7 * 0.7;  // t = 1 - 0.7²: less, the more it counts
+  CHECK(constant() == doctest::Approx((1 - pace) * (first + second) / 2 + pace * first).epsilon(1e-12));
   CHECK(std::abs(first - second) > 1e-3);
+}
+
+TEST_CASE("the loss asks that all tokens be of one size") {
+  const Architecture source = parse(R"({"width": 12, "vocab": 23, "context": 32, "blocks": [{"attention": {"heads": 4,
+    "head_width": 3, "norm": {"kind": "rms"}}}]})");
+  const Architecture to = target_of(source, no_norms);
+  const TrainBatch a = random_batch(source);
+  TrainBatch b = a;
+  b.inputs.ids = (a.inputs.ids + 3) % source.vocab;
+  b.targets = b.targets.clone().fill_(no_target);
+  b.targets[1].fill_(5);
+  Mixed plain = mixed(source, to, 37, 0), asked = mixed(source, to, 37, 0.7);
+  const at::Tensor table = asked.trainer.model().weights.at("embed.token.weight").load();
+  const auto uneven = [&](const TrainBatch& batch) {
+    const at::Tensor squares = table.index_select(0, batch.inputs.ids.flatten()).square().mean(-1);
+    return (squares + 1e-5).rsqrt().log().var(/*unbiased=*/false).item<double>();
+  };
+  const std::vector<TrainBatch> batches = {a, b};
+  const double expected = 0.7 * (11 * uneven(a) + 6 * uneven(b)) / 17;  // by how much they ask for
+  CHECK(asked.trainer.measure(batches).loss - plain.trainer.measure(batches).loss ==
+        doctest::Approx(expected).epsilon(1e-10));
+  CHECK(expected > 0.01);
 }
 
 TEST_CASE("gains that a tied table takes stay positive, and have to be so from the first") {

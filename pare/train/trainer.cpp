@@ -138,6 +138,7 @@ LossParts Trainer::loss_of(const Rows& rows, double scale) {
 
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
 void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step) {
+  const at::AutoGradMode recorded(true);  // whatever the caller looks at meanwhile
   int64_t count = 0;
   for (const Placed& batch : batches) {
     count += batch.targets.size(0);

@@ -23,6 +23,13 @@ void append(Comparison& all, Comparison&& more) {
   }
 }
 
+void take_larger(Rows& noise, const Rows& other) {
+  noise.error = at::maximum(noise.error, other.error);
+  if (noise.kl.defined()) {
+    noise.kl = at::maximum(noise.kl, other.kl);
+  }
+}
+
 // The larger of two limits, row by row.
 Allowed either(const Allowed& a, const Allowed& b) {
   Allowed both{at::maximum(a.error, b.error), {}};
@@ -50,6 +57,19 @@ void Exam::ask(std::span<const Inputs> inputs) {
   append(measured_noise_, std::move(found[1]));
   asked_.push_back(std::move(asked));
   truths_.push_back(std::move(truth));
+}
+
+void Exam::measure_noise(const ComparedModel& noise) {
+  Comparison all;
+  for (size_t i = 0; i < asked_.size(); ++i) {
+    const Answer answer = answer_of(noise, asked_[i], [] {});
+    const std::array<Said, 1> other = {Said{noise, answer}};
+    append(all, std::move(compare({reference_, truths_[i]}, other, asked_[i].targets, seed_)[0]));
+  }
+  take_larger(measured_noise_.rows, all.rows);
+  if (all.pooled) {
+    take_larger(*measured_noise_.pooled, *all.pooled);
+  }
 }
 
 std::vector<Exam::Part> Exam::parts() const {

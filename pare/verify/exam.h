@@ -26,6 +26,8 @@ class Exam {
       : reference_(reference), candidate_(candidate), noise_(noise), standard_(standard), seed_(seed) {}
 
   void ask(std::span<const Inputs> inputs);
+  // The reference moved by other roundings, asked the same: of each row the larger noise counts from now on.
+  void measure_noise(const ComparedModel& noise);
 
   const std::vector<Asked>& asked() const { return asked_; }
   const Comparison& compared() const { return compared_; }

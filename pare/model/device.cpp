@@ -61,6 +61,12 @@ at::Device find_device(const std::string& name) {
   return at::Device(at::kCUDA, 0);
 }
 
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string_view text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("DefaultCPUAllocator: ") != std::string_view::npos;
+}
+
 void* cuda_part() {
   return loaded_part;
 }

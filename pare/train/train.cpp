@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "pare/arch/count.h"
+#include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/output_place.h"
@@ -354,7 +355,19 @@ class Run {
 
 TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences,
                   const TrainOptions& options) {
-  return Run(config, sequences, options).finish();
+  try {
+    return Run(config, sequences, options).finish();
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) {
+      throw;
+    }
+    throw InputError(fmt::format(
+        "{}: out of memory with batch={}, context={} and {} parameters. Make batch smaller, and accumulate larger by "
+        "as "
+        "much, which gives the same steps; or context, or the model. What was saved stays, and --resume continues it",
+        quote(options.folder.string()), config.batch, context_of(config),
+        with_commas(count(config.architecture).total)));
+  }
 }
 
 std::shared_ptr<const Sequences> SequencesCache::open(const TrainConfig& config) {

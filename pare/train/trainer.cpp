@@ -47,7 +47,7 @@ std::map<std::string, at::Tensor> masters_of(const Executor& executor, const Wei
 constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 28;
 
 // Steps that run as they come before one is recorded: tables and libraries are made ready by them.
-constexpr int64_t steps_before_recording = 3;
+constexpr int64_t steps_before_recording = 2;
 
 // Copied while the CPU goes on: from memory that the device reads by itself.
 at::Tensor sent(const at::Tensor& tensor, at::Device device) {
@@ -240,10 +240,14 @@ bool Trainer::fits_recorded(const std::vector<Placed>& batches) const {
   });
 }
 
-// The recorded step reads where it read when it was recorded.
+// A step is recorded when the one before had the same shapes: padded batches may all have others. It then reads where
+// it read when it was recorded.
 void Trainer::run_recorded(std::vector<Placed> batches, int64_t step) {
-  if (recorded_ && !fits_recorded(batches)) {
+  if (!fits_recorded(batches)) {
     run_step(batches, step);
+    if (!recorded_) {
+      slots_ = std::move(batches);
+    }
     return;
   }
   if (!recorded_) {

@@ -115,6 +115,17 @@ def check_full_disk(report, work):
     report.check("and the run goes on", ended(pare("train", "config.json", "-o", "wide", "--resume", "steps=3", cwd=work), 0, ["3 steps"]))
 
 
+def check_memory(report, work):
+    """Scores of 6,000,000 tokens by 6,000,000 of four heads, 576 TB: more than there are addresses."""
+    (work / "long").write_bytes(b"words of a text. " * 750_000)
+    config = {"architecture": {"width": 8, "vocab": 256, "context": 6_000_000,
+                               "blocks": [{"attention": {"heads": 4, "head_width": 2, "softcap": 30}, "mlp": None}]},
+              "data": {"train": ["long"], "validation_share": 0.5}, "batch": 1, "steps": 1, "optimiser": {"warmup": 0}, "evaluate": {"batches": 1}}
+    (work / "long.json").write_text(json.dumps(config))
+    result = pare("train", "long.json", "-o", "too-long", cwd=work)
+    report.check("out of memory", ended(result, 1, ["out of memory with batch=1, context=6000000", "Make batch smaller", "accumulate larger"]))
+
+
 def check_sweep(report, work):
     sweep = CONFIG | {"steps": 20, "sweep": {"seeds": [0, 1], "variants": {
         "base": {}, "no-query": {"architecture.blocks.*.attention.query": "identity"}}}}
@@ -278,6 +289,7 @@ def main():
         check_kill(report, work)
         check_interrupt(report, work)
         check_full_disk(report, work)
+        check_memory(report, work)
         check_sweep(report, work)
         check_text(report, work)
         check_packed(report, work)

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "pare/algebra/morph_plan.h"
+#include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -66,6 +69,40 @@ Architecture without_mlp_skips(Architecture bare) {
   return bare;
 }
 
+// A folder that holds none reads bytes, or token ids; of a preset nobody knows, and most have one.
+bool has_tokenizer(const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (!fs::is_directory(model, unknown)) {
+    return true;
+  }
+  const std::vector<fs::directory_entry> entries = entries_of(model);
+  return std::any_of(entries.begin(), entries.end(), [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    return name == "tokenizer.json" || name == "vocab.txt" || name == "vocab.json" || name == "encoder.json" ||
+           glob_match("tok*.bin", name);
+  });
+}
+
+// What a run that continues this model has to be given, in its own words.
+std::string data_keys(const Architecture& a, const std::string& model) {
+  if (a.embedding.patch) {
+    return "task=classifier data.format=folders 'data.train=[\"IMAGES\"]'";
+  }
+  std::string text = "'data.train=[\"TEXT\"]'";
+  if (has_tokenizer(model)) {
+    text += " data.tokenizer=" + shell_word(model);
+  }
+  switch (a.task) {
+    case Task::masked_lm:
+      return "task=masked_lm data.mask_token=ID " + text;
+    case Task::classifier:
+      return "task=classifier " + text;
+    default:
+      return text;
+  }
+}
+
 }  // namespace
 
 std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
@@ -87,9 +124,14 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
     }
     away.what = way.what;
     away.obstacles = obstacles_of(architecture, way.target);
+    const bool trains = architecture.task == Task::causal_lm || architecture.task == Task::masked_lm ||
+                        architecture.task == Task::classifier;
+    if (!trains) {
+      away.obstacles.push_back(fmt::format("nothing trains a {}", word(architecture.task)));
+    }
     if (away.obstacles.empty()) {
-      away.command = fmt::format("pare train from={} {} morph.steps=1000 steps=1500 'data.train=[\"TEXT\"]' -o RUN",
-                                 shell_word(model), way.keys);
+      away.command = fmt::format("pare train from={} {} morph.steps=1000 steps=1500 {} -o RUN", shell_word(model),
+                                 way.keys, data_keys(architecture, model));
     }
     return away;
   }
@@ -107,8 +149,13 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
     return text + wrapped(fmt::format("But they cannot be trained away as they stand: {}.", away.obstacles.front()), 2);
   }
   text += wrapped("They can be trained away, from the model as it is, in some hundred or thousand steps:", 2);
-  std::string command = away.command;  // in two lines that a shell takes for one
-  return text + "  " + command.replace(command.find(" morph.steps="), 1, " \\\n      ") + "\n";
+  std::string command = away.command;  // in lines that a shell takes for one
+  for (const char* part : {" morph.steps=", " task=", " 'data.train="}) {
+    if (const size_t found = command.find(part); found != std::string::npos) {
+      command.replace(found, 1, " \\\n      ");
+    }
+  }
+  return text + "  " + command + "\n";
 }
 
 nlohmann::ordered_json to_json(const TrainedAway& away) {

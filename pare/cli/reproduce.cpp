@@ -138,6 +138,9 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (!claim->of_activations && (!asked.models.empty() || !asked.text.empty())) {
     throw InputError(fmt::format("{} is measured on no model: --model and --text say nothing to it", claim->id));
   }
+  if (asked.models.empty() && !asked.text.empty()) {
+    throw InputError("--text is what the models of --model read: name one, or leave it out");
+  }
   if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
   }

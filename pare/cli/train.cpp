@@ -191,6 +191,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
   }
   SequencesCache data;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  std::vector<std::string> failures;
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainDisplay display(runs[i].name);
     const TrainOptions options{.folder = sweep ? out / runs[i].name : out,
@@ -199,13 +200,29 @@ void train_command(TrainFlags flags, const Settings& settings) {
                                .report = [&](const TrainProgress& p) { display.show(p); },
                                .note = [](const std::string& line) { log_info(line); },
                                .warn = [](const std::string& text) { print_warnings({text}); }};
-    const TrainResult result = train(configs[i], data.open(configs[i]), options);
+    TrainResult result;
+    try {
+      result = train(configs[i], data.open(configs[i]), options);
+    } catch (const InputError& error) {
+      if (!sweep) {
+        throw;
+      }
+      failures.push_back(error.what());  // of one variant; the others have nothing to do with it
+      continue;
+    }
     results.push_back(to_json(result));
     if (!settings.json) {
       print_text(fmt::format("{}: {} steps, loss {:.4f}, validation {:.4f} ({:.2f} % right), {}\n",
                              escaped(result.path), with_commas(result.steps), result.loss, result.validation,
                              100 * result.accuracy, human_time(result.seconds)));
     }
+  }
+  if (!failures.empty()) {
+    std::string list;
+    for (const std::string& failure : failures) {
+      list += "\n  " + failure;
+    }
+    throw InputError(fmt::format("{} of {} runs came to no end:{}", failures.size(), runs.size(), list));
   }
   if (settings.json) {
     print_json({{"runs", results}});

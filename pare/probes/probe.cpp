@@ -395,6 +395,9 @@ ProbeResults Probe::results() const {
   ProbeResults results = s.results;
   for (size_t layer = 0; layer < results.layers.size() && results.sequences > 0; ++layer) {
     LayerMeasures& measures = results.layers[layer];
+    if (measures.multi_head_rank.count == 0) {  // no sequence had one: nothing was added up
+      continue;
+    }
     measures.corpus_rank = rank_of_gram(s.grams[layer], s.options.threshold);
     if (measures.mlp_width) {
       measures.width_bound = static_cast<double>(2 * results.width - *measures.corpus_rank);

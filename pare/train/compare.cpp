@@ -114,6 +114,9 @@ std::optional<double> deviation_of(const std::vector<double>& values) {
   if (values.size() < 2) {
     return std::nullopt;
   }
+  if (std::all_of(values.begin(), values.end(), [&](double value) { return value == values.front(); })) {
+    return std::nullopt;  // one run several times, or a start of which no seed draws anything
+  }
   const double mean = mean_of(values);
   double squares = 0;
   for (const double value : values) {
@@ -256,7 +259,9 @@ std::string comparison_text(const RunComparison& comparison) {
   bool unknown = false;
   for (const ComparedRuns& row : comparison.rows) {
     const bool other = &row != &first;
-    const std::string seeds = row.spread ? fmt::format("{} (± {:.4f})", row.losses.size(), *row.spread) : "1";
+    const std::string seeds = row.spread               ? fmt::format("{} (± {:.4f})", row.losses.size(), *row.spread)
+                              : row.losses.size() == 1 ? "1"
+                                                       : fmt::format("{} alike", row.losses.size());
     table.row({row.name, with_commas(row.parameters), fmt::format("{:.4f}", row.loss),
                other ? fmt::format("{:+.4f}", row.loss - first.loss) : "", seeds,
                fmt::format("{:.2f} %", 100 * row.accuracy)});

@@ -261,7 +261,8 @@ static void describe(Io& io, WrittenConfig& w) {
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);
-  field(io, "stop_above", c.stop_above, "a loss that ends the run; 0: three times the first one", from(0));
+  field(io, "stop_above", c.stop_above,
+        "a loss that ends the run; 0: three times the first one, or three times what guessing costs", from(0));
   group(io, "evaluate", c.evaluate);
   group(io, "checkpoint", c.checkpoint);
 }

@@ -70,6 +70,9 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
   const std::vector<Block>& blocks = config.architecture.blocks;
   std::string cause = fmt::format("the learning rate, {:.3g} there, is too large: try optimiser.lr={:.3g}", bad.rate,
                                   config.optimiser.lr / 3);
+  if (config.morph.to && bad.step <= config.morph.steps) {
+    cause = fmt::format("what goes goes too fast: try more morph.steps than {}; or ", config.morph.steps) + cause;
+  }
   if (config.optimiser.clip == 0) {
     cause += ", and clip gradients (optimiser.clip is 0)";
   }
@@ -77,7 +80,9 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
     cause += ", and warm up (optimiser.warmup is 0)";
   }
   if (std::none_of(blocks.begin(), blocks.end(), has_norm)) {
-    cause += "; without norms nothing keeps the stream small, and init.recipe=norm_free begins where it should";
+    const bool sized = config.init.recipe == InitRecipe::norm_free || config.init.recipe == InitRecipe::orthogonal;
+    cause += "; without norms nothing keeps the stream small";
+    cause += sized || !config.from.empty() ? "" : ", and init.recipe=norm_free begins where it should";
   }
   return cause;
 }

@@ -149,7 +149,8 @@ Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& 
 }  // namespace
 
 Model initial_model(const TrainConfig& config, const Inputs& sample) {
-  const Dtype dtype = config.dtype == TrainDtype::float64 ? Dtype::f64 : Dtype::f32;
+  constexpr Dtype dtype = Dtype::f32;  // in every type the same start
+  const at::ScalarType held = config.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
   Weights weights;
   switch (config.init.recipe) {
     case InitRecipe::plain:
@@ -165,7 +166,8 @@ Model initial_model(const TrainConfig& config, const Inputs& sample) {
   }
   start_uniform(config.architecture, weights);
   for (auto& [name, weight] : weights) {  // drawn once: a start is stored, run and compared
-    weight = held_weight(name, weight.load());
+    const at::Tensor drawn = weight.load();
+    weight = held_weight(name, drawn.is_floating_point() ? drawn.to(held) : drawn);
   }
   return {config.architecture, std::move(weights)};
 }

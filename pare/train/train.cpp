@@ -36,9 +36,10 @@ std::string differing_keys(const nlohmann::json& a, const nlohmann::json& b) {
   return list;
 }
 
-// How often to save, and how it is called, changes nothing that is computed.
+// How often to save, how it is called and when it is ended change nothing that is computed.
 TrainConfig comparable(TrainConfig config) {
   config.checkpoint = {};
+  config.stop_above = 0;
   config.name.clear();
   return config;
 }
@@ -225,7 +226,10 @@ class Run {
     if (config_.stop_above > 0) {
       return config_.stop_above;
     }
-    return first_loss_ == 0 ? std::numeric_limits<double>::infinity() : 3 * first_loss_;
+    // Who learns from himself begins with a loss near zero: less than what a guess costs is no measure.
+    const Architecture& a = config_.architecture;
+    const double guess = std::log(static_cast<double>(a.head.classes.value_or(a.vocab)));
+    return first_loss_ == 0 ? std::numeric_limits<double>::infinity() : 3 * std::max(first_loss_, guess);
   }
 
   void begin_step() {
@@ -316,8 +320,11 @@ class Run {
     }
     const TrainBatch batch = batches_.training(step_ * config_.accumulate);
     trainer_.measure({&batch, 1}, step_);
-    const std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
-    throw InputError(fmt::format("{}: training stopped {}. Its last good checkpoint is {}",
+    std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
+    if (std::isfinite(found.loss) && found.loss > limit) {
+      why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", limit);
+    }
+    throw InputError(fmt::format("{}: training stopped: {}. Its last good checkpoint is {}",
                                  quote(folder_.path().string()), why,
                                  folder_.checkpoint_path(folder_.checkpoints().back()).string()));
   }

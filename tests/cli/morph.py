@@ -84,6 +84,15 @@ def check_command_line(report, work):
     report.check("a change of what it starts from", ended(changed, 0, ["not taken: blocks.0.mlp.down.weight (it is [16, 32] there, [16, 8] here)"]))
 
 
+def check_own_teacher(report, work):
+    """A model that learns from itself begins with a loss of nearly zero: three times that is no limit."""
+    own = pare("train", "from=source", "teacher=source", "distillation.weight=1", "task=sorting", "data.length=5", "steps=6", "batch=2", "-o", "own", cwd=work)
+    report.check("its own teacher", ended(own, 0, ["own: 6 steps"]))
+    stopped = pare("train", "from=source", "task=sorting", "data.length=5", "steps=6", "batch=2", "stop_above=0.001", "-o", "low", cwd=work)
+    report.check("a limit is named", ended(stopped, 1, ["training stopped: at step 0", "stop_above"]))
+    report.check("and may be changed", ended(pare("train", "-o", "low", "--resume", "stop_above=100", cwd=work), 0, ["low: 6 steps"]))
+
+
 def check_wrong_use(report, work):
     data = ["task=sorting", "data.length=5", "steps=3"]
     for arguments, words in ((["from=nothing"], "nothing"), (["from=source", "morph.to.vocab=3", "morph.steps=2"], "vocab: 16 cannot be turned into 3"),
@@ -109,6 +118,7 @@ def main():
         check_morph(report, work)
         check_killed(report, work)
         check_command_line(report, work)
+        check_own_teacher(report, work)
         check_wrong_use(report, work)
     report.finish()
 

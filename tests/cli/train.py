@@ -139,6 +139,11 @@ def check_sweep(report, work):
     rows = json.loads(pare("compare", *runs, "--json", cwd=work).stdout)["runs"]
     report.check("two rows of two seeds", expect([(r["name"], len(r["losses"])) for r in rows], [("base", 2), ("no-query", 2)]))
     report.check("parameters", expect(rows[0]["parameters"] - rows[1]["parameters"], 2 * 16 * 16))
+    bad = CONFIG | {"steps": 4, "sweep": {"variants": {"a": {}, "bad": {"optimiser.lr": 1e6, "optimiser.warmup": 0}, "c": {}}}}
+    (work / "bad.json").write_text(json.dumps(bad))
+    result = pare("train", "bad.json", "-o", "uneven", cwd=work)
+    report.check("a bad variant does not end the others", ended(result, 1, ["uneven/a: 4 steps", "uneven/c: 4 steps", "1 of 3 runs came to no end", "uneven/bad"]))
+    report.check("one run twice is no spread", ended(pare("compare", "uneven/a", "uneven/a", cwd=work), 0, ["2 alike"], ["±"]))
     report.check("a sweep nowhere", ended(pare("train", "sweep.json", "-o", "no/such/place", cwd=work), 1, ["no folder 'no/such'"]))
     refused = pare("compare", "sweep/base-seed0", "whole", "model", cwd=work)
     report.check("not a run", ended(refused, 1, ["is not a run"]))

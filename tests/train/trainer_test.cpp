@@ -200,6 +200,19 @@ TEST_CASE("a small model learns to sort") {
   CHECK(losses.back() < 1.0);
 }
 
+TEST_CASE("a start is the same in every type") {
+  for (const char* recipe : {"plain", "gpt2", "norm_free", "orthogonal"}) {
+    CAPTURE(recipe);
+    const nlohmann::json start = {{"init", {{"recipe", recipe}}}};
+    nlohmann::json wide = start;
+    wide["dtype"] = "float64";
+    const Tensors narrow = start_of(sorting_config(start));
+    for (const auto& [name, tensor] : start_of(sorting_config(wide))) {
+      CHECK(tensor.equal(narrow.at(name).to(tensor.scalar_type())));
+    }
+  }
+}
+
 TEST_CASE("from a bad step on nothing moves") {
   const TrainConfig config = sorting_config({{"steps", 10}});
   const Batches batches(open_sequences(config), config);

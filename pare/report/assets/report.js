@@ -162,7 +162,7 @@
     if (data.value.log && scaled.length) Object.assign(bar, logTicks(least, most));
     return [{
       type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: unique(data.x.names), y: unique(data.y.names), customdata: panel.values,
-      zmin: scaled.length ? least : 0, zmax: scaled.length && most > least ? most : least + 1, colorscale: look.dark ? "Viridis" : VIRIDIS.map((c, i) => [i / 8, c]), colorbar: bar,
+      zmin: scaled.length ? least : 0, zmax: !scaled.length ? 1 : most > least ? most : least + 1, colorscale: look.dark ? "Viridis" : VIRIDIS.map((c, i) => [i / 8, c]), colorbar: bar,
       xgap: data.x.names.length > 40 ? 0 : 1, ygap: data.y.names.length > 40 ? 0 : 1, hoverongaps: false,
       hovertemplate: `${plain(data.y.words)} %{y}, ${plain(data.x.words)} %{x}<br><b>%{customdata:.4~g}</b>${withUnit(data.value)}<extra></extra>`,
     }];
@@ -328,6 +328,13 @@
     figures.forEach((figure) => { figure.plot.remove(); figure.node.querySelector("details").open = true; });
   }
 
+  // One figure that cannot be drawn takes no other with it.
+  function withoutPlot(figure, error) {
+    console.error(error);
+    figure.plot.textContent = "This figure cannot be drawn: its numbers are in the table.";
+    figure.node.querySelector("details").open = true;
+  }
+
   addThemeSwitch();
   figures.forEach(addTools);
   const packed = document.getElementById("plotly");
@@ -338,7 +345,7 @@
     .then(async () => {
       drawn = true;
       figures.forEach(addChooser);
-      for (const figure of figures) await draw(figure);
+      for (const figure of figures) await draw(figure).catch((error) => withoutPlot(figure, error));
     })
     .catch((error) => { if (!drawn) withoutPlots(error.message); else throw error; })
     .finally(finish);

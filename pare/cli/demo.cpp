@@ -54,7 +54,10 @@ class Workplace {
   explicit Workplace(const std::string& kept) : before_(std::filesystem::current_path()), kept_(!kept.empty()) {
     if (kept_) {
       folder_ = output_target(kept);
-      check_target(folder_, OutputKind::folder, nullptr);
+      check_target(folder_, OutputKind::folder, [](const std::filesystem::path& there) {
+        throw InputError(fmt::format("{} exists already: the demo replaces nothing, name another folder",
+                                     quote(there.string())));
+      });
       std::error_code failed;
       if (!std::filesystem::create_directory(folder_, failed)) {
         fail_io("create", folder_, failed.value());

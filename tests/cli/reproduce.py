@@ -92,7 +92,7 @@ def check_foreign_folder(report, work):
 def check_wrong_use(report):
     for arguments, word in ((["reproduce"], "--list"), (["reproduce", "linear-recovry"], "linear-recovery"),
                             (["reproduce", "pgop-overhead", "--scale", "huge"], "small"), (["reproduce", "pgop-overhead", "-o", "/no/such/place"], "/no/such"),
-                            (["reproduce", "pgop-overhead", "--model", "x"], "--model"),
+                            (["reproduce", "pgop-overhead", "--model", "x"], "--model"), (["reproduce", "rank-neutrality", "--text", "x"], "--model"),
                             (["reproduce", "pgop-overhead", "--markdown"], "give --list too"), (["reproduce", "pgop-overhead", "--force"], "give -o FOLDER too"),
                             (["reproduce", "--list", "pgop-overhead"], "runs none"), (["reproduce", "--list", "--text", "x"], "--list measures nothing")):
         result = pare(*arguments)

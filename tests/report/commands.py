@@ -148,6 +148,7 @@ def check_probe(report, work):
               "σ₁/σ₂ of each head's attention matrix", "Smallest principal angle between what two heads write",
               "Spectrum of the stream after each layer", "The width bound against the width that is there, by layer"]
     report.check("probe: figures", expect([w for w in wanted if w not in titles], []))
+    report.check("probe of heads that write nothing", ended(pare("probe", "model", "--tokens", "ids.json", "--zero-gains", "1", "-o", "nothing.html", cwd=work)))
 
 
 def check_compare(report, work):
@@ -224,11 +225,11 @@ def check_pages(report, work, program):
     (work / "model").rename(work / HOSTILE)
     report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
     with Browser(program) as browser:
-        for name in ("a", "preset", "v", "d", "e", "p", "c", "h", "partial"):
+        for name in ("a", "preset", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue
-            for dark, width in ((False, 1200), (True, 400)) if name in "vpc" else ((True, 400),):
+            for dark, width in ((False, 1200), (True, 400)) if name in ("v", "p", "c") else ((True, 400),):
                 page = browser.open(work / f"{name}.html", dark=dark, width=width)
                 when = f"{name}.html, {'dark' if dark else 'light'}, {width} pixels"
                 report.check(f"{when}: no complaint", "; ".join(page.problems()))

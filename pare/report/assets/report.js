@@ -246,8 +246,19 @@
     return layout;
   }
 
-  function draw(figure) {
+  // A logarithmic axis has no place for zeros.
+  function hasNumbers(data) {
+    const axis = data.panels ? data.value : data.y;
+    const values = data.panels ? data.panels.flatMap((p) => p.values.flat()) : data.series.flatMap((s) => s.y);
+    return values.some((v) => v !== null && (v > 0 || !axis.log));
+  }
+
+  async function draw(figure) {
     const look = theme(), { data } = figure;
+    if (!hasNumbers(data)) {
+      figure.plot.textContent = "No number of this figure is defined here.";
+      return undefined;
+    }
     const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
     return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
       responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],  // Plotly's own list would share data with a server

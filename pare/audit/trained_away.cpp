@@ -69,6 +69,27 @@ Architecture without_mlp_skips(Architecture bare) {
   return bare;
 }
 
+// A command in as many lines as it needs, which a shell takes for one.
+std::string shell_lines(const std::string& command) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (const char c : command) {
+    quoted = quoted != (c == '\'');
+    c == ' ' && !quoted ? void(words.emplace_back()) : void(words.back() += c);
+  }
+  constexpr size_t continued = 2;  // " \\"
+  std::string text, line = "  " + words.front();
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t after = i + 1 < words.size() ? continued : 0;
+    if (line.size() + 1 + words[i].size() + after > text_width()) {
+      text += line + " \\\n";
+      line = "     ";
+    }
+    line += " " + words[i];
+  }
+  return text + line + "\n";
+}
+
 // A folder that holds none reads bytes, or token ids; of a preset nobody knows, and most have one.
 bool has_tokenizer(const std::string& model) {
   namespace fs = std::filesystem;
@@ -149,13 +170,7 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
     return text + wrapped(fmt::format("But they cannot be trained away as they stand: {}.", away.obstacles.front()), 2);
   }
   text += wrapped("They can be trained away, from the model as it is, in some hundred or thousand steps:", 2);
-  std::string command = away.command;  // in lines that a shell takes for one
-  for (const char* part : {" morph.steps=", " task=", " 'data.train="}) {
-    if (const size_t found = command.find(part); found != std::string::npos) {
-      command.replace(found, 1, " \\\n      ");
-    }
-  }
-  return text + "  " + command + "\n";
+  return text + shell_lines(away.command);
 }
 
 nlohmann::ordered_json to_json(const TrainedAway& away) {

@@ -55,8 +55,8 @@ class Workplace {
     if (kept_) {
       folder_ = output_target(kept);
       check_target(folder_, OutputKind::folder, [](const std::filesystem::path& there) {
-        throw InputError(fmt::format("{} exists already: the demo replaces nothing, name another folder",
-                                     quote(there.string())));
+        throw InputError(
+            fmt::format("{} exists already: the demo replaces nothing, name another folder", quote(there.string())));
       });
       std::error_code failed;
       if (!std::filesystem::create_directory(folder_, failed)) {

@@ -1,5 +1,6 @@
 """What every test script shares: it counts, says what failed, and ends with `N passed, M failed, K skipped`."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -59,3 +60,9 @@ def ended(result, code=0, words=(), without=()):
 
 def expect(found, wanted):
     return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
+
+
+def curve(run):
+    """What a training run measured, but for the time."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]

@@ -11,8 +11,8 @@
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
-#include "pare/support/files.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -92,17 +92,8 @@ std::string shell_lines(const std::string& command) {
 
 // A folder that holds none reads bytes, or token ids; of a preset nobody knows, and most have one.
 bool has_tokenizer(const std::string& model) {
-  namespace fs = std::filesystem;
   std::error_code unknown;
-  if (!fs::is_directory(model, unknown)) {
-    return true;
-  }
-  const std::vector<fs::directory_entry> entries = entries_of(model);
-  return std::any_of(entries.begin(), entries.end(), [](const fs::directory_entry& entry) {
-    const std::string name = entry.path().filename().string();
-    return name == "tokenizer.json" || name == "vocab.txt" || name == "vocab.json" || name == "encoder.json" ||
-           glob_match("tok*.bin", name);
-  });
+  return !std::filesystem::is_directory(model, unknown) || !tokenizers_in(model).empty();
 }
 
 // What a run that continues this model has to be given, in its own words.

@@ -67,6 +67,8 @@ class Tokenizer {
 // vocab.txt, or llama2.c's tok*.bin. A path to one of these files means that one. InputError where there is none, where
 // it is damaged, and for kinds that are not supported, by name.
 Tokenizer open_tokenizer(const std::filesystem::path& path);
+// The files that it could be of a folder: none, the one that is opened, or several tok*.bin among which nobody chooses.
+std::vector<std::filesystem::path> tokenizers_in(const std::filesystem::path& folder);
 
 // The single kinds. What a vocabulary alone does not say is as the family that it belongs to has it: docs/text.md.
 Tokenizer read_tokenizer_json(const std::filesystem::path& path);

@@ -167,6 +167,23 @@ Tokenizer open_file(const fs::path& path) {
 
 }  // namespace
 
+std::vector<fs::path> tokenizers_in(const fs::path& folder) {
+  static const std::vector<std::vector<std::string>> kinds = {
+      {"tokenizer.json"}, {"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}};
+  for (const std::vector<std::string>& names : kinds) {
+    if (std::all_of(names.begin(), names.end(), [&](const std::string& name) { return fs::exists(folder / name); })) {
+      return {folder / names.front()};
+    }
+  }
+  std::vector<fs::path> binaries;
+  for (const fs::directory_entry& entry : entries_of(folder)) {
+    if (glob_match("tok*.bin", entry.path().filename().string())) {
+      binaries.push_back(entry.path());
+    }
+  }
+  return binaries;
+}
+
 Tokenizer open_tokenizer(const fs::path& path) {
   if (!fs::exists(path)) {
     throw InputError(fmt::format("there is no tokenizer {}", quote(path.string())));
@@ -174,24 +191,11 @@ Tokenizer open_tokenizer(const fs::path& path) {
   if (!fs::is_directory(path)) {
     return open_file(path);
   }
-  static const std::vector<std::vector<std::string>> kinds = {
-      {"tokenizer.json"}, {"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}};
-  for (const std::vector<std::string>& names : kinds) {
-    if (std::all_of(names.begin(), names.end(), [&](const std::string& name) { return fs::exists(path / name); })) {
-      return open_file(path / names.front());
-    }
+  const std::vector<fs::path> found = tokenizers_in(path);
+  if (found.size() == 1) {
+    return open_file(found.front());
   }
-  std::vector<fs::path> binaries;
-  for (const fs::directory_entry& entry : entries_of(path)) {
-    const std::string name = entry.path().filename().string();
-    if (glob_match("tok*.bin", name)) {
-      binaries.push_back(entry.path());
-    }
-  }
-  if (binaries.size() == 1) {
-    return read_llama2c(binaries.front());
-  }
-  if (binaries.size() > 1) {
+  if (found.size() > 1) {
     throw InputError(fmt::format("{} holds several tok*.bin: name one with --tokenizer", quote(path.string())));
   }
   if (fs::exists(path / "tokenizer.model")) {

@@ -10,6 +10,7 @@
 
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/mixed_bits.h"
 #include "pare/support/text.h"
 #include "pare/train/token_shards.h"
 
@@ -179,11 +180,8 @@ class WindowedText : public Sequences {
 
 }  // namespace
 
-uint64_t mixed(uint64_t seed, uint64_t number) {  // splitmix64
-  uint64_t x = seed * 0xd1342543de82ef95u + number * 0x9e3779b97f4a7c15u + 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+uint64_t mixed(uint64_t seed, uint64_t number) {
+  return mixed_bits(seed * 0xd1342543de82ef95u + number * golden_bits + golden_bits);
 }
 
 int64_t below(uint64_t random, int64_t limit) {

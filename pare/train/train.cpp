@@ -103,7 +103,7 @@ class Run {
       }
     } catch (const Interrupted&) {
       forget_interrupt();
-      while (step_ < begun_) {
+      while (step_ < begun()) {
         finish_step();
       }
       save();
@@ -193,7 +193,6 @@ class Run {
     trainer_.restore(folder_.load(step_).optimiser, step_);
     folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
     result_.resumed_from = step_;
-    begun_ = step_;
     for (const nlohmann::json& line : folder_.metrics()) {
       if (line.contains("loss")) {
         result_.loss = line["loss"].get<double>();
@@ -207,6 +206,8 @@ class Run {
     }
   }
 
+  int64_t begun() const { return step_ + std::ssize(ahead_); }  // steps that were, whether they are finished or not
+
   bool is_looked_at(int64_t step) const {
     return step % config_.evaluate.every == 0 || step % config_.checkpoint.every == 0 ||
            (morph_ && step == morph_->steps());
@@ -216,10 +217,10 @@ class Run {
   // after the first, whose loss says what a later one may be.
   bool may_begin() const {
     const int64_t ahead = options_.device.is_cpu() ? 1 : 2;
-    if (begun_ == config_.steps || begun_ - step_ >= ahead) {
+    if (begun() == config_.steps || begun() - step_ >= ahead) {
       return false;
     }
-    return begun_ == step_ || (first_loss_ != 0 && !is_looked_at(begun_));
+    return begun() == step_ || (first_loss_ != 0 && !is_looked_at(begun()));
   }
 
   double limit() const {
@@ -233,19 +234,18 @@ class Run {
   }
 
   void begin_step() {
-    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun_), .limit = limit()};
+    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun()), .limit = limit()};
     if (morph_) {
-      morph_->go_to(begun_);
-      next.t = morph_->t(begun_);
+      morph_->go_to(begun());
+      next.t = morph_->t(begun());
     }
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
-      batches.push_back(batches_.training(begun_ * config_.accumulate + i));
+      batches.push_back(batches_.training(begun() * config_.accumulate + i));
       next.tokens += batches_.positions(batches.back());
     }
-    trainer_.begin_step(batches, {next.rate, begun_, next.limit});
+    trainer_.begin_step(batches, {next.rate, begun(), next.limit});
     ahead_.push_back(next);
-    ++begun_;
   }
 
   void finish_step() {
@@ -256,11 +256,10 @@ class Run {
     ahead_.pop_front();
     ++step_;
     tokens_ += step.tokens;
-    if (morph_ && step_ == begun_) {  // whoever looks now sees it as the next step will
+    if (morph_ && step_ == begun()) {  // whoever looks now sees it as the next step will
       morph_->go_to(step_);
       finish_morph();
     }
-    ++done_;
     result_.loss = found.loss;
     last_rate_ = step.rate;
     nlohmann::ordered_json line = {
@@ -280,7 +279,8 @@ class Run {
     }
     if (options_.report) {
       progress.tokens_per_second = static_cast<double>(tokens_) / seconds();
-      progress.seconds_left = seconds() / static_cast<double>(done_) * static_cast<double>(config_.steps - step_);
+      progress.seconds_left =
+          seconds() / static_cast<double>(step_ - result_.resumed_from) * static_cast<double>(config_.steps - step_);
       options_.report(progress);
     }
   }
@@ -314,9 +314,9 @@ class Run {
     if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= limit) {
       return;
     }
-    while (begun_ > step_ + 1) {  // what was begun after it
+    while (begun() > step_ + 1) {  // what was begun after it
       trainer_.finish_step();
-      --begun_;
+      ahead_.pop_back();
     }
     const TrainBatch batch = batches_.training(step_ * config_.accumulate);
     trainer_.measure({&batch, 1}, step_);
@@ -353,7 +353,7 @@ class Run {
     int64_t tokens = 0;
   };
   std::deque<Ahead> ahead_;  // the steps that were begun and not finished
-  int64_t step_ = 0, begun_ = 0, tokens_ = 0, done_ = 0;
+  int64_t step_ = 0, tokens_ = 0;
   double first_loss_ = 0, last_rate_ = 0;
   TrainResult result_;
 };

@@ -3,16 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "pare/support/mixed_bits.h"
+
 namespace pare {
 
 namespace {
 
-// The finaliser of splitmix64 (Steele, Lea and Flood 2014): 64 random bits of a number.
 uint64_t mixed(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
+  return mixed_bits(x + golden_bits);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "error")]
 from files import read_tensors, write_tensors
-from report import Report, pare
+from report import Report, expect, pare
 
 FIELDS = ["id", "options", "applies", "reasons", "saved_parameters", "saved_bytes", "predicted_error"]
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -32,10 +32,6 @@ def ended(result, code=0, words=()):
     said = " ".join((result.stdout + result.stderr).split())  # lines are broken anywhere
     missing = [word for word in words if word not in said]
     return f"no {missing} in: {(result.stdout + result.stderr)[-1500:]}" if missing else ""
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def document(*arguments, **options):

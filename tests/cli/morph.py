@@ -11,7 +11,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import PARE, Report, ended, pare
+from report import PARE, Report, curve, ended, expect, pare
 
 NORM = {"kind": "rms"}
 ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 8, "norm": NORM},
@@ -19,15 +19,6 @@ ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "blocks": [{"repeat": 2
 CONFIG = {"task": "sorting", "data": {"length": 5}, "batch": 8, "steps": 60, "optimiser": {"lr": 3e-3, "min_lr": 1e-3, "warmup": 5},
           "evaluate": {"every": 20, "batches": 2}, "checkpoint": {"every": 7}}
 MORPH = ["from=source", "morph.to.norms=none", "morph.steps=40"]
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
-
-
-def curve(run):
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
 def check_morph(report, work):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from report import Report, pare
+from report import Report, expect, pare
 
 BIAS = {"query": True, "key": True, "value": True, "output": True}
 ARCHITECTURE = {
@@ -27,10 +27,6 @@ def ended(result, code=0, words=(), never=(".partial-",)):
         return f"exit code {result.returncode}, expected {code}: {text.strip()[-400:]}"
     missing, there = [word for word in words if word not in text], [word for word in never if word in text]
     return f"no {missing} in: {text[-800:]}" if missing else f"{there} in: {text[-800:]}" if there else ""
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def tree(folder):

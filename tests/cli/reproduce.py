@@ -11,11 +11,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import Report, ended, pare
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
+from report import Report, ended, expect, pare
 
 
 def check_list(report):

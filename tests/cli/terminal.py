@@ -11,16 +11,12 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "error")]
-from report import PARE, Report, pare
+from report import PARE, Report, expect, pare
 from wrong_use import ARCHITECTURE
 
 NORMED = json.loads(json.dumps(ARCHITECTURE))
 NORMED["blocks"][0]["attention"] = {"heads": 2, "head_width": 4, "norm": {"kind": "rms"}}
 NORMED["blocks"][0]["mlp"]["norm"] = {"kind": "rms"}  # else absorb_skip asks the weights
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
 
 
 def widest(text):

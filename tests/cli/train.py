@@ -18,21 +18,12 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import PARE, Report, ended, pare
+from report import PARE, Report, curve, ended, expect, pare
 
 ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "embedding": {"position": "learned"},
                 "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 32, "activation": "gelu"}}]}
 CONFIG = {"architecture": ARCHITECTURE, "task": "sorting", "data": {"length": 5}, "batch": 8, "steps": 60,
           "optimiser": {"lr": 1e-2, "min_lr": 1e-3, "warmup": 5}, "evaluate": {"every": 20, "batches": 2}, "checkpoint": {"every": 7}}
-
-
-def expect(found, wanted):
-    return "" if found == wanted else f"found {found!r}, expected {wanted!r}"
-
-
-def curve(run):
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
 def same_curve(found, wanted):

@@ -6,6 +6,7 @@
 
 #include "pare/support/error.h"
 #include "pare/train/config.h"
+#include "pare/train/run_folder.h"
 
 namespace pare::test {
 
@@ -23,6 +24,16 @@ inline TrainConfig sorting_config(const nlohmann::json& changes = nlohmann::json
   nlohmann::json json = sorting_json();
   json.merge_patch(changes);
   return train_config_from_json(json, "test", no_architecture);
+}
+
+// Everything that a run measured but the time.
+inline std::string curve(const std::filesystem::path& folder) {
+  std::string text;
+  for (nlohmann::json line : read_metrics(folder)) {
+    line.erase("seconds");
+    text += line.dump() + "\n";
+  }
+  return text;
 }
 
 }  // namespace pare::test

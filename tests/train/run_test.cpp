@@ -39,16 +39,6 @@ TrainResult run(const TrainConfig& config, const std::filesystem::path& folder, 
   return train(config, open_sequences(config), options);
 }
 
-// Everything measured but the time.
-std::string curve(const std::filesystem::path& folder) {
-  std::string text;
-  for (nlohmann::json line : read_metrics(folder)) {
-    line.erase("seconds");
-    text += line.dump() + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 TEST_CASE("a run that is ended at any step and continued is the run that was not") {

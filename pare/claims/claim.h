@@ -16,7 +16,8 @@ namespace pare {
 
 enum class Paper { query_elimination, skipless, attention_only, minimum_transformer, rank_and_symmetry };
 enum class ClaimVerdict { holds, holds_corrected, does_not_hold, undecided };
-enum class ClaimScale { smoke, small };  // seconds; minutes: the paper's own sizes, or as near as a CPU comes
+// Seconds; minutes: the paper's own sizes, or as near as a CPU comes, and on a GPU where it trains; what a paper trained.
+enum class ClaimScale { smoke, small, full };
 
 struct Compared {
   std::string what, claimed, measured;
@@ -41,11 +42,20 @@ struct Outcome {
   std::vector<Figure> figures;  // what no table shows, such as a point for each head
 };
 
+struct TrainProgress;
+
 struct Trial {
   ClaimScale scale = ClaimScale::smoke;
   uint64_t seed = 0;
   std::vector<std::filesystem::path> models = {};  // for claims about activations, beside a random one
   std::filesystem::path text = {};                 // that they read; none: drawn tokens
+  // For claims that train (trained.h).
+  std::filesystem::path data = {};    // the folder of corpora; none: beyond smoke scale nothing is trained
+  std::filesystem::path folder = {};  // where what was trained is kept, and found; none: for as long as it takes
+  std::string device = "cpu";
+  std::optional<double> minutes = {};  // no run is begun that would not end by then
+  std::function<void(const std::string& run, const TrainProgress&)> progress = {};
+  std::function<void(const std::string&)> note = {};
 };
 
 struct PaperClaim {
@@ -57,6 +67,8 @@ struct PaperClaim {
   std::function<Outcome(const Trial&)> measure;
   bool of_trained_models = false;  // undecided where none is named
   bool of_activations = false;     // measured on the models of the trial
+  std::string cost_in_full = {};   // of what the paper trained; empty: nothing is trained for it
+  bool trains() const { return !cost_in_full.empty(); }
 };
 
 // All of them, paper by paper.

@@ -1,0 +1,96 @@
+#pragma once
+// Claims that need training. A claim plans its runs, each a configuration of `pare train`; what is missing is trained in
+// the order of the plan, each result is kept as it comes (runs.json), and the claim judges what is there: time on a GPU
+// comes in pieces, and nothing is trained twice.
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/claims/claim.h"
+
+namespace pare {
+
+struct PlannedRun {
+  std::string variant;    // fit for a folder's name; runs of one variant differ in their learning rate and seed
+  nlohmann::json config;  // of pare train, without a sweep; files of data by their names in the folder of corpora
+  std::string from = {}, teacher = {};  // names of earlier runs: the last checkpoint of each
+  // What else is measured once it is trained, kept in `seen`: a finished run folder, with checkpoints as configured.
+  std::function<nlohmann::ordered_json(const std::filesystem::path& run)> look = {};
+
+  std::string name() const;  // VARIANT-lr0.001-seed0
+  double rate() const;       // config's optimiser.lr, which has to be written
+  int64_t seed() const;      // config's seed, or 0
+};
+
+struct TrainedRun {
+  std::string name, variant;
+  double rate = 0;
+  int64_t seed = 0, parameters = 0, steps = 0;
+  double seconds = 0;
+  std::string device;                                // "cpu", "cuda"
+  std::map<int64_t, double> validation, accuracies;  // by step
+  double loss = 0, accuracy = 0;                     // of validation, the last
+  std::string stopped;                               // why it came to no end: a loss that exploded; empty: it did
+  nlohmann::ordered_json seen;
+};
+
+// The runs of a variant at one learning rate.
+struct Settled {
+  std::string variant;
+  double rate = 0;
+  std::vector<const TrainedRun*> runs;
+  int64_t parameters = 0;
+  double loss = 0, accuracy = 0;  // means over the seeds
+  std::optional<double> spread;   // standard deviation of the loss, where there are several
+  std::optional<double> accuracy_spread;
+};
+
+class TrainedRuns {
+ public:
+  TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing)
+      : runs_(std::move(runs)), missing_(std::move(missing)) {}
+
+  const std::vector<TrainedRun>& all() const { return runs_; }              // in the order of the plan
+  const std::vector<std::string>& missing() const { return missing_; }  // names of runs that nobody has trained
+  const TrainedRun* find(const std::string& name) const;                   // nullptr: missing
+  std::vector<Settled> at_rates(const std::string& variant) const;         // ascending; without those that stopped
+  std::optional<Settled> best(const std::string& variant) const;           // of these, the least mean loss
+  std::vector<const TrainedRun*> stopped(const std::string& variant) const;
+
+ private:
+  std::vector<TrainedRun> runs_;
+  std::vector<std::string> missing_;
+};
+
+// Trains what is planned and missing, as far as the trial has data and time for it.
+TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan);
+
+// The claim of these parts: measured by judging what was trained of the plan.
+using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
+using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;
+PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge);
+
+// Whether two differ by no more than two single runs do by their seeds; unknown where neither has a spread.
+std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
+// "0.0143 more", "equal within the seeds' spread, 0.002", ...
+std::string difference_in_words(const Settled& a, const Settled& reference);
+// Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first.
+ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
+                             const std::vector<std::string>& variants);
+// Validation loss over the steps, of each variant at its best rate.
+Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants);
+
+// config with KEY = VALUE for each change, keys dotted as on the command line of pare train.
+nlohmann::json changed(nlohmann::json config, const std::vector<std::pair<std::string, nlohmann::json>>& changes);
+
+// What claims on bytes of novels have in common: d 384, 6 layers of 6 heads, context 512, learned positions, LayerNorm,
+// GELU, biases, tied; 131k tokens a step, 1,600 steps, bfloat16 on a GPU. At smoke scale a model of width 32 that sorts
+// numbers, on the CPU.
+nlohmann::json usual_run(const Trial& trial);
+
+}  // namespace pare

@@ -1,0 +1,412 @@
+// Paper 0, Table 2 and Figure 1: models trained from scratch with W_Q = I, against the baseline and against controls
+// that lose as many parameters elsewhere; and under which conditions the difference grows or shrinks.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/claims/trained_removals.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+using Changes = std::vector<std::pair<std::string, nlohmann::json>>;
+
+const std::string of_attention = "architecture.blocks.*.attention.", of_mlp = "architecture.blocks.*.mlp.";
+
+const nlohmann::json& first_block(const nlohmann::json& config) {
+  return config.at("architecture").at("blocks").at(0);
+}
+
+// The identity in place of one of query, key and value, and no bias there.
+Changes identity_of(const nlohmann::json& config, const std::string& slot) {
+  nlohmann::json bias = first_block(config).at("attention").value("bias", nlohmann::json::object());
+  bias.erase(slot);
+  return {{of_attention + slot, "identity"}, {of_attention + "bias", bias}};
+}
+
+int64_t width_of(const nlohmann::json& config) {
+  return config.at("architecture").at("width").get<int64_t>();
+}
+
+// So many heads of the same width, and all that goes with the model's.
+nlohmann::json with_heads(const nlohmann::json& config, int64_t heads, int64_t head_width) {
+  const int64_t d = heads * head_width;
+  return changed(config, {{"architecture.width", d},
+                          {of_attention + "heads", heads},
+                          {of_attention + "head_width", head_width},
+                          {of_mlp + "width", 4 * d}});
+}
+
+nlohmann::json without_query(const nlohmann::json& config) {
+  return changed(config, identity_of(config, "query"));
+}
+
+nlohmann::json without_query_scaled(const nlohmann::json& config, double factor) {
+  const double k = first_block(config).at("attention").at("head_width").get<double>();
+  return changed(without_query(config), {{of_attention + "scale", factor / std::sqrt(k)}});
+}
+
+nlohmann::json with_mlp_of(const nlohmann::json& config, double times_width) {
+  return changed(config, {{of_mlp + "width", std::llround(times_width * static_cast<double>(width_of(config)))}});
+}
+
+// What is compared, each made of a baseline.
+struct Form {
+  std::string id, words;
+  nlohmann::json (*made)(const nlohmann::json& baseline);
+};
+
+const Form baseline{"baseline", "baseline", [](const nlohmann::json& config) { return config; }};
+const Form reduced{"no-query", "W_Q = I", without_query};
+const Form halved{"no-query-half", "W_Q = I, half the scale",
+                  [](const nlohmann::json& config) { return without_query_scaled(config, 0.5); }};
+const Form doubled{"no-query-double", "W_Q = I, twice the scale",
+                   [](const nlohmann::json& config) { return without_query_scaled(config, 2); }};
+const Form larger{"no-query-larger-mlp", "W_Q = I, MLP of 4.5 d",
+                  [](const nlohmann::json& config) { return with_mlp_of(without_query(config), 4.5); }};
+const Form larger_halved{"no-query-half-larger-mlp", "W_Q = I, half the scale, MLP of 4.5 d",
+                         [](const nlohmann::json& config) {
+                           return with_mlp_of(without_query_scaled(config, 0.5), 4.5);
+                         }};
+const Form smaller_mlp{"smaller-mlp", "MLP of 3.5 d",
+                       [](const nlohmann::json& config) { return with_mlp_of(config, 3.5); }};
+// 62 of 64, as the paper has 744 of 768.
+const Form smaller_width{"smaller-width", "smaller d", [](const nlohmann::json& config) {
+                           const nlohmann::json& attention = first_block(config).at("attention");
+                           const int64_t k = attention.at("head_width").get<int64_t>();
+                           return with_heads(config, attention.at("heads").get<int64_t>(), k - (k + 31) / 32);
+                         }};
+const Form no_key{"no-key", "W_K = I",
+                  [](const nlohmann::json& config) { return changed(config, identity_of(config, "key")); }};
+const Form no_value{"no-value", "W_V = I",
+                    [](const nlohmann::json& config) { return changed(config, identity_of(config, "value")); }};
+// Two matrices, each half as wide as the one that it stands for.
+const Form nonlinear{"nonlinear-query", "query x + N(x)", [](const nlohmann::json& config) {
+                       const nlohmann::json query = {{"width", width_of(config) / 2}, {"activation", "gelu"}};
+                       return changed(config, {{of_attention + "query", {{"nonlinear", query}}}});
+                     }};
+
+// Under which W_Q = I is held against its baseline again.
+struct Condition {
+  std::string id, words;
+  nlohmann::json config;      // of its baseline
+  std::vector<double> rates;  // the likeliest first
+};
+
+std::string variant_name(const Form& form, const std::string& condition) {
+  return condition.empty() ? form.id : form.id + "-" + condition;
+}
+
+std::vector<Condition> conditions_of(const Trial& trial) {
+  const nlohmann::json base = usual_run(trial);
+  const bool smoke = trial.scale == ClaimScale::smoke;
+  const int64_t steps = base.at("steps").get<int64_t>();
+  const int64_t head_width = first_block(base).at("attention").at("head_width").get<int64_t>();
+  const nlohmann::json half = changed(base, {{"steps", steps / 2}});
+  const auto width = [&](int64_t heads, std::vector<double> rates) {
+    return Condition{fmt::format("d{}", heads * head_width), fmt::format("width {}", heads * head_width),
+                     with_heads(half, heads, head_width), std::move(rates)};
+  };
+  const nlohmann::json rope =
+      changed(base, {{"architecture.embedding.position", "none"}, {of_attention + "rope", nlohmann::json::object()}});
+  const nlohmann::json no_biases = changed(base, {{of_attention + "bias", nlohmann::json::object()},
+                                                  {of_mlp + "bias", nlohmann::json::object()},
+                                                  {of_attention + "norm.bias", false},
+                                                  {of_mlp + "norm.bias", false},
+                                                  {"architecture.final_norm.bias", false}});
+  std::vector<Condition> found = {
+      width(4, {2e-3, 4e-3}),
+      width(8, {2e-3, 1e-3}),
+      {"half-steps", "half the steps", half, {2e-3, 4e-3}},
+      width(12, {1e-3, 2e-3}),
+      {"depth12", "twice the layers, half the steps",
+       changed(half, {{"architecture.blocks.*.repeat", 2 * first_block(base).at("repeat").get<int64_t>()}}), {2e-3}},
+      {"long", "2.5 times the steps", changed(base, {{"steps", 5 * steps / 2}}), {2e-3}},
+      {"rope", "RoPE", rope, {2e-3}},
+      {"no-biases", "no biases", no_biases, {2e-3}},
+      {"no-decay", "no weight decay", changed(base, {{"optimiser.decay", 0.0}}), {2e-3}},
+      {"wide-start", "twice the start's deviation", changed(base, {{"init.deviation", 0.04}}), {2e-3}},
+  };
+  if (!smoke) {
+    found.push_back({"bpe8k", "8,192 tokens of BPE, half the steps",
+                     changed(half, {{"architecture.vocab", 8192},
+                                    {"data.train", nlohmann::json::array()},
+                                    {"data.validation", nlohmann::json::array()},
+                                    {"data.shards", "novels-bpe8k"}}),
+                     {2e-3}});
+  }
+  return found;
+}
+
+PlannedRun planned(const nlohmann::json& config, const Form& form, const std::string& condition, double rate,
+                   int64_t seed) {
+  return {variant_name(form, condition), changed(form.made(config), {{"optimiser.lr", rate}, {"seed", seed}})};
+}
+
+// The paper's own: GPT-2 small without biases on OpenWebText, and its learning rates.
+std::vector<PlannedRun> plan_in_full() {
+  const nlohmann::json config = nlohmann::json::parse(R"({
+    "architecture": {"width": 768, "vocab": 50257, "context": 1024, "embedding": {"position": "learned"},
+      "blocks": [{"repeat": 12, "attention": {"heads": 12, "head_width": 64, "norm": {"kind": "layer"}},
+                  "mlp": {"width": 3072, "activation": "gelu", "norm": {"kind": "layer"}}}],
+      "final_norm": {"kind": "layer"}, "head": {"tied": true}},
+    "data": {"shards": "openwebtext-gpt2"}, "batch": 48, "accumulate": 10, "steps": 60000, "dtype": "bfloat16",
+    "optimiser": {"lr": 6e-4, "min_lr": 6e-5, "warmup": 2000, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0},
+    "evaluate": {"every": 1000, "batches": 50}, "checkpoint": {"every": 10000, "keep": 1}})");
+  const nlohmann::json lower = changed(config, {{"optimiser.min_lr", 2e-5}});
+  std::vector<PlannedRun> plan;
+  for (const int64_t seed : {0, 1, 2}) {
+    plan.push_back(planned(config, baseline, "", 6e-4, seed));
+    plan.push_back(planned(lower, halved, "", 1.6e-3, seed));
+    plan.push_back(planned(lower, larger_halved, "", 2.2e-3, seed));
+    plan.push_back(planned(config, smaller_mlp, "", 6e-4, seed));
+    plan.push_back(planned(config, smaller_width, "", 6e-4, seed));
+    plan.push_back(planned(lower, reduced, "", 1.6e-3, seed));
+    plan.push_back(planned(config, reduced, "", 6e-4, seed));
+    plan.push_back(planned(lower, baseline, "", 1.6e-3, seed));
+  }
+  return plan;
+}
+
+}  // namespace
+
+// A run comes first whose absence leaves more open: each form once, both sides of the question with another seed, other
+// rates, then conditions and what makes them surer.
+std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
+  if (trial.scale == ClaimScale::full) {
+    return plan_in_full();
+  }
+  const nlohmann::json base = usual_run(trial);
+  constexpr double usual = 2e-3;
+  std::vector<PlannedRun> plan;
+  const auto add = [&](const std::vector<Form>& forms, double rate, int64_t seed) {
+    for (const Form& form : forms) {
+      plan.push_back(planned(base, form, "", rate, seed));
+    }
+  };
+  add({baseline, reduced, halved, smaller_mlp, larger}, usual, 0);
+  const std::vector<Condition> conditions = conditions_of(trial);
+  const auto add_conditions = [&](const std::vector<Form>& compared, size_t rate) {
+    for (const Condition& condition : conditions) {
+      for (const Form& form : compared) {
+        if (rate < condition.rates.size()) {
+          plan.push_back(planned(condition.config, form, condition.id, condition.rates[rate], 0));
+        }
+      }
+    }
+  };
+  if (trial.scale == ClaimScale::smoke) {  // one of everything
+    add({smaller_width, no_key, no_value, nonlinear, doubled}, usual, 0);
+    add({baseline}, usual, 1);
+    add_conditions({baseline, reduced}, 0);
+    return plan;
+  }
+  add({baseline, reduced, smaller_mlp}, 1e-3, 0);
+  add({baseline, reduced}, usual, 1);
+  add({baseline, reduced}, 4e-3, 0);
+  add({no_key, no_value, smaller_width, nonlinear}, usual, 0);
+  add_conditions({baseline, reduced}, 0);
+  add({smaller_mlp, larger}, usual, 1);
+  add({baseline, reduced, smaller_mlp, larger}, usual, 2);
+  add_conditions({baseline, reduced}, 1);
+  add({halved, smaller_mlp, larger}, 4e-3, 0);
+  add({no_key, no_value, smaller_width, nonlinear}, 1e-3, 0);
+  add({no_key, no_value, smaller_width, nonlinear}, 4e-3, 0);
+  add({halved, larger}, 1e-3, 0);
+  add({doubled}, usual, 0);
+  add_conditions({smaller_mlp}, 0);
+  add({no_key, no_value, halved, smaller_width, nonlinear}, usual, 1);
+  add({no_key, no_value, halved, smaller_width, nonlinear}, usual, 2);
+  return plan;
+}
+
+namespace {
+
+// One condition's outcome; what is missing is absent.
+struct Gap {
+  std::string words;
+  Settled baseline, reduced;
+  std::optional<Settled> control;
+  double difference() const { return reduced.loss - baseline.loss; }
+};
+
+std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
+  const std::optional<Settled> before = runs.best(variant_name(baseline, condition));
+  const std::optional<Settled> after = runs.best(variant_name(reduced, condition));
+  if (!before || !after) {
+    return std::nullopt;
+  }
+  return Gap{words, *before, *after, runs.best(variant_name(smaller_mlp, condition))};
+}
+
+std::string signed_number(double number) {
+  return fmt::format("{:+.4f}", number);
+}
+
+void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
+  const std::vector<std::pair<Form, std::string>> rows = {
+      {halved, "+0.000"},      {reduced, "not said"},   {larger, "-0.015 (half the scale)"},
+      {larger_halved, "-0.015"}, {smaller_mlp, "+0.011"}, {smaller_width, "+0.012"},
+      {no_key, "not said"},    {no_value, "not said"},  {nonlinear, "not said"},
+      {doubled, "not said"}};
+  for (const auto& [form, claimed] : rows) {
+    if (const std::optional<Settled> settled = runs.best(form.id)) {
+      found.compared.push_back(
+          {form.words + " against the baseline, nats", claimed, difference_in_words(*settled, reference)});
+    }
+  }
+}
+
+// The differences as they depend on one number, in ascending order of it.
+ClaimTable table_by(const std::string& title, const std::string& number,
+                    std::vector<std::pair<double, std::optional<Gap>>> gaps) {
+  std::sort(gaps.begin(), gaps.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  ClaimTable table{title, {number, "W_Q = I less the baseline", "baseline"}, {}, "difference in nats", {"baseline"}};
+  for (const auto& [at, gap] : gaps) {
+    if (gap) {
+      table.rows.push_back({at, gap->difference(), gap->baseline.loss});
+    }
+  }
+  return table;
+}
+
+// Whether the difference changes with the number by more than seeds do: two single runs on either side of it.
+std::string trend_in_words(const ClaimTable& table, const std::optional<double>& spread) {
+  const std::vector<double>&first = table.rows.front(), &last = table.rows.back();
+  const std::string ends = fmt::format("{} at {:.0f}, {} at {:.0f}", signed_number(first[1]), first[0],
+                                       signed_number(last[1]), last[0]);
+  if (!spread) {
+    return ends + ": one seed";
+  }
+  const double change = last[1] - first[1];
+  const bool seen = std::abs(change) > 2 * 2 * *spread;  // a difference of differences of single runs
+  return ends + (seen ? change < 0 ? ": it shrinks" : ": it grows" : ": no change beyond the seeds' spread");
+}
+
+}  // namespace
+
+Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  const std::optional<Settled> reference = runs.best(baseline.id);
+  const std::optional<Settled> as_paper = runs.best(halved.id), plain = runs.best(reduced.id);
+  std::vector<std::string> forms;
+  for (const Form& form : {baseline, reduced, halved, doubled, larger, larger_halved, smaller_mlp, smaller_width, no_key,
+                           no_value, nonlinear}) {
+    if (runs.best(form.id)) {
+      forms.push_back(form.id);
+    }
+  }
+  if (!reference || (!as_paper && !plain)) {
+    found.compared = {{"W_Q = I against the baseline, nats", "+0.000", "not trained yet"}};
+    found.because = "the baseline and W_Q = I have not both been trained";
+    return found;
+  }
+  compare_forms(runs, *reference, found);
+  const Settled& best = !plain || (as_paper && as_paper->loss < plain->loss) ? *as_paper : *plain;
+  found.compared.push_back({"best learning rate of W_Q = I over the baseline's", "2.7",
+                            fmt::format("{:.3g} ({:g} over {:g})", best.rate / reference->rate, best.rate,
+                                        reference->rate)});
+  found.tables.push_back(table_of_variants("Validation loss, each at its best learning rate", runs, forms));
+  found.figures.push_back(curves_of_variants("Validation loss while training", runs, forms));
+
+  // Conditions.
+  ClaimTable by_condition{"What W_Q = I costs, by condition",
+                          {"W_Q = I less the baseline", "baseline", "W_Q = I", "seeds"},
+                          {},
+                          "difference in nats",
+                          {"baseline", "W_Q = I", "seeds"},
+                          "condition",
+                          {}};
+  std::vector<Gap> gaps;
+  std::vector<std::pair<double, std::optional<Gap>>> by_width, by_steps;
+  const auto take = [&](const std::optional<Gap>& gap) {
+    if (gap) {
+      gaps.push_back(*gap);
+      by_condition.names.push_back(gap->words);
+      by_condition.rows.push_back({gap->difference(), gap->baseline.loss, gap->reduced.loss,
+                                   static_cast<double>(std::min(gap->baseline.runs.size(), gap->reduced.runs.size()))});
+    }
+  };
+  const std::optional<Gap> usual = gap_of(runs, "", "as usual");
+  take(usual);
+  if (trial.scale != ClaimScale::full) {
+    const nlohmann::json base = usual_run(trial);
+    const double steps = base.at("steps").get<double>();
+    by_steps.push_back({steps, usual});
+    for (const Condition& condition : conditions_of(trial)) {
+      const std::optional<Gap> gap = gap_of(runs, condition.id, condition.words);
+      take(gap);
+      const bool half = condition.id == "half-steps";
+      if (half || condition.id.starts_with("d") && condition.id != "depth12") {
+        by_width.push_back({static_cast<double>(width_of(condition.config)), gap});
+      }
+      if (half || condition.id == "long") {
+        by_steps.push_back({condition.config.at("steps").get<double>(), gap});
+      }
+    }
+  }
+  const std::optional<double> spread = reference->spread ? reference->spread : best.spread;
+  if (gaps.size() > 1) {
+    found.tables.push_back(by_condition);
+  }
+  for (const auto& [title, number, numbers] :
+       {std::tuple{"What W_Q = I costs, by width, after half the steps", "width", by_width},
+        std::tuple{"What W_Q = I costs, by steps", "steps", by_steps}}) {
+    const ClaimTable table = table_by(title, number, numbers);
+    if (table.rows.size() > 1) {
+      found.tables.push_back(table);
+      found.compared.push_back({fmt::format("W_Q = I less the baseline by {}, nats", number), "+0.000",
+                                trend_in_words(table, spread)});
+    }
+  }
+
+  // The verdict: at equal data, each at its best rate.
+  const double gap = best.loss - reference->loss;
+  const std::optional<bool> equal = equal_within_spread(best, *reference);
+  const std::optional<Settled> control = runs.best(smaller_mlp.id);
+  std::string numbers =
+      fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}", best.loss, reference->loss);
+  if (control) {
+    numbers += fmt::format(", an MLP smaller by as many parameters at {:.4f}", control->loss);
+  }
+  if (trial.scale == ClaimScale::smoke || !equal) {
+    found.because = numbers + (equal ? ": nothing follows from numbers sorted by a small model"
+                                     : ": one seed each decides nothing");
+    return found;
+  }
+  if (*equal || gap < 0) {
+    const bool with_half = &best != &*plain || (as_paper && equal_within_spread(*as_paper, *reference).value_or(false));
+    found.verdict = with_half ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
+    found.because = numbers + (with_half ? ", no more than seeds differ" : ", but with the usual scale, not half of it");
+    return found;
+  }
+  const auto holding = std::find_if(gaps.begin(), gaps.end(), [](const Gap& g) {
+    return equal_within_spread(g.reduced, g.baseline).value_or(false) ||
+           (equal_within_spread(g.reduced, g.baseline) && g.difference() < 0);
+  });
+  if (holding != gaps.end()) {
+    found.verdict = ClaimVerdict::holds_corrected;
+    found.because = fmt::format("only with {}, where the difference is {}; else {}", holding->words,
+                                signed_number(holding->difference()), numbers);
+    return found;
+  }
+  found.verdict = ClaimVerdict::does_not_hold;
+  found.because = fmt::format("{}: {} is more than seeds differ", numbers, signed_number(gap));
+  return found;
+}
+
+PaperClaim claim_of_query_elimination() {
+  return trained_claim({.id = "query-elimination",
+                        .paper = Paper::query_elimination,
+                        .place = "Table 2, Figure 1",
+                        .says = "Trained with W_Q = I, a model reaches the baseline's loss with 8 % fewer parameters.",
+                        .cost_in_full = "eight configurations of GPT-2 124M with three seeds, 29.5 billion tokens each: 19 "
+                                        "hours a run on one H200 at 442 thousand tokens a second; the paper's five: 93"},
+                       plan_query_elimination, judge_query_elimination);
+}
+
+}  // namespace pare

@@ -59,7 +59,15 @@ std::string to_words(ClaimVerdict verdict) {
 }
 
 std::string to_words(ClaimScale scale) {
-  return scale == ClaimScale::smoke ? "smoke" : "small";
+  switch (scale) {
+    case ClaimScale::smoke:
+      return "smoke";
+    case ClaimScale::small:
+      return "small";
+    case ClaimScale::full:
+      return "full";
+  }
+  PARE_UNREACHABLE("a scale");
 }
 
 }  // namespace pare

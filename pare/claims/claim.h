@@ -40,6 +40,7 @@ struct Outcome {
   std::vector<Compared> compared;
   std::vector<ClaimTable> tables;
   std::vector<Figure> figures;  // what no table shows, such as a point for each head
+  std::string cost;             // in words, of what was trained for it
 };
 
 struct TrainProgress;

@@ -20,12 +20,21 @@ constexpr const char* spread_column = "±";
 
 std::string command_of(const Measured& measured) {
   std::string command = "pare reproduce " + measured.claim->id;
-  command += measured.trial.scale == ClaimScale::small ? " --scale small" : "";
+  command += measured.trial.scale == ClaimScale::smoke ? "" : " --scale " + to_words(measured.trial.scale);
   for (const std::filesystem::path& model : measured.trial.models) {
     command += " --model " + model.filename().string();
   }
   command += measured.trial.text.empty() ? "" : " --text " + measured.trial.text.filename().string();
+  command +=
+      measured.claim->trains() && measured.trial.scale != ClaimScale::smoke ? " --data FOLDER --device cuda" : "";
   return command + (measured.trial.seed == 0 ? "" : fmt::format(" --seed {}", measured.trial.seed));
+}
+
+std::string cost_of(const Measured& measured) {
+  if (!measured.outcome.cost.empty()) {
+    return measured.outcome.cost;
+  }
+  return (measured.seconds < 1 ? "under a second" : human_time(std::ceil(measured.seconds))) + " of processor time";
 }
 
 // Of a cell in Markdown: a bar would end it.
@@ -135,7 +144,7 @@ Measured measure(const PaperClaim& claim, const Trial& trial) {
   const std::clock_t started = std::clock();  // of all threads: what else runs on the machine does not count
   Outcome outcome = claim.measure(trial);
   // What is said of algebra explains the verdict that is recorded; numbers that come to another must not wear it.
-  if (!claim.of_activations && outcome.verdict != claim.recorded) {
+  if (!claim.of_activations && !claim.trains() && outcome.verdict != claim.recorded) {
     outcome.because =
         fmt::format("so say the numbers, against the verdict that is recorded, \"{}\"", to_words(claim.recorded));
   }
@@ -167,8 +176,10 @@ std::string page_of(const Measured& measured) {
   std::string page =
       fmt::format("# {}\n\n{} (paper {}, {})\n\n", claim.id, claim.says, to_words(claim.paper), claim.place);
   page += fmt::format("**{}**: {}.\n\n", to_words(outcome.verdict), outcome.because);
-  page += fmt::format("```\n{}\n```\n\nCost: {} of processor time.\n\n", command_of(measured),
-                      measured.seconds < 1 ? "under a second" : human_time(std::ceil(measured.seconds)));
+  page += fmt::format("```\n{}\n```\n\nCost: {}.\n\n", command_of(measured), cost_of(measured));
+  page += claim.trains()
+              ? fmt::format("What the paper trained (`--scale full`) was not run: {}.\n\n", claim.cost_in_full)
+              : "";
   page += markdown_row({"", "claimed", "measured"}) + markdown_row({"---", "---:", "---:"});
   for (const Compared& row : outcome.compared) {
     page += markdown_row({cell(row.what), cell(row.claimed), cell(row.measured)});
@@ -191,6 +202,7 @@ nlohmann::ordered_json to_json(const Measured& measured) {
                                  {"seed", measured.trial.seed},
                                  {"verdict", to_words(measured.outcome.verdict)},
                                  {"because", measured.outcome.because},
+                                 {"cost", cost_of(measured)},
                                  {"compared", nlohmann::ordered_json::array()},
                                  {"tables", nlohmann::ordered_json::array()}};
   for (const Compared& row : measured.outcome.compared) {
@@ -220,7 +232,7 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
                      {"measured", time},
                      {"version", "pare " PARE_VERSION},
                      {"claimed in", fmt::format("paper {}, {}", to_words(claim.paper), claim.place)},
-                     {"processor time", human_time(std::ceil(measured.seconds))}};
+                     {"cost", cost_of(measured)}};
   report.fingerprint = hashes;
   report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
   ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};

@@ -1,7 +1,7 @@
 #pragma once
-// Claims that need training. A claim plans its runs, each a configuration of `pare train`; what is missing is trained in
-// the order of the plan, each result is kept as it comes (runs.json), and the claim judges what is there: time on a GPU
-// comes in pieces, and nothing is trained twice.
+// Claims that need training. A claim plans its runs, each a configuration of `pare train`; what is missing is trained
+// in the order of the plan, each result is kept as it comes (runs.json), and the claim judges what is there: time on a
+// GPU comes in pieces, and nothing is trained twice.
 
 #include <filesystem>
 #include <functional>
@@ -33,6 +33,7 @@ struct TrainedRun {
   int64_t seed = 0, parameters = 0, steps = 0;
   double seconds = 0;
   std::string device;                                // "cpu", "cuda"
+  std::string data;                                  // a hash of what it saw, in which order
   std::map<int64_t, double> validation, accuracies;  // by step
   double loss = 0, accuracy = 0;                     // of validation, the last
   std::string stopped;                               // why it came to no end: a loss that exploded; empty: it did
@@ -55,11 +56,11 @@ class TrainedRuns {
   TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing)
       : runs_(std::move(runs)), missing_(std::move(missing)) {}
 
-  const std::vector<TrainedRun>& all() const { return runs_; }              // in the order of the plan
+  const std::vector<TrainedRun>& all() const { return runs_; }          // in the order of the plan
   const std::vector<std::string>& missing() const { return missing_; }  // names of runs that nobody has trained
-  const TrainedRun* find(const std::string& name) const;                   // nullptr: missing
-  std::vector<Settled> at_rates(const std::string& variant) const;         // ascending; without those that stopped
-  std::optional<Settled> best(const std::string& variant) const;           // of these, the least mean loss
+  const TrainedRun* find(const std::string& name) const;                // nullptr: missing
+  std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
+  std::optional<Settled> best(const std::string& variant) const;        // of these, the least mean loss
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
 
  private:
@@ -75,11 +76,14 @@ using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
 using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;
 PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge);
 
-// Whether two differ by no more than two single runs do by their seeds; unknown where neither has a spread.
+// What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
+// them has a spread, the other is taken to have the same; unknown where neither has.
+std::optional<double> spread_of_difference(const Settled& a, const Settled& b);
 std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
-// "0.0143 more", "equal within the seeds' spread, 0.002", ...
+// "0.0143 more", "equal within the seeds' spread (0.0011 more, spread 0.002)", "0.0008 more, of one seed"
 std::string difference_in_words(const Settled& a, const Settled& reference);
-// Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first.
+// Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first, which is
+// no number where the two saw different data. Variants that nobody has trained have no row.
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants);
 // Validation loss over the steps, of each variant at its best rate.

@@ -11,6 +11,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
+#include "pare/cli/train_display.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/log.h"
@@ -23,14 +24,16 @@ namespace pare {
 namespace {
 
 struct AskedClaim {
-  std::string claim, scale = "smoke", output, text;
+  std::string claim, scale = "smoke", output, text, data;
   std::vector<std::string> models;
+  std::optional<double> minutes;
   bool list = false, markdown = false, force = false;
 };
 
 constexpr const char* page_name = "README.md";
 constexpr const char* results_name = "results.json";
 constexpr const char* report_name = "report.html";
+constexpr const char* runs_name = "runs.json";  // of a claim that trains, which keeps its folder and goes on in it
 
 // With --force: what a run before this one wrote, and nothing else. Its results say which claim they are of.
 void check_replaceable_results(const std::filesystem::path& folder) {
@@ -79,13 +82,42 @@ std::vector<Fact> hashes_of_inputs(const AskedClaim& asked) {
   return hashes;
 }
 
+// A folder that has runs of this claim, or nothing, or that is not there yet.
+void check_folder_of_runs(const AskedClaim& asked) {
+  const std::filesystem::path folder = output_target(asked.output);
+  std::error_code unknown;
+  if (!std::filesystem::exists(folder, unknown)) {
+    check_target(folder, OutputKind::folder, nullptr);
+    return;
+  }
+  if (!std::filesystem::is_directory(folder, unknown)) {
+    throw InputError(fmt::format("{} is no folder: name one for what {} trains", quote(shown(folder)), asked.claim));
+  }
+  if (!entries_of(folder).empty() && !std::filesystem::exists(folder / runs_name, unknown)) {
+    throw InputError(fmt::format("{} is not empty and has no {} to go on from: name another folder",
+                                 quote(shown(folder)), runs_name));
+  }
+}
+
 void write_folder(const AskedClaim& asked, const Measured& measured, const ReportOrigin& origin,
                   const std::vector<Fact>& hashes) {
-  AtomicFolder folder(asked.output, replace_check(asked));
-  write_text_file(folder.temporary() / page_name, page_of(measured));
-  write_text_file(folder.temporary() / results_name, to_json(measured).dump(1) + "\n");
-  write_text_file(folder.temporary() / report_name, to_html(report_of(measured, origin.time, hashes)));
-  print_warnings(folder.commit());
+  const std::vector<std::pair<const char*, std::string>> files = {
+      {page_name, page_of(measured)},
+      {results_name, to_json(measured).dump(1) + "\n"},
+      {report_name, to_html(report_of(measured, origin.time, hashes))}};
+  if (measured.claim->trains()) {  // the runs stay where they are
+    for (const auto& [name, text] : files) {
+      AtomicFile file(output_target(asked.output) / name, [](const std::filesystem::path&) {});
+      write_text_file(file.temporary(), text);
+      print_warnings(file.commit());
+    }
+  } else {
+    AtomicFolder folder(asked.output, replace_check(asked));
+    for (const auto& [name, text] : files) {
+      write_text_file(folder.temporary() / name, text);
+    }
+    print_warnings(folder.commit());
+  }
   log_info(fmt::format("wrote {}: {}, {} and {}", shown(asked.output), page_name, results_name, report_name));
 }
 
@@ -103,6 +135,28 @@ void check_use(const AskedClaim& asked) {
   if (asked.force && asked.output.empty()) {
     throw InputError("--force replaces what is in the folder of -o: give -o FOLDER too");
   }
+}
+
+void check_training(const AskedClaim& asked, const PaperClaim& claim) {
+  if (!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full")) {
+    throw InputError(fmt::format("{} trains nothing: --data, --minutes and --scale full say nothing to it", claim.id));
+  }
+  if (claim.trains() && asked.force) {
+    throw InputError(fmt::format("{} goes on in the folder of -o and replaces no run: leave --force out", claim.id));
+  }
+  if (!asked.data.empty() && asked.scale == "smoke") {
+    throw InputError("smoke scale draws its data: give --scale small too, or leave --data out");
+  }
+  if (claim.trains() && asked.data.empty() && asked.scale != "smoke" && asked.output.empty()) {
+    throw InputError(
+        fmt::format("{} trains at scale {}: give --data FOLDER with the corpora, or -o FOLDER with runs "
+                    "that are judged as they are",
+                    claim.id, asked.scale));
+  }
+}
+
+ClaimScale scale_of(const std::string& word) {
+  return word == "full" ? ClaimScale::full : word == "small" ? ClaimScale::small : ClaimScale::smoke;
 }
 
 std::vector<std::string> claim_names() {
@@ -141,13 +195,34 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (asked.models.empty() && !asked.text.empty()) {
     throw InputError("--text is what the models of --model read: name one, or leave it out");
   }
-  if (!asked.output.empty()) {
+  check_training(asked, *claim);
+  if (!asked.output.empty() && claim->trains()) {
+    check_folder_of_runs(asked);
+  } else if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
   }
   const std::vector<Fact> hashes = asked.output.empty() ? std::vector<Fact>() : hashes_of_inputs(asked);
-  const ClaimScale scale = asked.scale == "small" ? ClaimScale::small : ClaimScale::smoke;
-  const Measured measured =
-      measure(*claim, {scale, settings.seed, {asked.models.begin(), asked.models.end()}, asked.text});
+  std::optional<TrainDisplay> display;
+  Trial trial{.scale = scale_of(asked.scale),
+              .seed = settings.seed,
+              .models = {asked.models.begin(), asked.models.end()},
+              .text = asked.text,
+              .data = asked.data,
+              .device = settings.device,
+              .minutes = asked.minutes};
+  if (claim->trains()) {
+    trial.folder = asked.output.empty() ? std::filesystem::path() : output_target(asked.output);
+    trial.note = [](const std::string& line) { log_info(line); };
+    trial.progress = [&, shown = std::string()](const std::string& run, const TrainProgress& progress) mutable {
+      if (run != shown) {
+        display.emplace(run);
+        shown = run;
+      }
+      display->show(progress);
+    };
+  }
+  const Measured measured = measure(*claim, trial);
+  display.reset();
   if (!asked.output.empty()) {
     write_folder(asked, measured, report_origin(settings), hashes);
   }
@@ -166,13 +241,17 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("CLAIM", asked->claim, "one of --list")->check(suggested(claim_names()));
   command->add_flag("--list", asked->list, "every claim with its verdict");
   command->add_flag("--markdown", asked->markdown, "the list as the page experiments/README.md");
-  command->add_option("--scale", asked->scale, "smoke: seconds; small: minutes, the paper's sizes")
-      ->check(one_of({"smoke", "small"}))
+  command->add_option("--scale", asked->scale, "smoke: seconds; small: minutes; full: as the paper trained")
+      ->check(one_of({"smoke", "small", "full"}))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--model", asked->models, "activations of this model too; may be repeated")->type_name("FOLDER");
   command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
-  command->add_option("-o,--output", asked->output, "a folder for README.md, results.json and report.html")
+  command->add_option("--data", asked->data, "corpora to train on, for claims that train")->type_name("FOLDER");
+  command->add_option("--minutes", asked->minutes, "begin no training that would not end by then");
+  command
+      ->add_option("-o,--output", asked->output,
+                   "a folder for README.md, results.json, report.html; what is trained goes on there")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
   command->footer("Example: pare reproduce linear-recovery");

@@ -1,11 +1,8 @@
 // pare train: an Architecture trained from one JSON, into a run folder that can be continued and compared.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +10,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
+#include "pare/cli/train_display.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -51,49 +49,6 @@ void print_keys(const Settings& settings) {
   }
   print_text(text);
 }
-
-// Whether a line on stderr can be drawn again.
-bool is_redrawn() {
-  const char* kind = std::getenv("TERM");
-  return !is_quiet() && ::isatty(STDERR_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
-}
-
-// A line that is drawn again on a terminal, and now and then one of its own elsewhere.
-class TrainDisplay {
- public:
-  explicit TrainDisplay(std::string name) : name_(std::move(name)), redrawn_(is_redrawn()) {}
-  ~TrainDisplay() {
-    if (redrawn_) {
-      show_status("");
-    }
-  }
-  TrainDisplay(const TrainDisplay&) = delete;
-  TrainDisplay& operator=(const TrainDisplay&) = delete;
-
-  void show(const TrainProgress& p) {
-    const Clock::time_point now = Clock::now();
-    if (!p.validation && now - shown_ < (redrawn_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10))) {
-      return;
-    }
-    shown_ = now;
-    const std::string line = fmt::format("{}step {} of {}  loss {:.4f}  {} tokens/s{}{}",
-                                         name_.empty() ? "" : name_ + "  ", with_commas(p.step), with_commas(p.steps),
-                                         p.loss, with_commas(static_cast<int64_t>(p.tokens_per_second)),
-                                         p.validation ? fmt::format("  validation {:.4f}", *p.validation) : "",
-                                         p.step < p.steps ? "  " + human_time(p.seconds_left) + " left" : "");
-    if (p.validation || !redrawn_) {
-      log_info(line);
-    } else {
-      show_status(line.substr(0, text_width() - 1));
-    }
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::string name_;
-  bool redrawn_;
-  Clock::time_point shown_ = Clock::now();
-};
 
 nlohmann::ordered_json to_json(const TrainResult& r) {
   return {{"path", r.path},

@@ -324,9 +324,9 @@ class Run {
     if (std::isfinite(found.loss) && found.loss > limit) {
       why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", limit);
     }
-    throw InputError(fmt::format("{}: training stopped: {}. Its last good checkpoint is {}",
-                                 quote(folder_.path().string()), why,
-                                 folder_.checkpoint_path(folder_.checkpoints().back()).string()));
+    throw TrainingStopped(fmt::format("{}: training stopped: {}. Its last good checkpoint is {}",
+                                      quote(folder_.path().string()), why,
+                                      folder_.checkpoint_path(folder_.checkpoints().back()).string()));
   }
 
   void save() {

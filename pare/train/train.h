@@ -10,10 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "pare/support/error.h"
 #include "pare/train/batches.h"
 #include "pare/train/config.h"
 
 namespace pare {
+
+// The loss is no number, or explodes: what the run found, and no mistake of who asked for it.
+struct TrainingStopped : InputError {
+  using InputError::InputError;
+};
 
 struct TrainProgress {
   int64_t step = 0, steps = 0;
@@ -36,8 +42,8 @@ struct TrainResult {
   double loss = 0, validation = 0, accuracy = 0, seconds = 0;
 };
 
-// InputError, with the step, the place and the likely cause, where the loss is no number or explodes. Whatever ends it,
-// the last checkpoint stays, and Interrupted leaves one of the very step.
+// TrainingStopped has the step, the place and the likely cause. Whatever ends it, the last checkpoint stays, and
+// Interrupted leaves one of the very step.
 TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequences>& sequences,
                   const TrainOptions& options);
 

@@ -1,0 +1,552 @@
+#include "pare/claims/trained.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "pare/arch/count.h"
+#include "pare/arch/presets.h"
+#include "pare/model/device.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/interrupt.h"
+#include "pare/support/json.h"
+#include "pare/support/scratch_folder.h"
+#include "pare/support/sha256.h"
+#include "pare/support/text.h"
+#include "pare/train/run_folder.h"
+#include "pare/train/train.h"
+
+namespace pare {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kept_file = "runs.json";
+constexpr const char* work_folder = "runs";  // run folders, while they are needed
+constexpr uint64_t largest_kept_file = 100'000'000;
+
+Architecture preset_or_refuse(const std::string& word) {
+  if (std::optional<Architecture> preset = find_preset(word)) {
+    return *std::move(preset);
+  }
+  throw InputError(fmt::format("no preset is called {}", quote(word)));
+}
+
+Json to_json(const std::map<int64_t, double>& by_step) {
+  Json json = Json::object();
+  for (const auto& [step, value] : by_step) {
+    json[std::to_string(step)] = value;
+  }
+  return json;
+}
+
+std::map<int64_t, double> by_step_from(const nlohmann::json& json) {
+  std::map<int64_t, double> values;
+  for (const auto& [step, value] : json.items()) {
+    values[std::stoll(step)] = value.get<double>();
+  }
+  return values;
+}
+
+Json to_json(const TrainedRun& run, const nlohmann::json& config) {
+  Json json = {{"name", run.name},
+               {"parameters", run.parameters},
+               {"steps", run.steps},
+               {"seconds", run.seconds},
+               {"device", run.device},
+               {"data", run.data},
+               {"loss", run.loss},
+               {"accuracy", run.accuracy},
+               {"validation", to_json(run.validation)},
+               {"accuracies", to_json(run.accuracies)}};
+  if (!run.stopped.empty()) {
+    json["stopped"] = run.stopped;
+  }
+  if (!run.seen.is_null()) {
+    json["seen"] = run.seen;
+  }
+  json["config"] = config;
+  return json;
+}
+
+// A run of the plan as it was kept.
+TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) {
+  TrainedRun run{.name = planned.name(), .variant = planned.variant, .rate = planned.rate(), .seed = planned.seed()};
+  run.parameters = json.at("parameters").get<int64_t>();
+  run.steps = json.at("steps").get<int64_t>();
+  run.seconds = json.at("seconds").get<double>();
+  run.device = json.at("device").get<std::string>();
+  run.data = json.at("data").get<std::string>();
+  run.validation = by_step_from(json.at("validation"));
+  run.accuracies = by_step_from(json.at("accuracies"));
+  run.loss = json.at("loss").get<double>();
+  run.accuracy = json.at("accuracy").get<double>();
+  run.stopped = json.value("stopped", "");
+  run.seen = json.contains("seen") ? Json(json["seen"]) : Json();
+  return run;
+}
+
+// runs.json: what was trained, in whatever plan it stood; by name.
+class KeptRuns {
+ public:
+  KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
+      : path_(folder / kept_file), claim_(std::move(claim)), scale_(to_words(scale)) {
+    std::error_code unknown;
+    if (!fs::exists(path_, unknown)) {
+      return;
+    }
+    const nlohmann::json json = parse_json(read_text_file(path_, largest_kept_file), path_.string());
+    try {
+      if (json.at("claim") != claim_ || json.at("scale") != scale_) {
+        throw InputError(fmt::format("{} has runs of {} at scale {}, not of {} at scale {}: name another folder",
+                                     quote(shown(path_)), json.at("claim").dump(), json.at("scale").dump(), claim_,
+                                     scale_));
+      }
+      for (const nlohmann::json& run : json.at("runs")) {
+        runs_[run.at("name").get<std::string>()] = run;
+      }
+    } catch (const nlohmann::json::exception& error) {
+      throw InputError(fmt::format("{}: not what a claim keeps of its runs ({})", quote(shown(path_)), error.what()));
+    }
+  }
+
+  // Nothing where it was trained under another configuration: that was another run.
+  std::optional<TrainedRun> find(const PlannedRun& planned) const {
+    const auto found = runs_.find(planned.name());
+    if (found == runs_.end() || nlohmann::json(found->second.at("config")) != planned.config) {
+      return std::nullopt;
+    }
+    try {
+      return run_from_json(planned, found->second);
+    } catch (const std::exception& error) {
+      throw InputError(fmt::format("{}: the run {} is not as it was kept ({})", quote(shown(path_)),
+                                   quote(planned.name()), error.what()));
+    }
+  }
+
+  void keep(const TrainedRun& run, const nlohmann::json& config) {
+    runs_[run.name] = to_json(run, config);
+    Json list = Json::array();
+    for (const auto& [name, kept] : runs_) {
+      list.push_back(kept);
+    }
+    AtomicFile file(path_, [](const fs::path&) {});  // which this one continues
+    write_text_file(file.temporary(), Json{{"claim", claim_}, {"scale", scale_}, {"runs", list}}.dump(1) + "\n");
+    file.commit();
+  }
+
+ private:
+  fs::path path_;
+  std::string claim_, scale_;
+  std::map<std::string, Json> runs_;
+};
+
+// A file of the corpora as it lies there, maybe compressed.
+std::string in_corpora(const fs::path& data, const std::string& name) {
+  for (const char* ending : {"", ".xz", ".gz"}) {
+    const fs::path path = data / (name + ending);
+    std::error_code unknown;
+    if (fs::exists(path, unknown)) {
+      return path.string();
+    }
+  }
+  throw InputError(
+      fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)", quote(shown(data)), quote(name)));
+}
+
+// What two runs must have in common to be compared: contents and order, wherever the files lay.
+std::string data_seen(const fs::path& run) {
+  nlohmann::json manifest = read_run_json(run, "data.json");
+  for (const char* place : {"train", "validation", "tokenizer"}) {
+    manifest["data"].erase(place);
+  }
+  return sha256_of(manifest.dump()).substr(0, 16);
+}
+
+// A message that is kept names no folder of this machine.
+std::string without_places(const std::string& message, const fs::path& folder) {
+  std::string text = message;
+  const std::string place = folder.string() + "/";
+  for (size_t at = text.find(place); at != std::string::npos; at = text.find(place)) {
+    text.erase(at, place.size());
+  }
+  return text;
+}
+
+class Training {
+ public:
+  Training(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan)
+      : trial_(trial), plan_(plan), folder_(place()), kept_(folder_, claim, trial.scale) {}
+
+  TrainedRuns finish() {
+    std::vector<TrainedRun> found;
+    std::vector<std::string> missing;
+    for (const PlannedRun& planned : plan_) {
+      std::optional<TrainedRun> run = kept_.find(planned);
+      if (!run && may_train(planned)) {
+        run = train_and_keep(planned);
+      }
+      if (run) {
+        found.push_back(*std::move(run));
+      } else {
+        missing.push_back(planned.name());
+      }
+    }
+    return {std::move(found), std::move(missing)};
+  }
+
+ private:
+  fs::path place() {
+    if (trial_.folder.empty()) {
+      return scratch_.emplace("claim").path();
+    }
+    fs::create_directories(trial_.folder);
+    return trial_.folder;
+  }
+
+  fs::path folder_of(const std::string& name) const { return folder_ / work_folder / name; }
+
+  const PlannedRun& planned(const std::string& name) const {
+    const auto found =
+        std::find_if(plan_.begin(), plan_.end(), [&](const PlannedRun& run) { return run.name() == name; });
+    PARE_CHECK(found != plan_.end(), "a claim's plan has no run called " + name);
+    return *found;
+  }
+
+  double minutes_gone() const { return std::chrono::duration<double>(Clock::now() - started_).count() / 60; }
+
+  // In products of tokens and parameters, which is what time goes with.
+  static double work_of(const TrainConfig& config, int64_t parameters) {
+    return static_cast<double>(config.steps * config.batch * config.accumulate * context_of(config)) *
+           static_cast<double>(parameters);
+  }
+
+  bool may_train(const PlannedRun& planned) {
+    if (trial_.scale != ClaimScale::smoke && trial_.data.empty()) {
+      return false;
+    }
+    if (!trial_.minutes) {
+      return true;
+    }
+    const TrainConfig config = config_of(planned, false);
+    const double expected = seconds_per_work_ * work_of(config, count(last_architecture(config)).total) / 60;
+    return minutes_gone() + expected <= *trial_.minutes;
+  }
+
+  // With the places of this machine. The checkpoints that it starts from are there where `trained`.
+  TrainConfig config_of(const PlannedRun& planned, bool trained) {
+    nlohmann::json config = planned.config;
+    for (const char* part : {"train", "validation"}) {
+      if (config.contains("data") && config["data"].contains(part)) {
+        for (nlohmann::json& file : config["data"][part]) {
+          file = in_corpora(trial_.data, file.get<std::string>());
+        }
+      }
+    }
+    for (const auto& [key, name] : {std::pair("from", planned.from), std::pair("teacher", planned.teacher)}) {
+      if (!name.empty() && trained) {
+        config[key] = checkpoint_of(name).string();
+      }
+    }
+    return train_config_from_json(config, planned.name(), preset_or_refuse);
+  }
+
+  // Of a run that others start from: trained again where its folder is gone.
+  fs::path checkpoint_of(const std::string& name) {
+    const PlannedRun& run = planned(name);
+    std::error_code unknown;
+    if (!fs::exists(folder_of(name), unknown) || !is_finished(name)) {
+      train_and_keep(run);
+    }
+    const RunFolder folder(folder_of(name));
+    return folder.checkpoint_path(folder.checkpoints().back());
+  }
+
+  bool is_finished(const std::string& name) const {
+    const std::vector<int64_t> steps = RunFolder(folder_of(name)).checkpoints();
+    return !steps.empty() && steps.back() == planned(name).config.at("steps").get<int64_t>();
+  }
+
+  bool is_needed_later(const std::string& name) const {
+    return std::any_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
+      return (run.from == name || run.teacher == name) && !kept_.find(run);
+    });
+  }
+
+  TrainedRun train_and_keep(const PlannedRun& planned) {
+    check_interrupt();
+    const std::string name = planned.name();
+    const fs::path folder = folder_of(name);
+    fs::create_directories(folder.parent_path());
+    const TrainConfig config = config_of(planned, true);
+    TrainedRun run{.name = name, .variant = planned.variant, .rate = planned.rate(), .seed = planned.seed()};
+    const Clock::time_point begun = Clock::now();
+    try {
+      const TrainResult result = train(
+          config, data_.open(config),
+          {.folder = folder,
+           .resume = true,
+           .device = find_device(trial_.device),
+           .report = [&](const TrainProgress& progress) { trial_.progress ? trial_.progress(name, progress) : void(); },
+           .note = trial_.note,
+           .warn = trial_.note});
+      run.parameters = result.parameters;
+      run.seconds = result.seconds;
+    } catch (const TrainingStopped& error) {
+      run.stopped = without_places(error.what(), folder_ / work_folder);
+      run.parameters = count(config.architecture).total;
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    seconds_per_work_ = seconds / work_of(config, run.parameters);
+    run.device = trial_.device;
+    run.data = data_seen(folder);
+    for (const nlohmann::json& line : read_metrics(folder)) {
+      const int64_t step = line.at("step").get<int64_t>();
+      run.steps = std::max(run.steps, step);
+      if (line.contains("validation")) {
+        run.validation[step] = run.loss = line["validation"].get<double>();
+        run.accuracies[step] = run.accuracy = line["accuracy"].get<double>();
+      }
+    }
+    if (planned.look && run.stopped.empty()) {
+      run.seen = planned.look(folder);
+    }
+    kept_.keep(run, planned.config);
+    for (const std::string& done : {name, planned.from, planned.teacher}) {
+      if (!done.empty() && !is_needed_later(done)) {
+        fs::remove_all(folder_of(done));
+      }
+    }
+    return run;
+  }
+
+  const Trial& trial_;
+  const std::vector<PlannedRun>& plan_;
+  std::optional<ScratchFolder> scratch_;
+  fs::path folder_;
+  KeptRuns kept_;
+  SequencesCache data_;
+  Clock::time_point started_ = Clock::now();
+  double seconds_per_work_ = 0;  // of the run before
+};
+
+double deviation_of(const std::vector<double>& values, double mean) {
+  double sum = 0;
+  for (const double value : values) {
+    sum += (value - mean) * (value - mean);
+  }
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) {
+    sum += value;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+std::string cost_in_words(const TrainedRuns& runs) {
+  std::map<std::string, double> seconds;
+  for (const TrainedRun& run : runs.all()) {
+    seconds[run.device] += run.seconds;
+  }
+  std::string words = fmt::format("{} of {} runs", runs.all().size(), runs.all().size() + runs.missing().size());
+  for (const auto& [device, time] : seconds) {
+    words += fmt::format(", {} on {}", human_time(std::ceil(time)), device == "cuda" ? "one GPU" : "the CPU");
+  }
+  return words;
+}
+
+}  // namespace
+
+double PlannedRun::rate() const {
+  return config.at("optimiser").at("lr").get<double>();
+}
+
+int64_t PlannedRun::seed() const {
+  return config.value("seed", int64_t{0});
+}
+
+std::string PlannedRun::name() const {
+  return fmt::format("{}-lr{:g}-seed{}", variant, rate(), seed());
+}
+
+const TrainedRun* TrainedRuns::find(const std::string& name) const {
+  const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const TrainedRun& run) { return run.name == name; });
+  return found == runs_.end() ? nullptr : &*found;
+}
+
+std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
+  std::map<double, std::vector<const TrainedRun*>> by_rate;
+  for (const TrainedRun& run : runs_) {
+    if (run.variant == variant && run.stopped.empty()) {
+      by_rate[run.rate].push_back(&run);
+    }
+  }
+  std::vector<Settled> found;
+  for (const auto& [rate, runs] : by_rate) {
+    std::vector<double> losses, accuracies;
+    for (const TrainedRun* run : runs) {
+      losses.push_back(run->loss);
+      accuracies.push_back(run->accuracy);
+    }
+    Settled& settled = found.emplace_back(Settled{.variant = variant, .rate = rate, .runs = runs});
+    settled.parameters = runs.front()->parameters;
+    settled.loss = mean_of(losses);
+    settled.accuracy = mean_of(accuracies);
+    if (runs.size() > 1) {
+      settled.spread = deviation_of(losses, settled.loss);
+      settled.accuracy_spread = deviation_of(accuracies, settled.accuracy);
+    }
+  }
+  return found;
+}
+
+std::optional<Settled> TrainedRuns::best(const std::string& variant) const {
+  const std::vector<Settled> all = at_rates(variant);
+  const auto least =
+      std::min_element(all.begin(), all.end(), [](const Settled& a, const Settled& b) { return a.loss < b.loss; });
+  return least == all.end() ? std::nullopt : std::optional(*least);
+}
+
+std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) const {
+  std::vector<const TrainedRun*> found;
+  for (const TrainedRun& run : runs_) {
+    if (run.variant == variant && !run.stopped.empty()) {
+      found.push_back(&run);
+    }
+  }
+  return found;
+}
+
+TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan) {
+  std::set<std::string> names;
+  for (const PlannedRun& run : plan) {
+    PARE_CHECK(names.insert(run.name()).second, "a claim plans two runs called " + run.name());
+  }
+  return Training(claim, trial, plan).finish();
+}
+
+PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge) {
+  PARE_CHECK(claim.trains(), "a claim that trains says what that costs in full: " + claim.id);
+  claim.measure = [id = claim.id, plan = std::move(plan), judge = std::move(judge)](const Trial& trial) {
+    const std::vector<PlannedRun> planned = plan(trial);
+    const TrainedRuns runs = trained_runs(id, trial, planned);
+    Outcome outcome = judge(trial, runs);
+    outcome.cost = cost_in_words(runs);
+    return outcome;
+  };
+  return claim;
+}
+
+std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
+  if (!a.spread && !b.spread) {
+    return std::nullopt;
+  }
+  return std::hypot(a.spread.value_or(b.spread.value_or(0)), b.spread.value_or(a.spread.value_or(0)));
+}
+
+std::optional<bool> equal_within_spread(const Settled& a, const Settled& b) {
+  const std::optional<double> spread = spread_of_difference(a, b);
+  return spread ? std::optional(std::abs(a.loss - b.loss) <= *spread) : std::nullopt;
+}
+
+std::string difference_in_words(const Settled& a, const Settled& reference) {
+  const double difference = a.loss - reference.loss;
+  const std::string words = fmt::format("{:.4f} {}", std::abs(difference), difference < 0 ? "less" : "more");
+  const std::optional<double> spread = spread_of_difference(a, reference);
+  if (!spread) {
+    return words + ", of one seed";
+  }
+  return std::abs(difference) <= *spread
+             ? fmt::format("equal within the seeds' spread ({}, spread {:.4f})", words, *spread)
+             : words;
+}
+
+ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
+                             const std::vector<std::string>& variants) {
+  ClaimTable table{.title = title,
+                   .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
+                   .measured = "validation loss, nats a token",
+                   .settings = {"difference", "parameters", "rate", "seeds"},
+                   .rows_are = "variant"};
+  std::optional<Settled> reference;
+  for (const std::string& variant : variants) {
+    const std::optional<Settled> best = runs.best(variant);
+    if (!best) {
+      continue;
+    }
+    reference = reference ? reference : best;
+    const bool same = best->runs.front()->data == reference->runs.front()->data;
+    table.names.push_back(variant);
+    table.rows.push_back({best->loss, best->spread.value_or(std::nan("")),
+                          same ? best->loss - reference->loss : std::nan(""), static_cast<double>(best->parameters),
+                          best->rate, static_cast<double>(best->runs.size())});
+  }
+  return table;
+}
+
+Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants) {
+  Figure figure{.kind = FigureKind::lines, .title = title};
+  figure.words = "Each variant at its best learning rate; one seed.";
+  figure.x = {.words = "step"};
+  figure.y = {.words = "validation loss", .unit = "nats a token"};
+  for (const std::string& variant : variants) {
+    if (const std::optional<Settled> best = runs.best(variant)) {
+      Series& series = figure.series.emplace_back(Series{.name = variant});
+      for (const auto& [step, loss] : best->runs.front()->validation) {
+        if (step > 0) {  // what is drawn before the first step says nothing, and hides the rest
+          series.x.push_back(static_cast<double>(step));
+          series.y.push_back(loss);
+        }
+      }
+    }
+  }
+  return figure;
+}
+
+nlohmann::json changed(nlohmann::json config, const std::vector<std::pair<std::string, nlohmann::json>>& changes) {
+  for (const auto& [key, value] : changes) {
+    set_key(config, key, value, preset_or_refuse);
+  }
+  return config;
+}
+
+nlohmann::json usual_run(const Trial& trial) {
+  if (trial.scale == ClaimScale::smoke) {
+    return nlohmann::json::parse(R"({"task": "sorting", "data": {"length": 4, "symbols": 8},
+      "architecture": {"width": 32, "vocab": 19, "context": 16, "embedding": {"position": "learned"},
+        "blocks": [{"repeat": 2,
+          "attention": {"heads": 4, "head_width": 8, "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
+                        "bias": {"query": true, "key": true, "value": true, "output": true}},
+          "mlp": {"width": 128, "activation": "gelu_tanh", "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
+                  "bias": {"up": true, "down": true}}}],
+        "final_norm": {"kind": "layer", "epsilon": 1e-05, "bias": true}, "head": {"tied": true}},
+      "batch": 16, "steps": 20, "seed": 0,
+      "optimiser": {"lr": 0.001, "min_lr": 0.0001, "warmup": 5, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0},
+      "evaluate": {"every": 10, "batches": 2}, "checkpoint": {"every": 100000, "keep": 1}})");
+  }
+  return nlohmann::json::parse(R"({"data": {"train": ["novels-train.txt"], "validation": ["novels-val.txt"]},
+    "architecture": {"width": 384, "vocab": 256, "context": 512, "embedding": {"position": "learned"},
+      "blocks": [{"repeat": 6,
+        "attention": {"heads": 6, "head_width": 64, "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
+                      "bias": {"query": true, "key": true, "value": true, "output": true}},
+        "mlp": {"width": 1536, "activation": "gelu_tanh", "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
+                "bias": {"up": true, "down": true}}}],
+      "final_norm": {"kind": "layer", "epsilon": 1e-05, "bias": true}, "head": {"tied": true}},
+    "batch": 256, "steps": 1600, "seed": 0, "dtype": "bfloat16",
+    "optimiser": {"lr": 0.001, "min_lr": 0.0001, "warmup": 100, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0},
+    "evaluate": {"every": 400, "batches": 20}, "checkpoint": {"every": 100000, "keep": 1}})");
+}
+
+}  // namespace pare

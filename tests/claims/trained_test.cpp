@@ -1,0 +1,130 @@
+// Runs of a claim: trained once, kept as they come, judged as far as they are there.
+
+#include "pare/claims/trained.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "pare/support/error.h"
+#include "pare/train/train.h"
+#include "tests/support/helpers.h"
+
+using namespace pare;
+
+namespace {
+
+nlohmann::json tiny_run() {
+  return changed(usual_run({}), {{"steps", 4}, {"evaluate.every", 2}, {"architecture.width", 8}});
+}
+
+std::vector<PlannedRun> tiny_plan() {
+  nlohmann::json run = tiny_run();
+  run["architecture"]["blocks"][0]["attention"]["head_width"] = 2;
+  return {{"plain", run},
+          {"plain", changed(run, {{"seed", 1}})},
+          {"plain", changed(run, {{"optimiser.lr", 0.01}})},
+          {"narrow", changed(run, {{"architecture.blocks.*.mlp.width", 8}})}};
+}
+
+TrainedRun invented(const std::string& variant, double rate, int64_t seed, double loss) {
+  TrainedRun run{.name = variant + std::to_string(rate) + std::to_string(seed), .variant = variant, .rate = rate};
+  run.seed = seed;
+  run.loss = loss;
+  run.validation = {{0, 9}, {100, loss}};
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a plan is trained once: what was kept is not trained again, and a changed configuration is another run") {
+  const TemporaryFolder folder;
+  int64_t steps = 0;
+  Trial trial{.folder = folder.path() / "claim"};
+  trial.progress = [&](const std::string&, const TrainProgress&) { ++steps; };
+  std::vector<PlannedRun> plan = tiny_plan();
+  const TrainedRuns first = trained_runs("some-claim", trial, plan);
+  CHECK(steps == 16);
+  REQUIRE(first.all().size() == 4);
+  CHECK(first.missing().empty());
+  CHECK(first.all()[0].validation.count(4) == 1);
+  CHECK(first.all()[0].data == first.all()[3].data);  // whatever the model is
+  CHECK(first.all()[0].parameters > first.all()[3].parameters);
+
+  const TrainedRuns again = trained_runs("some-claim", trial, plan);
+  CHECK(steps == 16);
+  CHECK(again.all()[2].loss == first.all()[2].loss);
+  CHECK(again.all()[2].validation == first.all()[2].validation);
+  CHECK_FALSE(std::filesystem::exists(trial.folder / "runs" / plan[0].name()));  // weights are not kept
+
+  plan[3].config["batch"] = 8;
+  trained_runs("some-claim", trial, plan);
+  CHECK(steps == 20);
+  CHECK_THROWS_AS(trained_runs("another-claim", trial, plan), InputError);
+  trial.scale = ClaimScale::small;
+  CHECK_THROWS_AS(trained_runs("some-claim", trial, plan), InputError);
+}
+
+TEST_CASE("a run starts from the last checkpoint of another, which is trained again where it is gone") {
+  const TemporaryFolder folder;
+  const Trial trial{.folder = folder.path()};
+  std::vector<PlannedRun> plan = {tiny_plan()[0]};
+  plan.push_back({"on", changed(plan[0].config, {{"steps", 2}}), plan[0].name()});
+  plan[1].look = [&](const std::filesystem::path& run) {
+    CHECK(std::filesystem::exists(run / "start.json"));
+    return nlohmann::ordered_json{{"looked", true}};
+  };
+  const TrainedRuns runs = trained_runs("some-claim", trial, plan);
+  REQUIRE(runs.all().size() == 2);
+  CHECK(runs.all()[1].validation.at(0) == doctest::Approx(runs.all()[0].loss).epsilon(1e-5));
+  CHECK(runs.all()[1].seen.at("looked") == true);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "runs" / plan[0].name()));
+  plan.push_back({"further", changed(plan[0].config, {{"steps", 3}}), plan[0].name()});
+  const TrainedRuns more = trained_runs("some-claim", trial, plan);
+  CHECK(more.all()[2].validation.at(0) == runs.all()[1].validation.at(0));
+}
+
+TEST_CASE("beyond smoke scale nothing is trained without data, nor where the time is over") {
+  const TemporaryFolder folder;
+  const TrainedRuns none = trained_runs("some-claim", {.scale = ClaimScale::small}, tiny_plan());
+  CHECK(none.all().empty());
+  CHECK(none.missing().size() == 4);
+  const TrainedRuns late = trained_runs("some-claim", {.minutes = -1}, tiny_plan());
+  CHECK(late.all().empty());
+  std::vector<PlannedRun> plan = {{"bytes", usual_run({.scale = ClaimScale::small})}};
+  const Trial trial{.scale = ClaimScale::small, .data = folder.path()};
+  CHECK_THROWS_WITH_AS(trained_runs("some-claim", trial, plan), doctest::Contains("has no 'novels-train.txt'"),
+                       InputError);
+}
+
+TEST_CASE("a run that explodes is a result") {
+  nlohmann::json run = tiny_plan()[0].config;
+  run["stop_above"] = 0.01;
+  const TrainedRuns runs = trained_runs("some-claim", {}, {{"plain", run}});
+  REQUIRE(runs.all().size() == 1);
+  CHECK(runs.all()[0].stopped.find("training stopped") != std::string::npos);
+  CHECK(runs.all()[0].stopped.find("/tmp") == std::string::npos);
+  CHECK_FALSE(runs.best("plain"));
+  CHECK(runs.stopped("plain").size() == 1);
+}
+
+TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
+  const TrainedRuns runs({invented("a", 1e-3, 0, 1.0), invented("a", 1e-3, 1, 1.2), invented("a", 2e-3, 0, 2.0),
+                          invented("b", 1e-3, 0, 1.2), invented("c", 1e-3, 0, 1.5)},
+                         {"d"});
+  const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c");
+  CHECK(a.rate == 1e-3);
+  CHECK(a.loss == doctest::Approx(1.1));
+  CHECK(*a.spread == doctest::Approx(std::sqrt(0.02)));
+  CHECK(runs.at_rates("a").size() == 2);
+  CHECK(equal_within_spread(a, b) == true);   // 0.1 against 0.2
+  CHECK(equal_within_spread(c, a) == false);  // 0.4 against 0.2
+  CHECK_FALSE(equal_within_spread(b, c).has_value());
+  CHECK(difference_in_words(c, b) == "0.3000 more, of one seed");
+  CHECK(difference_in_words(b, a) == "equal within the seeds' spread (0.1000 more, spread 0.2000)");
+  CHECK_FALSE(runs.best("d"));
+  const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
+  CHECK(table.names == std::vector<std::string>{"a", "b"});
+  CHECK(table.rows[1][2] == doctest::Approx(0.1));
+  CHECK(curves_of_variants("", runs, {"a", "b"}).series.size() == 2);
+}

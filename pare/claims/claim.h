@@ -88,5 +88,9 @@ std::vector<PaperClaim> claims_of_minimum_transformer();
 std::vector<PaperClaim> claims_of_rank_and_symmetry();
 std::vector<PaperClaim> claims_of_probed_models();  // the part of them that measures activations
 std::vector<PaperClaim> claims_of_collapse();       // the part of them that runs layers
+PaperClaim claim_of_query_elimination();
+PaperClaim claim_of_mlp_basis_transfer();
+PaperClaim claim_of_skipless();
+PaperClaim claim_of_attention_only();
 
 }  // namespace pare

@@ -1,11 +1,15 @@
 #pragma once
 // Claims about models that were trained without some of their matrices: what each plans to train, and how it judges.
 
+#include <string>
 #include <vector>
 
 #include "pare/claims/trained.h"
 
 namespace pare {
+
+// Against another, in a few characters: "+0.0105", "+0.0008 (equal)" within the seeds' spread, "+0.0105 (one seed)".
+std::string difference_shown(const Settled& settled, const Settled& reference);
 
 // Paper 0, Table 2: W_Q = I.
 std::vector<PlannedRun> plan_query_elimination(const Trial& trial);

@@ -35,7 +35,8 @@ BlockChanges together(BlockChanges changes, const BlockChanges& more) {
 
 std::vector<Figured> figured_forms() {
   const BlockChanges bare = {{"attention.norm", nullptr}, {"mlp.norm", nullptr}, {"attention.skip", false}};
-  const BlockChanges serial = together(bare, {{"mlp.skip", false}}), parallel = together(bare, {{"wiring", "parallel"}});
+  const BlockChanges serial = together(bare, {{"mlp.skip", false}}),
+                     parallel = together(bare, {{"wiring", "parallel"}});
   const auto without = [](const std::string& slot) {
     // What becomes the identity has no bias either.
     nlohmann::json bias = {{"query", true}, {"key", true}, {"value", true}};
@@ -44,15 +45,15 @@ std::vector<Figured> figured_forms() {
   };
   const BlockChanges no_query = without("query"), no_key = without("key"), no_value = without("value");
   return {
-      {"skipless", "1a: neither skips nor norms", serial, true, true, true},
-      {"skipless-no-qp", "1b: nor Q and P", together(serial, no_query), true, false, true},
-      {"skipless-no-kp", "1c: nor K and P", together(serial, no_key), true, false, true},
-      {"skipless-no-vp", "1d: nor V and P", together(serial, no_value), true, false, true},
-      {"parallel-no-qp", "3a: parallel, no Q and P", together(parallel, no_query)},
-      {"parallel-no-kp", "3b: parallel, no K and P", together(parallel, no_key)},
-      {"parallel-no-vp", "3c: parallel, no V and P", together(parallel, no_value)},
-      {"normed-no-qp", "4a: norms and skips, no Q and P", no_query, false},
-      {"normed-parallel-no-qp", "4b: the same, parallel",
+      {"fig1a", "1a: no skips, no norms", serial, true, true, true},
+      {"fig1b", "1b: the same, no Q, P", together(serial, no_query), true, false, true},
+      {"fig1c", "1c: the same, no K, P", together(serial, no_key), true, false, true},
+      {"fig1d", "1d: the same, no V, P", together(serial, no_value), true, false, true},
+      {"fig3a", "3a: parallel, no Q, P", together(parallel, no_query)},
+      {"fig3b", "3b: parallel, no K, P", together(parallel, no_key)},
+      {"fig3c", "3c: parallel, no V, P", together(parallel, no_value)},
+      {"fig4a", "4a: norms, skips, no Q, P", no_query, false},
+      {"fig4b", "4b: the same, parallel",
        together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
   };
 }
@@ -82,25 +83,24 @@ nlohmann::json form_config(const nlohmann::json& base, const Figured& form, bool
 // Merges Q and P of the last checkpoint away, as rewrite does it: written, read back and compared. Where the stored
 // type has too few digits for the inverse, once more in float64.
 nlohmann::ordered_json merge_of(const std::filesystem::path& run, const std::string& device) {
-  const std::filesystem::path model = RunFolder(run).checkpoint_path(RunFolder(run).checkpoints().back());
+  const RunFolder folder(run);
+  const std::filesystem::path model = folder.checkpoint_path(folder.checkpoints().back());
   nlohmann::ordered_json seen;
   for (const std::optional<Dtype> dtype : {std::optional<Dtype>(), std::optional(Dtype::f64)}) {
     const std::filesystem::path output = run / (dtype ? "merged-float64" : "merged");
     nlohmann::ordered_json& entry = seen[dtype ? "float64" : "as_stored"];
     try {
-      const Rewritten result = rewrite(open_model(model), output,
-                                       {.passes = parse_passes("merge_skipless"),
-                                        .dtype = dtype,
-                                        .force = true,
-                                        .device = find_device(device)});
+      const Rewritten result = rewrite(
+          open_model(model), output,
+          {.passes = parse_passes("merge_skipless"), .dtype = dtype, .force = true, .device = find_device(device)});
       int64_t saved = 0;
       for (const PassStep& step : result.pipeline.steps) {
         saved += step.saved_parameters;
       }
       entry = {{"verdict", word(result.verification->verdict)},
-               {"relative_error", result.verification->metrics.relative_error},
+               {"relative_error", result.verification->metrics.max_relative_logit_error},
                {"predicted", result.predicted_error()},
-               {"noise", result.verification->noise_floor.relative_error},
+               {"noise", result.verification->noise_floor.max_relative_logit_error},
                {"saved", saved}};
       return seen;
     } catch (const Error& error) {  // a matrix that was trained until it cannot be inverted is a result
@@ -194,14 +194,14 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
   const std::optional<double> bar = usual ? bar_of(*usual) : std::nullopt;
   if (!settled) {
     return stopped.empty() ? Judged{Trains::unknown, {}, "not trained yet"}
-                           : Judged{Trains::no, {}, fmt::format("no: stopped after {} steps", stopped[0]->steps)};
+                           : Judged{Trains::no, {}, fmt::format("no, ended at step {}", stopped[0]->steps)};
   }
   if (!bar) {
     return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};
   }
   const bool trains = settled->loss < *bar;
   return {trains ? Trains::yes : Trains::no, settled,
-          fmt::format("{}: {:.4f}, {:.4f} behind", trains ? "yes" : "no", settled->loss, settled->loss - usual->loss)};
+          fmt::format("{}, {:+.4f}", trains ? "yes" : "no", settled->loss - usual->loss)};
 }
 
 // All or none of them, where all are known.
@@ -215,10 +215,10 @@ Trains of_all(const std::vector<Judged>& forms) {
 std::string merge_in_words(const nlohmann::ordered_json& seen, int64_t parameters) {
   for (const auto& [type, entry] : seen.items()) {
     if (entry.contains("verdict")) {
-      return fmt::format("{}, error {:.1e}, {:.1f} % fewer{}", entry["verdict"].get<std::string>(),
+      return fmt::format("{}, {:.0e}, -{:.1f} %{}", entry["verdict"].get<std::string>(),
                          entry["relative_error"].get<double>(),
                          100 * entry["saved"].get<double>() / static_cast<double>(parameters),
-                         type == "float64" ? ", stored in float64" : "");
+                         type == "float64" ? ", float64" : "");
     }
   }
   return "refused: ill-conditioned";
@@ -248,8 +248,8 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     const std::optional<Settled> usual = runs.best(reference);
     if (usual) {
       variants.push_back(reference);
-      found.compared.push_back({fmt::format("usual model, {} layers", layers), "trains",
-                                fmt::format("{:.4f}", usual->loss)});
+      found.compared.push_back(
+          {fmt::format("usual model, {} layers, nats a token", layers), "trains", fmt::format("{:.4f}", usual->loss)});
     }
     for (const bool shaped : {false, true}) {
       Group group{shaped, layers, {}};
@@ -268,8 +268,8 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
         }
         const TrainedRun* run = result.settled ? result.settled->runs.front() : nullptr;
         if (run && run->seen.is_object() && !run->seen.empty()) {
-          found.compared.push_back({fmt::format("its Q and P merged away{}, {} layers", shaped ? ", shaped" : "", layers),
-                                    "identical", merge_in_words(run->seen, run->parameters)});
+          found.compared.push_back(
+              {fmt::format("1a, Q and P merged{}, {} layers", shaped ? ", shaped" : "", layers), "exact", merge_in_words(run->seen, run->parameters)});
         }
       }
       groups.push_back(group);
@@ -302,8 +302,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
 
   std::vector<std::string> all_train, not_all, open;
   for (const Group& group : groups) {
-    const std::string words =
-        fmt::format("{} attention, {} layers", group.shaped ? "shaped" : "plain", group.layers);
+    const std::string words = fmt::format("{} attention, {} layers", group.shaped ? "shaped" : "plain", group.layers);
     const Trains trains = of_all(group.forms);
     (trains == Trains::yes ? all_train : trains == Trains::no ? not_all : open).push_back(words);
   }
@@ -323,8 +322,8 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   }
   if (!all_train.empty()) {
     found.verdict = ClaimVerdict::holds_corrected;
-    found.because = fmt::format("all four forms of figure 1 train with {}; not all with {}", listed(all_train),
-                                listed(not_all));
+    found.because =
+        fmt::format("all four forms of figure 1 train with {}; not all with {}", listed(all_train), listed(not_all));
     return found;
   }
   if (open.empty()) {
@@ -332,7 +331,8 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     found.because = "with neither attention and at neither depth do all four forms of figure 1 train";
     return found;
   }
-  found.because = fmt::format("not all of it has been trained: {}; not all forms train with {}", listed(open), listed(not_all));
+  found.because =
+      fmt::format("not all of it has been trained: {}; not all forms train with {}", listed(open), listed(not_all));
   return found;
 }
 

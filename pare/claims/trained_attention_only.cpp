@@ -124,21 +124,19 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
   std::optional<double> apart;
   if (exact) {
     apart = exact->seen.at("largest_difference").get<double>();
-    found.compared.push_back({fmt::format("one start, float64: losses of {} steps apart", exact->steps),
-                              "0", fmt::format("{:.1e}", *apart)});
+    found.compared.push_back({fmt::format("one start, float64: losses of {} steps apart", exact->steps), "0",
+                              fmt::format("{:.1e}", *apart)});
   }
   if (usual) {
     found.compared.push_back({fmt::format("the same as usually trained, {} steps", usual->steps), "0",
                               fmt::format("{:.1e}", usual->seen.at("largest_difference").get<double>())});
     const double before = usual->seen.at("seconds_a_step").get<double>(),
                  after = usual->seen.at("seconds_a_step_as_heads").get<double>();
-    found.compared.push_back(
-        {"time of a step, heads over MLPs", "more",
-         fmt::format("{:.2f} ({:.3g} / {:.3g} ms)", after / before, 1e3 * after, 1e3 * before)});
+    found.compared.push_back({"time of a step, heads over MLPs", "more",
+                              fmt::format("{:.2f} ({:.3g} / {:.3g} ms)", after / before, 1e3 * after, 1e3 * before)});
   }
   if (as_mlps && as_heads) {
-    found.compared.push_back(
-        {"heads drawn anew against MLPs, nats", "as good", difference_shown(*as_heads, *as_mlps)});
+    found.compared.push_back({"heads drawn anew against MLPs, nats", "as good", difference_shown(*as_heads, *as_mlps)});
     found.tables.push_back(table_of_variants("Validation loss", runs, {mlps, heads}));
     found.figures.push_back(curves_of_variants("Validation loss while training", runs, {mlps, heads}));
   }

@@ -92,11 +92,17 @@ const QueryForm nonlinear{"nonlinear-query", "query x + N(x)", [](const nlohmann
                             return changed(config, {{of_attention + "query", {{"nonlinear", query}}}});
                           }};
 
+// At smoke scale so few steps that all of it takes seconds.
+nlohmann::json base_run(const Trial& trial) {
+  const nlohmann::json usual = usual_run(trial);
+  return trial.scale == ClaimScale::smoke ? changed(usual, {{"steps", 6}, {"evaluate.every", 3}}) : usual;
+}
+
 // Under which W_Q = I is held against its baseline again.
 struct Condition {
   std::string id, words;
-  nlohmann::json config;      // of its baseline
-  std::vector<double> rates;  // the likeliest first
+  nlohmann::json config;                    // of its baseline
+  std::vector<double> rates;                // the likeliest first
   bool of_width = false, of_steps = false;  // a row of the table by width, by steps
 };
 
@@ -105,7 +111,7 @@ std::string variant_name(const QueryForm& form, const std::string& condition) {
 }
 
 std::vector<Condition> conditions_of(const Trial& trial) {
-  const nlohmann::json base = usual_run(trial);
+  const nlohmann::json base = base_run(trial);
   const int64_t steps = base.at("steps").get<int64_t>();
   const int64_t head_width = first_block(base).at("attention").at("head_width").get<int64_t>();
   const int64_t heads = first_block(base).at("attention").at("heads").get<int64_t>();
@@ -159,7 +165,7 @@ PlannedRun planned(const nlohmann::json& config, const QueryForm& form, const st
 // The paper's own: GPT-2 small without biases on OpenWebText, and its learning rates.
 std::vector<PlannedRun> plan_in_full() {
   const nlohmann::json config = nlohmann::json::parse(R"({
-    "architecture": {"width": 768, "vocab": 50257, "context": 1024, "embedding": {"position": "learned"},
+    "architecture": {"width": 768, "vocab": 50304, "context": 1024, "embedding": {"position": "learned"},
       "blocks": [{"repeat": 12, "attention": {"heads": 12, "head_width": 64, "norm": {"kind": "layer"}},
                   "mlp": {"width": 3072, "activation": "gelu", "norm": {"kind": "layer"}}}],
       "final_norm": {"kind": "layer"}, "head": {"tied": true}},
@@ -189,7 +195,7 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   if (trial.scale == ClaimScale::full) {
     return plan_in_full();
   }
-  const nlohmann::json base = usual_run(trial);
+  const nlohmann::json base = base_run(trial);
   constexpr double usual = 2e-3;
   std::vector<PlannedRun> plan;
   const auto add = [&](const std::vector<QueryForm>& forms, double rate, int64_t seed) {
@@ -307,7 +313,10 @@ void compare_ends(const std::string& number, const Dependence& gaps, const std::
   found.compared.push_back(
       {fmt::format("W_Q = I, {} {:g} and {:g}", number, first, last), "not said",
        fmt::format("{} and {}{}", signed_number(least.difference()), signed_number(most.difference()),
-                   !spread ? "" : !seen ? " (equal)" : change < 0 ? ": shrinks" : ": grows")});
+                   !spread      ? ""
+                   : !seen      ? " (equal)"
+                   : change < 0 ? ": shrinks"
+                                : ": grows")});
 }
 
 // Every condition that was trained, the usual one first.
@@ -323,7 +332,7 @@ std::vector<Gap> compare_conditions(const Trial& trial, const TrainedRuns& runs,
     return gaps;
   }
   if (usual) {
-    by_steps.emplace(usual_run(trial).at("steps").get<double>(), *usual);
+    by_steps.emplace(base_run(trial).at("steps").get<double>(), *usual);
   }
   for (const Condition& condition : conditions_of(trial)) {
     const std::optional<Gap> gap = gap_of(runs, condition.id, condition.words);
@@ -390,7 +399,8 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   if (*equal || best.loss < reference->loss) {
     const bool as_claimed = half_is_best || (with_half && equal_within_spread(*with_half, *reference).value_or(false));
     found.verdict = as_claimed ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
-    found.because = numbers + (as_claimed ? ", no more than seeds differ" : ", but with the usual scale, not half of it");
+    found.because =
+        numbers + (as_claimed ? ", no more than seeds differ" : ", but with the usual scale, not half of it");
     return found;
   }
   const auto holding = std::find_if(gaps.begin(), gaps.end(), [](const Gap& gap) { return gap.holds(); });
@@ -401,7 +411,8 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
     return found;
   }
   found.verdict = ClaimVerdict::does_not_hold;
-  found.because = fmt::format("{}: {} is more than seeds differ by", numbers, signed_number(best.loss - reference->loss));
+  found.because =
+      fmt::format("{}: {} is more than seeds differ by", numbers, signed_number(best.loss - reference->loss));
   return found;
 }
 

@@ -82,6 +82,7 @@ std::string to_words(ClaimScale scale);
 
 // One list for each paper, in a file of its own.
 std::vector<PaperClaim> claims_of_query_elimination();
+std::vector<PaperClaim> claims_of_norm_removal();  // the part of them that trains and takes norms out
 std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_minimum_transformer();

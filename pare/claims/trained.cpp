@@ -396,22 +396,6 @@ class Training {
   double seconds_per_work_ = 0;  // of the run before
 };
 
-double deviation_of(const std::vector<double>& values, double mean) {
-  double sum = 0;
-  for (const double value : values) {
-    sum += (value - mean) * (value - mean);
-  }
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) {
-    sum += value;
-  }
-  return sum / static_cast<double>(values.size());
-}
-
 std::string cost_in_words(const TrainedRuns& runs) {
   std::map<std::string, double> seconds;
   for (const TrainedRun& run : runs.all()) {
@@ -438,54 +422,6 @@ std::string PlannedRun::name() const {
   return fmt::format("{}-lr{:g}-seed{}", variant, rate(), seed());
 }
 
-const TrainedRun* TrainedRuns::find(const std::string& name) const {
-  const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const TrainedRun& run) { return run.name == name; });
-  return found == runs_.end() ? nullptr : &*found;
-}
-
-std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
-  std::map<double, std::vector<const TrainedRun*>> by_rate;
-  for (const TrainedRun& run : runs_) {
-    if (run.variant == variant && run.stopped.empty()) {
-      by_rate[run.rate].push_back(&run);
-    }
-  }
-  std::vector<Settled> found;
-  for (const auto& [rate, runs] : by_rate) {
-    std::vector<double> losses, accuracies;
-    for (const TrainedRun* run : runs) {
-      losses.push_back(run->loss);
-      accuracies.push_back(run->accuracy);
-    }
-    Settled& settled = found.emplace_back(Settled{.variant = variant, .rate = rate, .runs = runs});
-    settled.parameters = runs.front()->parameters;
-    settled.loss = mean_of(losses);
-    settled.accuracy = mean_of(accuracies);
-    if (runs.size() > 1) {
-      settled.spread = deviation_of(losses, settled.loss);
-      settled.accuracy_spread = deviation_of(accuracies, settled.accuracy);
-    }
-  }
-  return found;
-}
-
-std::optional<Settled> TrainedRuns::best(const std::string& variant) const {
-  const std::vector<Settled> all = at_rates(variant);
-  const auto least =
-      std::min_element(all.begin(), all.end(), [](const Settled& a, const Settled& b) { return a.loss < b.loss; });
-  return least == all.end() ? std::nullopt : std::optional(*least);
-}
-
-std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) const {
-  std::vector<const TrainedRun*> found;
-  for (const TrainedRun& run : runs_) {
-    if (run.variant == variant && !run.stopped.empty()) {
-      found.push_back(&run);
-    }
-  }
-  return found;
-}
-
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan) {
   std::set<std::string> names;
   for (const PlannedRun& run : plan) {
@@ -504,72 +440,6 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
     return outcome;
   };
   return claim;
-}
-
-std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
-  if (!a.spread && !b.spread) {
-    return std::nullopt;
-  }
-  return std::hypot(a.spread.value_or(b.spread.value_or(0)), b.spread.value_or(a.spread.value_or(0)));
-}
-
-std::optional<bool> equal_within_spread(const Settled& a, const Settled& b) {
-  const std::optional<double> spread = spread_of_difference(a, b);
-  return spread ? std::optional(std::abs(a.loss - b.loss) <= *spread) : std::nullopt;
-}
-
-std::string difference_in_words(const Settled& a, const Settled& reference) {
-  const double difference = a.loss - reference.loss;
-  const std::string words = fmt::format("{:.4f} {}", std::abs(difference), difference < 0 ? "less" : "more");
-  const std::optional<double> spread = spread_of_difference(a, reference);
-  if (!spread) {
-    return words + ", of one seed";
-  }
-  return std::abs(difference) <= *spread
-             ? fmt::format("equal within the seeds' spread ({}, spread {:.4f})", words, *spread)
-             : words;
-}
-
-ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
-                             const std::vector<std::string>& variants) {
-  ClaimTable table{.title = title,
-                   .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
-                   .measured = "validation loss, nats a token",
-                   .settings = {"difference", "parameters", "rate", "seeds"},
-                   .rows_are = "variant"};
-  std::optional<Settled> reference;
-  for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!best) {
-      continue;
-    }
-    reference = reference ? reference : best;
-    const bool same = best->runs.front()->data == reference->runs.front()->data;
-    table.names.push_back(variant);
-    table.rows.push_back({best->loss, best->spread.value_or(std::nan("")),
-                          same ? best->loss - reference->loss : std::nan(""), static_cast<double>(best->parameters),
-                          best->rate, static_cast<double>(best->runs.size())});
-  }
-  return table;
-}
-
-Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants) {
-  Figure figure{.kind = FigureKind::lines, .title = title};
-  figure.words = "Each variant at its best learning rate; one seed.";
-  figure.x = {.words = "step"};
-  figure.y = {.words = "validation loss", .unit = "nats a token"};
-  for (const std::string& variant : variants) {
-    if (const std::optional<Settled> best = runs.best(variant)) {
-      Series& series = figure.series.emplace_back(Series{.name = variant});
-      for (const auto& [step, loss] : best->runs.front()->validation) {
-        if (step > 0) {  // what is drawn before the first step says nothing, and hides the rest
-          series.x.push_back(static_cast<double>(step));
-          series.y.push_back(loss);
-        }
-      }
-    }
-  }
-  return figure;
 }
 
 nlohmann::json changed(nlohmann::json config, const std::vector<std::pair<std::string, nlohmann::json>>& changes) {

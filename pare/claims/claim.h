@@ -33,6 +33,7 @@ struct ClaimTable {
   std::vector<std::string> settings = {};  // columns that are not drawn: no measurements, or of another kind
   std::string rows_are = {};               // what the rows are, where they have names: "model"
   std::vector<std::string> names = {};     // of the rows; empty: none
+  std::optional<int> decimals = {};        // of numbers that are not whole; none: three digits that mean something
 };
 
 struct Outcome {

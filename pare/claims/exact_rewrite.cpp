@@ -14,8 +14,8 @@ nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const
   const ModelFolder model = open_model(folder.checkpoint_path(folder.checkpoints().back()));
   const ScratchFolder scratch("rewritten");
   try {
-    const Rewritten rewritten = rewrite(model, scratch.path() / "model",
-                                        {.passes = parse_passes(passes), .dtype = Dtype::f64});
+    const Rewritten rewritten =
+        rewrite(model, scratch.path() / "model", {.passes = parse_passes(passes), .dtype = Dtype::f64});
     return {{"before", count(model.model.architecture).total},
             {"after", count(rewritten.pipeline.after.architecture).total},
             {"verdict", word(rewritten.verification->verdict)},

@@ -270,8 +270,8 @@ class Training {
         continue;
       }
       if (lacking_.insert(name->get<std::string>()).second && trial_.note) {
-        trial_.note(fmt::format("no {} in {}: runs that need it are left for later",
-                                quote(name->get<std::string>()), quote(shown(trial_.data))));
+        trial_.note(fmt::format("no {} in {}: runs that need it are left for later", quote(name->get<std::string>()),
+                                quote(shown(trial_.data))));
       }
       return false;
     }

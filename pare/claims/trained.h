@@ -16,7 +16,7 @@
 namespace pare {
 
 struct PlannedRun {
-  std::string variant;    // fit for a folder's name; runs of one variant differ in their learning rate and seed
+  std::string variant;  // fit for a folder's name; runs of one variant differ in their learning rate and seed
   // Of pare train, without a sweep; files of data, shards, a tokenizer and a model to start from by their names in the
   // folder of corpora.
   nlohmann::json config;

@@ -63,7 +63,8 @@ const json no_norms_no_skips = {{"norms", "none"}, {"mlp", {{"skip", false}}}};
 // Names of models that others start from are those of their folders in the plan, and part of the variants' own.
 class NormPlan {
  public:
-  explicit NormPlan(const Trial& trial) : scale_(trial.scale), sizes_(sizes_of_norm_removal(trial.scale)), model_(usual_run(trial)) {
+  explicit NormPlan(const Trial& trial)
+      : scale_(trial.scale), sizes_(sizes_of_norm_removal(trial.scale)), model_(usual_run(trial)) {
     if (scale_ == ClaimScale::full) {  // as paper 0 trained: 490k tokens a step of OpenWebText
       model_ = changed(model_, {{"architecture", architecture_to_json(find_preset("gpt2").value())},
                                 {"data", {{"shards", "openwebtext"}}},
@@ -170,8 +171,8 @@ class NormPlan {
     add("after-norms-control", further(bare, sizes_.usual, 0, {}, 2), from);
     add("after-norms-skips", further(bare, sizes_.usual, 0, {{"mlp", {{"skip", false}}}}, 2), from);
     const int64_t width = bare.at("architecture").at("width").get<int64_t>();
-    const json wide = changed(bare, {{"architecture.blocks.*.mlp.skip", false},
-                                     {"architecture.blocks.*.mlp.width", 6 * width}});
+    const json wide =
+        changed(bare, {{"architecture.blocks.*.mlp.skip", false}, {"architecture.blocks.*.mlp.width", 6 * width}});
     add("after-norms-widened", further(wide, sizes_.usual, 0, {{"mlp", {{"width", 4 * width}}}}, 2), from, true, {},
         "absorb_skip{widen=true}");
   }
@@ -385,7 +386,8 @@ ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
                    .columns = {"trained on", "±", "norms gone", "±", "difference", "seeds"},
                    .measured = "validation loss, nats a token",
                    .settings = {"difference", "seeds"},
-                   .rows_are = "setting"};
+                   .rows_are = "setting",
+                   .decimals = 4};
   for (const NormPair& pair : pairs) {
     table.names.push_back(pair.setting.words);
     table.rows.push_back({pair.control.loss, pair.control.spread.value_or(std::nan("")), pair.without.loss,
@@ -398,8 +400,9 @@ ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
 // A point for each variant: what it lost in parameters, what the run's end can still lose exactly included.
 Figure loss_by_parameters(const TrainedRuns& runs, const std::vector<std::string>& variants) {
   Figure figure{.kind = FigureKind::scatter, .title = "Loss against parameters removed"};
-  figure.words = "Of all variants after as many steps on the same batches. Parameters that go exactly once the norms are "
-                 "gone count as removed.";
+  figure.words =
+      "Of all variants after as many steps on the same batches. Parameters that go exactly once the norms are "
+      "gone count as removed.";
   figure.x = {.words = "parameters removed"};
   figure.y = {.words = "validation loss", .unit = "nats a token"};
   const std::optional<Settled> control = runs.best("control");
@@ -438,8 +441,7 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
     decide(pairs, found);
   }
   for (const NormPair& pair : pairs) {
-    found.compared.push_back({fmt::format("norms gone, {}", pair.setting.words), "no loss",
-                              difference_of(pair)});
+    found.compared.push_back({fmt::format("norms gone, {}", pair.setting.words), "no loss", difference_of(pair)});
   }
   for (const TrainedRun& run : runs.all()) {
     if (run.seen.is_object()) {
@@ -449,8 +451,8 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
       found.compared.push_back({fmt::format("{}, seed {}", run.variant, run.seed), "trains", "stopped"});
     }
   }
-  const std::vector<std::string> headline = {"control",  "norms",       "norms-teacher",   "no-query",
-                                             "no-key",   "no-value",    "norms-and-skips", "smaller-mlp"};
+  const std::vector<std::string> headline = {"control", "norms",    "norms-teacher",   "no-query",
+                                             "no-key",  "no-value", "norms-and-skips", "smaller-mlp"};
   const std::vector<std::string> after = {"after-norms-control", "after-norms-skips", "after-norms-widened"};
   found.tables = {table_of_settings(pairs), table_of_variants("From one baseline, on the same batches", runs, headline),
                   table_of_variants("From the model without norms: its MLP skips go too", runs, after),

@@ -18,8 +18,6 @@ using Changes = std::vector<std::pair<std::string, nlohmann::json>>;
 
 const std::string of_attention = "architecture.blocks.*.attention.", of_mlp = "architecture.blocks.*.mlp.";
 
-const std::string tokens_folder = "novels-bpe8k";  // of pare train --prepare, with 8,192 tokens of BPE
-
 const nlohmann::json& first_block(const nlohmann::json& config) {
   return config.at("architecture").at("blocks").at(0);
 }
@@ -143,15 +141,13 @@ std::vector<Condition> conditions_of(const Trial& trial) {
       {"no-decay", "no weight decay", changed(base, {{"optimiser.decay", 0.0}}), {2e-3}},
       {"wide-start", "twice the start's deviation", changed(base, {{"init.deviation", 0.04}}), {2e-3}},
   };
-  // Tokens of a vocabulary are prepared beforehand (docs/training.md); without them the rest can still be trained.
-  const bool has_tokens = trial.data.empty() || std::filesystem::exists(trial.data / tokens_folder);
-  if (trial.scale != ClaimScale::smoke && has_tokens) {
+  if (trial.scale != ClaimScale::smoke) {
     found.push_back({"bpe8k",
                      "8,192 tokens of BPE, half the steps",
                      changed(half, {{"architecture.vocab", 8192},
-                                    {"data.train", {tokens_folder + "/train-00000.u16"}},
-                                    {"data.validation", {tokens_folder + "/validation-00000.u16"}},
-                                    {"data.format", "uint16"}}),
+                                    {"data.train", nlohmann::json::array()},
+                                    {"data.validation", nlohmann::json::array()},
+                                    {"data.shards", "novels-bpe8k"}}),
                      {2e-3}});
   }
   return found;

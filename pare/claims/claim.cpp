@@ -8,8 +8,8 @@ const std::vector<PaperClaim>& claims() {
   static const std::vector<PaperClaim> all = [] {
     std::vector<PaperClaim> found;
     for (std::vector<PaperClaim> (*of_paper)() :
-         {claims_of_query_elimination, claims_of_skipless, claims_of_attention_only, claims_of_minimum_transformer,
-          claims_of_rank_and_symmetry}) {
+         {claims_of_query_elimination, claims_of_norm_removal, claims_of_skipless, claims_of_attention_only,
+          claims_of_minimum_transformer, claims_of_rank_and_symmetry}) {
       for (PaperClaim& claim : of_paper()) {
         found.push_back(std::move(claim));
       }

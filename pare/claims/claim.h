@@ -33,6 +33,7 @@ struct ClaimTable {
   std::vector<std::string> settings = {};  // columns that are not drawn: no measurements, or of another kind
   std::string rows_are = {};               // what the rows are, where they have names: "model"
   std::vector<std::string> names = {};     // of the rows; empty: none
+  std::optional<int> decimals = {};        // of numbers that are not whole; none: three digits that mean something
 };
 
 struct Outcome {
@@ -83,6 +84,7 @@ std::string to_words(ClaimScale scale);
 
 // One list for each paper, in a file of its own.
 std::vector<PaperClaim> claims_of_query_elimination();
+std::vector<PaperClaim> claims_of_norm_removal();  // the part of them that trains and takes norms out
 std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_minimum_transformer();

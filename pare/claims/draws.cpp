@@ -53,11 +53,14 @@ at::Tensor multi_head(const RandomHeads& heads, const at::Tensor& x) {
   return written_by_heads(heads, x).sum(0);
 }
 
-std::string shown(double number) {
+std::string shown(double number, const std::optional<int>& decimals) {
+  if (std::isnan(number)) {
+    return "";
+  }
   if (number == std::round(number) && std::abs(number) < 1e6) {
     return fmt::format("{:.0f}", number);
   }
-  return fmt::format("{:.3g}", number);
+  return decimals ? fmt::format("{:.{}f}", number, *decimals) : fmt::format("{:.3g}", number);
 }
 
 }  // namespace pare

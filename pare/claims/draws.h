@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 
 namespace pare {
@@ -30,7 +31,7 @@ at::Tensor attention_of(const RandomHeads& heads, const at::Tensor& x);  // prob
 at::Tensor written_by_heads(const RandomHeads& heads, const at::Tensor& x);
 at::Tensor multi_head(const RandomHeads& heads, const at::Tensor& x);  // their sum
 
-// Numbers for tables of claims: few digits, and none that mean nothing.
-std::string shown(double number);
+// Numbers for tables of claims: few digits, and none that mean nothing; nothing for what is no number.
+std::string shown(double number, const std::optional<int>& decimals = {});
 
 }  // namespace pare

@@ -64,7 +64,7 @@ std::vector<std::string> cells_of(const ClaimTable& table, size_t row) {
     cells.push_back(table.names[row]);
   }
   for (const double number : table.rows[row]) {
-    cells.push_back(shown(number));
+    cells.push_back(shown(number, table.decimals));
   }
   return cells;
 }

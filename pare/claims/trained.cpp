@@ -10,7 +10,9 @@
 
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
+#include "pare/checkpoint/model_folder.h"
 #include "pare/model/device.h"
+#include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -150,8 +152,8 @@ class KeptRuns {
   std::map<std::string, Json> runs_;
 };
 
-// A file of the corpora as it lies there, maybe compressed.
-std::string in_corpora(const fs::path& data, const std::string& name) {
+// A file or folder of the corpora as it lies there, maybe compressed.
+std::optional<std::string> in_corpora(const fs::path& data, const std::string& name) {
   for (const char* ending : {"", ".xz", ".gz"}) {
     const fs::path path = data / (name + ending);
     std::error_code unknown;
@@ -159,8 +161,32 @@ std::string in_corpora(const fs::path& data, const std::string& name) {
       return path.string();
     }
   }
-  throw InputError(
-      fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)", quote(shown(data)), quote(name)));
+  return std::nullopt;
+}
+
+// What a configuration names of the corpora.
+std::vector<nlohmann::json*> corpora_in(nlohmann::json& config) {
+  std::vector<nlohmann::json*> names;
+  if (config.contains("from")) {
+    names.push_back(&config["from"]);
+  }
+  if (!config.contains("data")) {
+    return names;
+  }
+  nlohmann::json& data = config["data"];
+  for (const char* part : {"train", "validation"}) {
+    if (data.contains(part)) {
+      for (nlohmann::json& file : data[part]) {
+        names.push_back(&file);
+      }
+    }
+  }
+  for (const char* part : {"tokenizer", "shards"}) {
+    if (data.contains(part)) {
+      names.push_back(&data[part]);
+    }
+  }
+  return names;
 }
 
 // What two runs must have in common to be compared: contents and order, wherever the files lay.
@@ -201,6 +227,10 @@ class Training {
         missing.push_back(planned.name());
       }
     }
+    if (found.empty() && !lacking_.empty()) {
+      throw InputError(fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)",
+                                   quote(shown(trial_.data)), quote(*lacking_.begin())));
+    }
     return {std::move(found), std::move(missing)};
   }
 
@@ -214,6 +244,8 @@ class Training {
   }
 
   fs::path folder_of(const std::string& name) const { return folder_ / work_folder / name; }
+
+  fs::path start_of(const std::string& name) const { return folder_ / work_folder / (name + "-start"); }
 
   const PlannedRun& planned(const std::string& name) const {
     const auto found =
@@ -230,8 +262,27 @@ class Training {
            static_cast<double>(parameters);
   }
 
+  // Runs on other corpora than those that are there wait for another time.
+  bool has_data(const PlannedRun& planned) {
+    nlohmann::json config = planned.config;
+    for (const nlohmann::json* name : corpora_in(config)) {
+      if (in_corpora(trial_.data, name->get<std::string>())) {
+        continue;
+      }
+      if (lacking_.insert(name->get<std::string>()).second && trial_.note) {
+        trial_.note(fmt::format("no {} in {}: runs that need it are left for later", quote(name->get<std::string>()),
+                                quote(shown(trial_.data))));
+      }
+      return false;
+    }
+    return true;
+  }
+
   bool may_train(const PlannedRun& planned) {
     if (trial_.scale != ClaimScale::smoke && trial_.data.empty()) {
+      return false;
+    }
+    if (!has_data(planned)) {
       return false;
     }
     if (!trial_.minutes) {
@@ -245,17 +296,21 @@ class Training {
   // With the places of this machine. The checkpoints that it starts from are there where `trained`.
   TrainConfig config_of(const PlannedRun& planned, bool trained) {
     nlohmann::json config = planned.config;
-    for (const char* part : {"train", "validation"}) {
-      if (config.contains("data") && config["data"].contains(part)) {
-        for (nlohmann::json& file : config["data"][part]) {
-          file = in_corpora(trial_.data, file.get<std::string>());
-        }
-      }
+    for (nlohmann::json* name : corpora_in(config)) {
+      const std::optional<std::string> place = in_corpora(trial_.data, name->get<std::string>());
+      PARE_CHECK(place, "a run begins whose data is not there: " + planned.name());
+      *name = *place;
     }
     for (const auto& [key, name] : {std::pair("from", planned.from), std::pair("teacher", planned.teacher)}) {
       if (!name.empty() && trained) {
         config[key] = checkpoint_of(name).string();
       }
+    }
+    if (!planned.passes.empty() && trained) {
+      const fs::path start = start_of(planned.name());
+      rewrite(open_model(config["from"].get<std::string>()), start,
+              {.passes = parse_passes(planned.passes), .allow_growth = true, .force = true});
+      config["from"] = start.string();
     }
     return train_config_from_json(config, planned.name(), preset_or_refuse);
   }
@@ -321,6 +376,7 @@ class Training {
       run.seen = planned.look(folder);
     }
     kept_.keep(run, planned.config);
+    fs::remove_all(start_of(name));
     for (const std::string& done : {name, planned.from, planned.teacher}) {
       if (!done.empty() && !is_needed_later(done)) {
         fs::remove_all(folder_of(done));
@@ -334,6 +390,7 @@ class Training {
   std::optional<ScratchFolder> scratch_;
   fs::path folder_;
   KeptRuns kept_;
+  std::set<std::string> lacking_;  // what the folder of corpora has not
   SequencesCache data_;
   Clock::time_point started_ = Clock::now();
   double seconds_per_work_ = 0;  // of the run before

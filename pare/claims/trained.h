@@ -16,9 +16,12 @@
 namespace pare {
 
 struct PlannedRun {
-  std::string variant;    // fit for a folder's name; runs of one variant differ in their learning rate and seed
-  nlohmann::json config;  // of pare train, without a sweep; files of data by their names in the folder of corpora
+  std::string variant;  // fit for a folder's name; runs of one variant differ in their learning rate and seed
+  // Of pare train, without a sweep; files of data, shards, a tokenizer and a model to start from by their names in the
+  // folder of corpora.
+  nlohmann::json config;
   std::string from = {}, teacher = {};  // names of earlier runs: the last checkpoint of each
+  std::string passes = {};              // of pare rewrite, which the model of `from` goes through first
   // What else is measured once it is trained, kept in `seen`: a finished run folder, with checkpoints as configured.
   std::function<nlohmann::ordered_json(const std::filesystem::path& run)> look = {};
 
@@ -68,7 +71,8 @@ class TrainedRuns {
   std::vector<std::string> missing_;
 };
 
-// Trains what is planned and missing, as far as the trial has data and time for it.
+// Trains what is planned and missing, as far as the trial has data and time for it. InputError where it has data for
+// nothing.
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan);
 
 // The claim of these parts: measured by judging what was trained of the plan.

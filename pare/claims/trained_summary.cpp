@@ -105,7 +105,8 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                    .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
                    .measured = "validation loss, nats a token",
                    .settings = {"difference", "parameters", "rate", "seeds"},
-                   .rows_are = "variant"};
+                   .rows_are = "variant",
+                   .decimals = 4};
   std::optional<Settled> reference;
   for (const std::string& variant : variants) {
     const std::optional<Settled> best = runs.best(variant);

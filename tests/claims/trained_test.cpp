@@ -128,3 +128,34 @@ TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
   CHECK(table.rows[1][2] == doctest::Approx(0.1));
   CHECK(curves_of_variants("", runs, {"a", "b"}).series.size() == 2);
 }
+
+TEST_CASE("a run may start from a rewritten model, and runs whose data is not there wait") {
+  const TemporaryFolder folder;
+  std::vector<std::string> notes;
+  Trial trial{.folder = folder.path() / "claim"};
+  trial.note = [&](const std::string& line) { notes.push_back(line); };
+  nlohmann::json run = changed(tiny_plan()[0].config, {{"architecture.final_norm", nullptr},
+                                                       {"architecture.blocks.*.attention.norm", nullptr},
+                                                       {"architecture.blocks.*.mlp.norm", nullptr}});
+  const int64_t neurons = run["architecture"]["blocks"][0]["mlp"]["width"].get<int64_t>();
+  const nlohmann::json wide = changed(run, {{"architecture.blocks.*.mlp.skip", false},
+                                            {"architecture.blocks.*.mlp.width", neurons + 16},
+                                            {"evaluate.every", 1}});
+  PlannedRun widened{.variant = "wide", .config = wide};
+  widened.from = "plain-lr0.001-seed0";
+  widened.passes = "absorb_skip{widen=true}";
+  const PlannedRun elsewhere{.variant = "text", .config = changed(run, {{"data.tokenizer", "no-such-model"}})};
+  const TrainedRuns runs = trained_runs("some-claim", trial, {{"plain", run}, widened, elsewhere});
+  REQUIRE(runs.all().size() == 2);
+  CHECK(runs.missing() == std::vector<std::string>{elsewhere.name()});
+  CHECK(std::count_if(notes.begin(), notes.end(), [](const std::string& line) {
+          return line.find("no 'no-such-model' in") != std::string::npos;
+        }) == 1);
+  // The same function in more neurons: what is measured before the first step is what the other ended with.
+  CHECK(runs.all()[1].validation.at(0) == doctest::Approx(runs.all()[0].loss).epsilon(1e-5));
+  CHECK(runs.all()[1].parameters > runs.all()[0].parameters);
+  CHECK_FALSE(std::filesystem::exists(trial.folder / "runs" / (widened.name() + "-start")));
+  trial.folder = folder.path() / "another";
+  CHECK_THROWS_WITH_AS(trained_runs("some-claim", trial, {elsewhere}), doctest::Contains("has no 'no-such-model'"),
+                       InputError);
+}

@@ -1,0 +1,156 @@
+// What norm-removal says of runs that nobody trained: each of its verdicts, and none without the runs that it needs.
+
+#include "pare/claims/trained_norm_removal.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "pare/algebra/morph_plan.h"
+#include "pare/arch/presets.h"
+#include "pare/claims/report.h"
+#include "pare/train/config.h"
+
+using namespace pare;
+
+namespace {
+
+TrainedRun invented(const std::string& variant, int64_t seed, double loss, double rate = 1e-3) {
+  TrainedRun run{.name = fmt::format("{}-lr{:g}-seed{}", variant, rate, seed), .variant = variant, .rate = rate};
+  run.seed = seed;
+  run.parameters = 1000;
+  run.steps = 10;
+  run.validation = {{5, loss + 1}, {10, loss}};
+  run.loss = loss;
+  return run;
+}
+
+// A variant with a seed for each loss.
+void add(std::vector<TrainedRun>& runs, const std::string& variant, const std::vector<double>& losses,
+         double rate = 1e-3) {
+  for (size_t seed = 0; seed < losses.size(); ++seed) {
+    runs.push_back(invented(variant, static_cast<int64_t>(seed), losses[seed], rate));
+  }
+}
+
+Outcome judged(const std::vector<TrainedRun>& runs, ClaimScale scale = ClaimScale::small) {
+  return judge_norm_removal({.scale = scale}, {runs, {}});
+}
+
+Architecture preset(const std::string& name) {
+  return find_preset(name).value();
+}
+
+}  // namespace
+
+TEST_CASE("norm-removal: within the seeds' spread it holds, beyond it does not") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162, 1.164});
+  add(runs, "norms", {1.162, 1.164, 1.166});
+  CHECK(judged(runs).verdict == ClaimVerdict::holds);
+  for (TrainedRun& run : runs) {
+    run.loss += run.variant == "norms" ? 0.002 : 0;
+  }
+  const Outcome worse = judged(runs);
+  CHECK(worse.verdict == ClaimVerdict::does_not_hold);
+  CHECK(worse.because.find("1.1660 against 1.1620") != std::string::npos);
+}
+
+TEST_CASE("norm-removal: free in one setting and not in another is a correction that names both") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms", {1.150, 1.152});
+  add(runs, "control-stories260K", {1.578, 1.579});
+  add(runs, "norms-stories260K", {1.622, 1.623});
+  const Outcome found = judged(runs);
+  CHECK(found.verdict == ClaimVerdict::holds_corrected);
+  CHECK(found.because.find("no cost in 1,000 steps (1.1510 against 1.1610)") != std::string::npos);
+  CHECK(found.because.find("at some in stories260K (1.6225 against 1.5785)") != std::string::npos);
+}
+
+TEST_CASE("norm-removal: one seed decides by the spread of other settings, and by none where there is none") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160});
+  add(runs, "norms", {1.161});
+  CHECK(judged(runs).verdict == ClaimVerdict::undecided);
+  add(runs, "control-few", {1.230, 1.232});
+  add(runs, "norms-few", {1.230, 1.232});
+  CHECK(judged(runs).verdict == ClaimVerdict::holds);
+  runs[1].loss = 1.163;  // 1.5 times what two runs differ by
+  CHECK(judged(runs).verdict == ClaimVerdict::undecided);
+  runs[1].loss = 1.180;
+  CHECK(judged(runs).verdict == ClaimVerdict::holds_corrected);  // not in the headline, but with fewer steps
+}
+
+TEST_CASE("norm-removal: only rates that both were trained at are compared") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms", {1.161, 1.163});
+  add(runs, "control", {1.100, 1.102}, 2e-3);
+  CHECK(judged(runs).verdict == ClaimVerdict::holds);
+  add(runs, "norms", {1.130, 1.132}, 2e-3);
+  CHECK(judged(runs).verdict == ClaimVerdict::does_not_hold);
+}
+
+TEST_CASE("norm-removal: what is missing or stopped is no verdict") {
+  CHECK(judged({}).verdict == ClaimVerdict::undecided);
+  CHECK(!judged({}).compared.empty());
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms-few", {1.160, 1.162});
+  CHECK(judged(runs).verdict == ClaimVerdict::undecided);
+  add(runs, "norms", {9.0, 9.0});
+  runs[4].stopped = runs[5].stopped = "training stopped";
+  const Outcome found = judged(runs);
+  CHECK(found.verdict == ClaimVerdict::undecided);
+  CHECK(std::count_if(found.compared.begin(), found.compared.end(),
+                      [](const Compared& row) { return row.measured == "stopped"; }) == 2);
+}
+
+TEST_CASE("norm-removal: at smoke scale it says nothing, whatever the numbers are") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms", {1.160, 1.162});
+  CHECK(judged(runs, ClaimScale::smoke).verdict == ClaimVerdict::undecided);
+}
+
+TEST_CASE("norm-removal: what went exactly is shown, and counted in the figure") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms-and-skips", {1.2, 1.2});
+  runs[2].seen = {{"before", 1000}, {"after", 900}, {"verdict", "proved"}, {"error", 1e-15}};
+  const Outcome found = judged(runs);
+  const auto row = std::find_if(found.compared.begin(), found.compared.end(), [](const Compared& compared) {
+    return compared.what == "norms-and-skips: more goes exactly";
+  });
+  REQUIRE(row != found.compared.end());
+  CHECK(row->measured == "100 fewer, 10.00 %: proved");
+  const Figure& figure = found.figures.back();
+  REQUIRE(figure.series.size() == 2);
+  CHECK(figure.series[1].x == std::vector<double>{100});
+}
+
+TEST_CASE("norm-removal: every run of every scale can be read, mixed, and started from one before it") {
+  for (const ClaimScale scale : {ClaimScale::smoke, ClaimScale::small, ClaimScale::full}) {
+    std::set<std::string> before;
+    for (const PlannedRun& run : plan_of_norm_removal({.scale = scale})) {
+      CAPTURE(run.name());
+      CHECK((run.from.empty() || before.contains(run.from)));
+      CHECK((run.teacher.empty() || before.contains(run.teacher)));
+      CHECK(before.insert(run.name()).second);
+      nlohmann::json config = run.config;
+      if (config.contains("from")) {  // a Llama that need not be there
+        config.erase("from");
+        config["architecture"] = "qwen2.5-0.5b";
+      }
+      const TrainConfig read = train_config_from_json(config, run.name(), preset);
+      CHECK((run.from.empty() || run.passes.empty() == (read.architecture.blocks[0].mlp->skip)));
+      if (read.morph.to) {
+        plan_morph(read.architecture, *read.morph.to, run.name());
+      }
+    }
+    CHECK(before.size() >= 10);
+  }
+}

@@ -89,7 +89,10 @@ std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_minimum_transformer();
 std::vector<PaperClaim> claims_of_rank_and_symmetry();
-std::vector<PaperClaim> claims_of_probed_models();  // the part of them that measures activations
-std::vector<PaperClaim> claims_of_collapse();       // the part of them that runs layers
+std::vector<PaperClaim> claims_of_probed_models();   // the part of them that measures activations
+std::vector<PaperClaim> claims_of_collapse();        // the part of them that runs layers
+std::vector<PaperClaim> claims_of_trained_images();  // the part of paper 3 that trains
+std::vector<PaperClaim> claims_of_trained_gates();   // the parts of paper 4 that do
+std::vector<PaperClaim> claims_of_trained_ranks();
 
 }  // namespace pare

@@ -326,7 +326,8 @@ std::vector<PaperClaim> claims_of_rank_and_symmetry() {
        "A position gate costs 18,408 parameters, less than 1.6 % of W_O, and contains plain attention at gate 1.",
        fails, pgop_overhead},
   };
-  for (std::vector<PaperClaim> (*further)() : {claims_of_collapse, claims_of_probed_models}) {
+  for (std::vector<PaperClaim> (*further)() :
+       {claims_of_collapse, claims_of_probed_models, claims_of_trained_gates, claims_of_trained_ranks}) {
     for (PaperClaim& claim : further()) {
       all.push_back(std::move(claim));
     }

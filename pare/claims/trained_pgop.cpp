@@ -1,0 +1,416 @@
+#include "pare/claims/trained_pgop.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/checkpoint/model_folder.h"
+#include "pare/claims/finished_run.h"
+#include "pare/claims/probed_models.h"
+#include "pare/model/executor.h"
+#include "pare/model/rope.h"
+#include "pare/probes/probe.h"
+
+namespace pare {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double predicted_correlation = 0.6, deviations_of_95 = 1.96;  // standard deviations, for 95 of 100
+constexpr int64_t looked_at_sequences = 16, looked_at_tokens = 512, probed_tokens = 16;
+
+const std::string block_key = "architecture.blocks.*.";
+
+nlohmann::json short_usual_run(const Trial& trial) {
+  nlohmann::json config = usual_run(trial);
+  if (trial.scale == ClaimScale::small) {
+    config["steps"] = 800;
+  }
+  return config;
+}
+
+nlohmann::json with_run_seed(nlohmann::json config, int64_t seed) {
+  config["seed"] = seed;
+  return config;
+}
+
+// ---- pgop: a trained gate and its head
+
+// What a gate is at every token, of every layer: [tokens of all sequences, heads].
+Json gates_of(const Model& model, const Inputs& inputs) {
+  const Executor executor(model, at::kFloat);
+  Taps taps;
+  taps.record("blocks.*.attention.gate");
+  executor.forward(inputs, nullptr, &taps, Logits::none);
+  Probe probe(model, {.arithmetic = {.dtype = at::kFloat}});
+  probe.measure(each_of(inputs, [](const at::Tensor& x) {
+    return x.narrow(0, 0, 1).narrow(1, 0, std::min(probed_tokens, x.size(1))).contiguous();
+  }));
+  Json layers = Json::array();
+  const ProbeResults measured = probe.results();
+  for (const LayerMeasures& layer : measured.layers) {
+    const at::Tensor gate =
+        taps.recorded().at(fmt::format("blocks.{}.attention.gate", layer.layer)).to(at::kDouble);  // [rows, n, heads]
+    const TensorId weight = {in_attention(layer.block, Slot::gate), TensorKind::position};
+    const at::Tensor by_position = model.weights.at(name_of(weight)).load().to(at::kDouble);
+    const at::Tensor slopes = at::matmul(sinusoidal_slopes(gate.size(1), by_position.size(1)), by_position.t());
+    const at::Tensor sensitivity = (gate * (1 - gate) * slopes).abs().flatten(0, 1).mean(0);
+    const at::Tensor opened = gate.flatten(0, 1).mean(0);
+    Json heads = {{"asymmetry", Json::array()}, {"sensitivity", Json::array()}, {"gate", Json::array()}};
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      const int64_t i = static_cast<int64_t>(h);
+      heads["asymmetry"].push_back(layer.heads[h].asymmetry.value_or(0));
+      heads["sensitivity"].push_back(sensitivity[i].item<double>());
+      heads["gate"].push_back(opened[i].item<double>());
+    }
+    layers.push_back(std::move(heads));
+  }
+  return layers;
+}
+
+Json look_at_gates(const std::filesystem::path& run) {
+  const at::NoGradGuard no_grad;
+  const std::vector<StoredCheckpoint> stored = checkpoints_of(run);
+  const Inputs inputs = held_out(run, looked_at_sequences, looked_at_tokens);
+  return {{"start", gates_of(open_model(stored.front().folder).model, inputs)},
+          {"end", gates_of(open_model(stored.back().folder).model, inputs)}};
+}
+
+// Layer by layer, of all runs of a variant; `when` is "start" or "end".
+std::vector<GatedHeads> layers_seen(const TrainedRuns& runs, const std::string& variant, const char* when,
+                                    std::optional<size_t> only = std::nullopt) {
+  std::vector<GatedHeads> found;
+  for (const TrainedRun& run : runs.all()) {
+    if (run.variant != variant || !run.seen.contains(when)) {
+      continue;
+    }
+    const Json& layers = run.seen[when];
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (!only || *only == layer) {
+        found.push_back({layers[layer].at("asymmetry").get<std::vector<double>>(),
+                         layers[layer].at("sensitivity").get<std::vector<double>>()});
+      }
+    }
+  }
+  return found;
+}
+
+size_t layers_in(const TrainedRuns& runs, const std::string& variant) {
+  for (const TrainedRun& run : runs.all()) {
+    if (run.variant == variant && run.seen.contains("end")) {
+      return run.seen["end"].size();
+    }
+  }
+  return 0;
+}
+
+Figure figure_of_gates(const TrainedRuns& runs, const std::string& variant, const std::string& name) {
+  Figure figure{.kind = FigureKind::scatter,
+                .title = "A head's asymmetry and how its gate follows the position, " + name,
+                .words = "A point for each head. The prediction is a correlation above 0.6 in each layer.",
+                .x = {.words = "directional asymmetry ‖Mₐ‖/‖M‖ of M = W_Q W_Kᵀ"},
+                .y = {.words = "mean |∂g/∂i| of its gate"}};
+  for (size_t layer = 0; layer < layers_in(runs, variant); ++layer) {
+    Series series{.name = fmt::format("layer {}", layer), .order = static_cast<double>(layer)};
+    for (const GatedHeads& heads : layers_seen(runs, variant, "end", layer)) {
+      series.x.insert(series.x.end(), heads.asymmetry.begin(), heads.asymmetry.end());
+      series.y.insert(series.y.end(), heads.sensitivity.begin(), heads.sensitivity.end());
+    }
+    figure.series.push_back(std::move(series));
+  }
+  figure.order_words = "layer";
+  return figure;
+}
+
+std::string correlation_in_words(const CorrelationWithin& found) {
+  return found.is_defined
+             ? fmt::format("{:+.2f} ({:+.2f} to {:+.2f}), {} heads", found.r, found.least, found.most, found.heads)
+             : fmt::format("undefined, {} heads", found.heads);
+}
+
+struct GatedVariant {
+  std::string variant, name;
+};
+const std::vector<GatedVariant> gated_variants = {{"gate", "causal"}, {"encoder-gate", "encoder"}};
+
+// ---- ffn-width: the loss by the MLP's width, with gates and without
+
+const std::vector<double> mlp_widths = {1, 2, 3, 4, 4.5};
+constexpr double small_difference = 0.005;  // nats a byte that one seed alone does not decide
+
+std::string width_variant(double width, bool gated) {
+  return fmt::format("ffn{:g}{}", width, gated ? "-gate" : "");
+}
+
+// Multiplications of one layer for each token: projections, scores and sums of n tokens, MLP, gates.
+double work_of_layer(double d, double heads, double n, double mlp_width, bool gated) {
+  return 4 * d * d + 2 * n * d + 2 * d * mlp_width * d + (gated ? 2 * d * heads : 0);
+}
+
+// BERT-base at 128 tokens, where the MLP is the paper's 64.8 % of the work.
+double share_of_work() {
+  return work_of_layer(768, 12, 128, 2, true) / work_of_layer(768, 12, 128, 4, false);
+}
+
+ClaimTable table_of_widths(const TrainedRuns& runs) {
+  const double nothing = std::nan("");
+  ClaimTable table{.title = "Validation loss by the width of the MLP",
+                   .columns = {"width / d", "plain", "±", "PG-OP", "±", "gain", "seeds"},
+                   .measured = "validation loss, nats a token",
+                   .settings = {"gain", "seeds"}};
+  for (const double width : mlp_widths) {
+    const std::optional<Settled> plain = runs.best(width_variant(width, false));
+    const std::optional<Settled> gated = runs.best(width_variant(width, true));
+    if (plain || gated) {
+      table.rows.push_back(
+          {width, plain ? plain->loss : nothing, plain ? plain->spread.value_or(nothing) : nothing,
+           gated ? gated->loss : nothing, gated ? gated->spread.value_or(nothing) : nothing,
+           plain && gated ? plain->loss - gated->loss : nothing,
+           static_cast<double>(std::max(plain ? plain->runs.size() : 0, gated ? gated->runs.size() : 0))});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width) {
+  const at::Tensor frequencies = at::tensor(sinusoidal_frequencies(width), at::kDouble);
+  const at::Tensor angles = at::arange(tokens, at::kDouble).unsqueeze(1) * frequencies;
+  return at::stack({angles.cos() * frequencies, -angles.sin() * frequencies}, 2).flatten(1, 2).narrow(1, 0, width);
+}
+
+CorrelationWithin correlation_within(const std::vector<GatedHeads>& layers) {
+  std::vector<double> x, y;
+  int64_t compared = 0;  // heads, less one for each layer: a mean was taken off
+  for (const GatedHeads& heads : layers) {
+    const auto centred = [](const std::vector<double>& values) {
+      double mean = 0;
+      for (const double value : values) {
+        mean += value / static_cast<double>(values.size());
+      }
+      std::vector<double> found;
+      for (const double value : values) {
+        found.push_back(value - mean);
+      }
+      return found;
+    };
+    const std::vector<double> asymmetry = centred(heads.asymmetry), sensitivity = centred(heads.sensitivity);
+    x.insert(x.end(), asymmetry.begin(), asymmetry.end());
+    y.insert(y.end(), sensitivity.begin(), sensitivity.end());
+    compared += std::ssize(asymmetry) - 1;
+  }
+  const Correlation plain = correlation(x, y);
+  CorrelationWithin found{.heads = plain.count};
+  if (!plain.is_defined || compared <= 2) {
+    return found;
+  }
+  const double z = std::atanh(std::clamp(plain.r, -1 + 1e-15, 1 - 1e-15));
+  const double deviation = 1 / std::sqrt(static_cast<double>(compared - 2));
+  return {plain.r, std::tanh(z - deviations_of_95 * deviation), std::tanh(z + deviations_of_95 * deviation),
+          plain.count, true};
+}
+
+std::vector<PlannedRun> plan_pgop(const Trial& trial) {
+  const bool smoke = trial.scale == ClaimScale::smoke;
+  nlohmann::json causal = changed(short_usual_run(trial), {{"checkpoint.keep", 0}});
+  if (!smoke) {
+    // As many heads in a layer as BERT-base has: a correlation of six says little.
+    causal = changed(causal, {{block_key + "attention.heads", 12}, {block_key + "attention.head_width", 32}});
+  }
+  if (trial.scale == ClaimScale::full) {
+    causal = changed(causal, {{"architecture.width", 768},
+                              {"architecture.blocks.*.repeat", 12},
+                              {block_key + "attention.head_width", 64},
+                              {block_key + "mlp.width", 3072},
+                              {"steps", 100'000}});
+  }
+  const nlohmann::json gate = changed(causal, {{block_key + "attention.gate", "position"}});
+  if (smoke) {
+    return {{.variant = "gate", .config = gate, .look = look_at_gates}, {.variant = "plain", .config = causal}};
+  }
+  const nlohmann::json encoder = changed(gate, {{"task", "masked_lm"},
+                                                {"architecture.task", "masked_lm"},
+                                                {"data.mask_token", 256},
+                                                {"architecture.vocab", 257},
+                                                {block_key + "attention.mask", "full"}});
+  std::vector<PlannedRun> plan;
+  for (const int64_t seed : {0, 1, 2}) {
+    plan.push_back({.variant = "gate", .config = with_run_seed(gate, seed), .look = look_at_gates});
+    plan.push_back({.variant = "encoder-gate", .config = with_run_seed(encoder, seed), .look = look_at_gates});
+    plan.push_back({.variant = "plain", .config = with_run_seed(causal, seed)});
+  }
+  return plan;
+}
+
+Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  std::vector<std::string> words;
+  int64_t measured = 0, above = 0, below = 0, layers_above = 0, layers = 0;
+  for (const auto& [variant, name] : gated_variants) {
+    const CorrelationWithin end = correlation_within(layers_seen(runs, variant, "end"));
+    if (end.heads == 0) {
+      continue;
+    }
+    const CorrelationWithin start = correlation_within(layers_seen(runs, variant, "start"));
+    found.compared.push_back({name + " model: r", "above 0.6", correlation_in_words(end)});
+    found.compared.push_back({name + " model, before training", "not said", correlation_in_words(start)});
+    ClaimTable table{.title = fmt::format("Correlation in each layer, {}", name),
+                     .columns = {"layer", "r", "least", "most", "heads"},
+                     .measured = "correlation of asymmetry and sensitivity",
+                     .settings = {"heads"}};
+    for (size_t layer = 0; layer < layers_in(runs, variant); ++layer) {
+      const CorrelationWithin one = correlation_within(layers_seen(runs, variant, "end", layer));
+      layers += one.is_defined;
+      layers_above += one.is_defined && one.r > predicted_correlation;
+      const double nothing = std::nan("");
+      table.rows.push_back({static_cast<double>(layer), one.is_defined ? one.r : nothing,
+                            one.is_defined ? one.least : nothing, one.is_defined ? one.most : nothing,
+                            static_cast<double>(one.heads)});
+    }
+    found.tables.push_back(std::move(table));
+    found.figures.push_back(figure_of_gates(runs, variant, name));
+    measured += end.is_defined;
+    above += end.is_defined && end.least > predicted_correlation;
+    below += end.is_defined && end.most < predicted_correlation;
+    words.push_back(fmt::format("r = {:+.2f} in the {} model", end.r, name));
+  }
+  const std::optional<Settled> gated = runs.best("gate"), plain = runs.best("plain");
+  if (gated && plain) {
+    found.compared.push_back({"loss with gates", "lower", difference_in_words(*gated, *plain)});
+  }
+  if (found.compared.empty()) {
+    found.compared.push_back({"models with gates", "some", "0"});
+  }
+  const std::string said =
+      fmt::format("{}; {} of {} layers are above 0.6", fmt::join(words, ", "), layers_above, layers);
+  if (trial.scale == ClaimScale::smoke) {
+    found.because = "two layers of four heads that learn for a second say nothing of gates";
+  } else if (measured == 0) {
+    found.because = "no model with gates was trained";
+  } else if (above == measured) {
+    found.verdict = layers_above == layers ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
+    found.because = layers_above == layers ? said : "on the whole, not in each layer: " + said;
+  } else if (below == measured) {
+    found.verdict = ClaimVerdict::does_not_hold;
+    found.because = said;
+  } else {
+    found.because = "the intervals do not exclude 0.6: " + said;
+  }
+  return found;
+}
+
+std::vector<PlannedRun> plan_ffn_width(const Trial& trial) {
+  nlohmann::json base = short_usual_run(trial);
+  if (trial.scale == ClaimScale::full) {
+    base = changed(base, {{"architecture.width", 768},
+                          {block_key + "repeat", 12},
+                          {block_key + "attention.heads", 12},
+                          {"steps", 100'000}});
+  }
+  const double d = base["architecture"]["width"].get<double>();
+  std::vector<PlannedRun> plan;
+  const auto add = [&](double width, bool gated, int64_t seed) {
+    nlohmann::json config = changed(base, {{block_key + "mlp.width", static_cast<int64_t>(width * d)}});
+    if (gated) {
+      config = changed(config, {{block_key + "attention.gate", "position"}});
+    }
+    plan.push_back({.variant = width_variant(width, gated), .config = with_run_seed(config, seed)});
+  };
+  const auto add_compared = [&](int64_t seed) {
+    add(4, false, seed);
+    add(2, true, seed);
+    add(2, false, seed);
+    add(4, true, seed);
+  };
+  add_compared(0);
+  if (trial.scale == ClaimScale::smoke) {
+    return plan;
+  }
+  add_compared(1);
+  for (const double width : {1.0, 3.0}) {
+    add(width, false, 0);
+    add(width, true, 0);
+  }
+  add_compared(2);
+  add(4.5, false, 0);
+  add(4.5, true, 0);
+  return plan;
+}
+
+Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  const std::optional<Settled> wide = runs.best(width_variant(4, false)),
+                               wide_gated = runs.best(width_variant(4, true));
+  const std::optional<Settled> half = runs.best(width_variant(2, false)), gated = runs.best(width_variant(2, true));
+  const auto compare = [&](const std::string& what, const char* claimed, const std::optional<Settled>& a,
+                           const std::optional<Settled>& reference) {
+    if (a && reference) {
+      found.compared.push_back({what, claimed, difference_in_words(*a, *reference)});
+    }
+  };
+  compare("loss, 2d with gates against 4d", "equal", gated, wide);
+  compare("loss, 2d against 4d", "not said", half, wide);
+  compare("loss, 2d: gates against none", "not said", gated, half);
+  compare("loss, 4d: gates against none", "not said", wide_gated, wide);
+  found.compared.push_back(
+      {"multiplications, BERT-base at 128 tokens", "57 %", fmt::format("{:.1f} %", 100 * share_of_work())});
+  if (ClaimTable table = table_of_widths(runs); !table.rows.empty()) {
+    found.tables.push_back(std::move(table));
+    std::vector<std::string> variants;
+    for (const double width : mlp_widths) {
+      variants.push_back(width_variant(width, false));
+      variants.push_back(width_variant(width, true));
+    }
+    found.figures.push_back(curves_of_variants("Validation loss while it is trained", runs, variants));
+  }
+  if (trial.scale == ClaimScale::smoke) {
+    found.because = "models that learn for a second say nothing of how wide an MLP has to be";
+    return found;
+  }
+  if (!gated || !wide) {
+    found.because = "a model of width 4d and one of 2d with gates have to be trained";
+    return found;
+  }
+  const double difference = gated->loss - wide->loss;
+  const std::optional<bool> equal = equal_within_spread(*gated, *wide);
+  const std::string numbers = fmt::format("{:.4f} for 2d with gates, {:.4f} for 4d", gated->loss, wide->loss);
+  if (!equal && std::abs(difference) < small_difference) {
+    found.because = "one seed does not decide between " + numbers;
+  } else if (equal.value_or(false) || difference < 0) {
+    found.verdict = ClaimVerdict::holds_corrected;
+    found.because = fmt::format("the loss is {} ({}), but at {:.0f} % of the work: 57 % would be a width of 4/3 d",
+                                difference < 0 && !equal.value_or(false) ? "lower" : "equal within the seeds' spread",
+                                numbers, 100 * share_of_work());
+  } else {
+    found.verdict = ClaimVerdict::does_not_hold;
+    found.because = fmt::format("the loss is {:.4f} nats higher, {}, at {:.0f} % of the work", difference, numbers,
+                                100 * share_of_work());
+  }
+  return found;
+}
+
+std::vector<PaperClaim> claims_of_trained_gates() {
+  return {
+      trained_claim({.id = "pgop",
+                     .paper = Paper::rank_and_symmetry,
+                     .place = "Proposition 8.2",
+                     .says = "In each layer a gate follows the position the more, the more directional its head "
+                             "is: their correlation is above 0.6.",
+                     .recorded = ClaimVerdict::undecided,
+                     .cost_in_full = "9 models of BERT-base's size, 13 G bytes each: 75 hours of one H200"},
+                    plan_pgop, judge_pgop),
+      trained_claim({.id = "ffn-width",
+                     .paper = Paper::rank_and_symmetry,
+                     .place = "Appendix A",
+                     .says = "An MLP of width 2d with position gates does what one of 4d does, at 57 % of the work.",
+                     .recorded = ClaimVerdict::undecided,
+                     .cost_in_full = "18 models of BERT-base's size, 13 G bytes each: 150 hours of one H200"},
+                    plan_ffn_width, judge_ffn_width)};
+}
+
+}  // namespace pare

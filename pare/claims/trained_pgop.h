@@ -1,0 +1,35 @@
+#pragma once
+// Paper 4's predictions about its position gate (PG-OP): that gates follow positions where heads are directional
+// (pgop), and that with gates an MLP of width 2d does what one of 4d does (ffn-width).
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "pare/claims/trained.h"
+
+namespace pare {
+
+std::vector<PlannedRun> plan_pgop(const Trial& trial);
+Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs);
+
+std::vector<PlannedRun> plan_ffn_width(const Trial& trial);
+Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs);
+
+// The derivative of the sinusoidal encoding by the position, at 0, 1, ...: [tokens, width] in float64.
+at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width);
+
+// How the heads of a layer go together with their gates.
+struct GatedHeads {
+  std::vector<double> asymmetry;    // ‖M_a‖/‖M‖ of M = W_Q W_Kᵀ
+  std::vector<double> sensitivity;  // mean of |∂g/∂i| over tokens, the token's own content held still
+};
+// Pearson's r of heads beside others of their own layer and run, with its interval of 95 %.
+struct CorrelationWithin {
+  double r = 0, least = -1, most = 1;
+  int64_t heads = 0;
+  bool is_defined = false;
+};
+CorrelationWithin correlation_within(const std::vector<GatedHeads>& layers);
+
+}  // namespace pare

@@ -1,0 +1,172 @@
+// Paper 4's claims that train: gates and positions, MLPs of half the width, ranks while a model learns. Each judge is
+// shown runs that were never trained, so that it has to say each of its verdicts.
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "pare/claims/trained_pgop.h"
+#include "pare/claims/trained_rank_dynamics.h"
+#include "tests/claims/invented_runs.h"
+
+using namespace pare;
+using namespace pare::test;
+
+namespace {
+
+const Trial small_trial = {.scale = ClaimScale::small};
+
+using Json = nlohmann::ordered_json;
+
+// Layers of heads whose gates follow the position as far as `slope` says; the rest is a pattern that goes with nothing.
+Json gates(double slope, double pattern, size_t layers = 6, size_t heads = 12) {
+  Json all = Json::array();
+  for (size_t layer = 0; layer < layers; ++layer) {
+    Json one = {{"asymmetry", Json::array()}, {"sensitivity", Json::array()}};
+    for (size_t h = 0; h < heads; ++h) {
+      const double asymmetry = 0.6 + 0.02 * static_cast<double>(h), other = h % 4 == 1 || h % 4 == 2 ? 1 : -1;
+      one["asymmetry"].push_back(asymmetry);
+      one["sensitivity"].push_back(static_cast<double>(layer) + slope * asymmetry + pattern * other);
+    }
+    all.push_back(one);
+  }
+  return all;
+}
+
+TrainedRun gated(const std::string& variant, int64_t seed, const Json& end) {
+  TrainedRun run = invented_run(variant, seed, 1.2);
+  run.seen = {{"start", gates(0, 1)}, {"end", end}};
+  return run;
+}
+
+// A run whose layers' asymmetries and written ranks change by these.
+TrainedRun learned(const std::string& variant, int64_t seed, const std::vector<std::pair<double, double>>& changes) {
+  TrainedRun run = invented_run(variant, seed, 1.2);
+  Json first = Json::array(), last = Json::array();
+  for (const auto& [asymmetry, rank] : changes) {
+    first.push_back({{"stream", 50}, {"stream_rank", 64}, {"attention", 30}, {"asymmetry", 0.7}, {"alignment", 0.5}});
+    last.push_back({{"stream", 40},
+                    {"stream_rank", 64},
+                    {"attention", 30 + rank},
+                    {"asymmetry", 0.7 + asymmetry},
+                    {"alignment", 0.6}});
+  }
+  run.seen = Json::array({{{"step", 0}, {"layers", first}}, {{"step", 800}, {"layers", last}}});
+  return run;
+}
+
+ClaimVerdict verdict_of(Outcome (*judge)(const Trial&, const TrainedRuns&), std::vector<TrainedRun> runs) {
+  return judge(small_trial, {std::move(runs), {}}).verdict;
+}
+
+}  // namespace
+
+TEST_CASE("the slope of a position's encoding is what its differences say") {
+  const int64_t tokens = 9, width = 10;
+  const double step = 1e-5;
+  const at::Tensor slopes = sinusoidal_slopes(tokens, width);
+  REQUIRE(slopes.sizes() == at::IntArrayRef({tokens, width}));
+  const auto encoding = [&](double position, int64_t column) {
+    const double angle =
+        position * std::pow(10000.0, -static_cast<double>(column / 2 * 2) / static_cast<double>(width));
+    return column % 2 == 0 ? std::sin(angle) : std::cos(angle);
+  };
+  for (int64_t i = 0; i < tokens; ++i) {
+    for (int64_t c = 0; c < width; ++c) {
+      const double at = static_cast<double>(i);
+      const double difference = (encoding(at + step, c) - encoding(at - step, c)) / (2 * step);
+      CHECK(slopes[i][c].item<double>() == doctest::Approx(difference).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("heads are correlated within their layers, whatever the layers differ in") {
+  // Two layers far apart, in each of which the one falls as the other rises: r is -1, where all together give +.
+  const CorrelationWithin found = correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}, {{0.7, 0.8, 0.9}, {13, 12, 11}}});
+  CHECK(found.is_defined);
+  CHECK(found.r == doctest::Approx(-1));
+  CHECK(found.heads == 6);
+  CHECK_FALSE(correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}}).is_defined);
+  CHECK_FALSE(correlation_within({}).is_defined);
+  // Fisher's interval, by hand: 12 heads of one layer, z ± 1.96 / 3.
+  const CorrelationWithin one = correlation_within({{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},  //
+                                                     {1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10}}});
+  CHECK(one.least == doctest::Approx(std::tanh(std::atanh(one.r) - 1.96 / 3)));
+  CHECK(one.most == doctest::Approx(std::tanh(std::atanh(one.r) + 1.96 / 3)));
+}
+
+TEST_CASE("pgop: each verdict") {
+  const Json follows = gates(1, 0.01), ignores = gates(0, 1), half = gates(1, 0.1);
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows)}) == ClaimVerdict::holds);
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, ignores)}) == ClaimVerdict::does_not_hold);
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows), gated("encoder-gate", 0, ignores)}) ==
+        ClaimVerdict::undecided);
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, half)}) == ClaimVerdict::undecided);
+  CHECK(verdict_of(judge_pgop, {}) == ClaimVerdict::undecided);
+  Json uneven = follows;
+  uneven[2] = gates(0, 0.01)[0];
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, uneven), gated("gate", 1, uneven), gated("gate", 2, uneven)}) ==
+        ClaimVerdict::holds_corrected);
+  CHECK(judge_pgop({}, {{gated("gate", 0, follows)}, {}}).verdict == ClaimVerdict::undecided);  // smoke
+}
+
+TEST_CASE("ffn-width: each verdict") {
+  const auto judged = [](const std::vector<double>& wide, const std::vector<double>& gated_half) {
+    std::vector<TrainedRun> runs;
+    for (size_t seed = 0; seed < wide.size(); ++seed) {
+      runs.push_back(invented_run("ffn4", static_cast<int64_t>(seed), wide[seed]));
+    }
+    for (size_t seed = 0; seed < gated_half.size(); ++seed) {
+      runs.push_back(invented_run("ffn2-gate", static_cast<int64_t>(seed), gated_half[seed]));
+    }
+    return verdict_of(judge_ffn_width, runs);
+  };
+  CHECK(judged({1.20, 1.21}, {1.205, 1.215}) == ClaimVerdict::holds_corrected);
+  CHECK(judged({1.20, 1.21}, {1.10, 1.11}) == ClaimVerdict::holds_corrected);
+  CHECK(judged({1.20, 1.21}, {1.25, 1.26}) == ClaimVerdict::does_not_hold);
+  CHECK(judged({1.20}, {1.25}) == ClaimVerdict::does_not_hold);
+  CHECK(judged({1.20}, {1.202}) == ClaimVerdict::undecided);
+  CHECK(judged({1.20}, {}) == ClaimVerdict::undecided);
+  CHECK(judged({}, {}) == ClaimVerdict::undecided);
+}
+
+TEST_CASE("ffn-width: the work is what multiplications say") {
+  // BERT-base, one layer, 128 tokens, multiplications a token by hand.
+  const double attention = 4 * 768 * 768 + 2 * 128 * 768, mlp = 2 * 768 * 3072, gate = 12 * (768 + 768);
+  const Outcome outcome = judge_ffn_width({}, {{}, {}});
+  CHECK(mlp / (attention + mlp) == doctest::Approx(0.648).epsilon(1e-3));  // as the paper has it
+  CHECK(
+      outcome.compared.back().measured ==
+      std::to_string(1000 * (attention + mlp / 2 + gate) / (attention + mlp)).substr(0, 2) + "." +
+          std::to_string(static_cast<int>(std::lround(1000 * (attention + mlp / 2 + gate) / (attention + mlp))) % 10) +
+          " %");
+}
+
+TEST_CASE("rank-dynamics: each verdict") {
+  using Pairs = std::vector<std::pair<double, double>>;
+  const Pairs more_falls_more = {{0.01, -1}, {0.02, -2}, {0.03, -3}, {0.04, -4}, {0.05, -5}, {0.06, -6}};
+  const Pairs more_falls_less = {{0.01, -6}, {0.02, -5}, {0.03, -4}, {0.04, -3}, {0.05, -2}, {0.06, -1}};
+  const Pairs both_rise = {{0.01, 1}, {0.02, 2}, {0.03, 3}, {0.04, 4}, {0.05, 5}, {0.06, 6}};
+  const Pairs mixed = {{0.01, 1}, {0.02, -2}, {0.03, 3}, {0.04, -4}, {0.05, 5}, {0.06, -6}};
+  const auto judged = [](const Pairs& changes) {
+    return verdict_of(judge_rank_dynamics, {learned("baseline", 0, changes), learned("no-skips", 0, changes)});
+  };
+  CHECK(judged(more_falls_more) == ClaimVerdict::holds);
+  CHECK(judged(more_falls_less) == ClaimVerdict::holds_corrected);
+  CHECK(judged(both_rise) == ClaimVerdict::does_not_hold);
+  CHECK(judged(mixed) == ClaimVerdict::undecided);
+  // Five heads in a row: 1 in 16 by chance, on either side.
+  CHECK(judged({{0.01, -1}, {0.02, -2}, {0.03, -3}, {0.04, -4}, {0.05, -5}}) == ClaimVerdict::undecided);
+  CHECK(verdict_of(judge_rank_dynamics, {}) == ClaimVerdict::undecided);
+  CHECK(verdict_of(judge_rank_dynamics, {learned("no-skips", 0, more_falls_more)}) == ClaimVerdict::undecided);
+}
+
+TEST_CASE("what the larger scales would train can be trained") {
+  for (const ClaimScale scale : {ClaimScale::small, ClaimScale::full}) {
+    for (const PlanOfClaim& plan :
+         {PlanOfClaim(plan_pgop), PlanOfClaim(plan_ffn_width), PlanOfClaim(plan_rank_dynamics)}) {
+      check_plan(plan({.scale = scale}));
+    }
+  }
+}

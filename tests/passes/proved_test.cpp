@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -58,7 +59,14 @@ TEST_CASE("what several passes make, one after another, is proved") {
     ++asked;
     proved += proof.complete ? 1 : 0;
     if (!proof.complete) {
-      std::cout << fmt::format("seed {} in {} is not proved: {}\n", seed, word(dtype), proof.gaps.front());
+      std::vector<std::string_view> applied;
+      for (const PassStep& step : pipeline.steps) {
+        if (step.proposal.applies) {
+          applied.push_back(step.call.pass->id);
+        }
+      }
+      std::cout << fmt::format("seed {} in {}, {}: not proved: {}\n", seed, word(dtype), fmt::join(applied, " "),
+                               proof.gaps.front());
     }
   }
   std::cout << fmt::format("one after another: {} of {} proved\n", proved, asked);

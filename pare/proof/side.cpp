@@ -237,7 +237,7 @@ std::vector<RowRange> rows_from_all_over(int64_t rows, int64_t enough) {
   if (rows <= enough) {
     return {{0, rows}};
   }
-  constexpr int64_t places = 32;
+  const int64_t places = std::clamp<int64_t>(enough, 2, 32);
   const int64_t count = (enough + places - 1) / places, stride = (rows - count) / (places - 1);
   std::vector<RowRange> found;
   for (int64_t i = 0; i < places; ++i) {

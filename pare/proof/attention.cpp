@@ -351,6 +351,51 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
   return judged(residual, allowed, back(residual), in.absorbed ? back(expected) : a.value);
 }
 
+// All that the sublayer sees of a pair of factors is their product. Where two rows of a head are almost the same, a
+// gauge is known so badly that relations of the factors allow too much to hold; what one rounding of each factor does
+// to the product is no more than usual.
+Finding AttentionProof::check_products(Slot first, const StreamMap& in, const StreamMap& out) const {
+  const bool of_values = first == Slot::value;
+  const int64_t k = spec(a_).head_width, heads = spec(a_).heads, share = heads / spec(a_).kv_heads;
+  const Effective left = projection(a_, first), left_read = projected(left, in), left_found = projection(b_, first);
+  const Effective right = of_values ? transposed(output(a_)) : projection(a_, Slot::key);
+  const Effective right_read = of_values ? right : projected(right, in);
+  const Effective right_found = of_values ? written_through(transposed(output(b_)), out) : projection(b_, Slot::key);
+  const auto with_lost = [](const Effective& x, const at::Tensor& rounding, const at::Tensor& lost) {
+    return Effective{x.value, rounding + lost};
+  };
+  const auto read = [&](const Effective& x) {
+    return with_lost(x, usual_rounding(x.rounding, in, k, false), solving_error_of(x.value, in));
+  };
+  const Effective left_own = read(left_found);
+  const Effective right_own =
+      of_values ? with_lost(right_found, right_found.rounding, solving_error(right_read.value, out, Role::writer))
+                : read(right_found);
+  const auto back = [&](const at::Tensor& x) {
+    const at::Tensor half = projected_back(x.t(), in).t();
+    return of_values ? half : projected_back(half, in);
+  };
+  const double coarsest = std::max(unit(first), unit(of_values ? Slot::output : Slot::key));
+  Finding all;
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t own = h * k, shared = (h / share) * k;
+    const auto of = [&](const Effective& x, const Effective& y) {
+      return std::pair(transposed(narrowed(x, 0, of_values ? shared : own, k)),
+                       narrowed(y, 0, of_values ? own : shared, k));
+    };
+    const auto [x, y] = of(left_read, right_read);
+    const auto [u, v] = of(left_own, right_own);
+    const Effective expected = product(x, y), found = product(u, v);
+    const at::Tensor sizes = at::matmul(x.value.abs(), y.value.abs()), residual = expected.value - found.value;
+    const auto [p, q] = of(left, right);
+    const at::Tensor whole = in.absorbed ? back(expected.value) : at::matmul(p.value, q.value);
+    const Allowance allowed =
+        allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, coarsest);
+    merge(all, judged(residual, allowed, back(residual), whole), 0);
+  }
+  return all;
+}
+
 std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, const StreamMap& out,
                                                          const HeadMaps& heads) const {
   const Attention& t = spec(a_);
@@ -362,19 +407,28 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
     const bool in_table = tabled_ && slot != Slot::output;
     found.push_back({in_table ? first_table : bias ? bias_of(module) : weight_of(module), how, finding});
   };
-  if (t.scores == Form::factored) {
-    if (!is<SameAsKey>(t.query) || tabled_) {
-      add(Slot::query, check_read(Slot::query, in, heads.scores), heads.scores, in);
+  const auto add_pair = [&](Slot first, Finding one, Slot second, Finding other, const at::Tensor& gauge,
+                            const StreamMap& stream) {
+    const bool multiplies = gauge.defined() && group_of(first) == MapGroup::general && !tabled_;
+    if (multiplies && !(one.holds() && other.holds())) {
+      if (const Finding both = check_products(first, in, out); both.holds()) {
+        one = other = both;
+      }
     }
+    add(first, one, gauge, in);
+    add(second, other, gauge, stream);
+  };
+  if (t.scores == Form::collapsed) {
+    found.push_back({weight_of(in_attention(block_, Slot::query_key)), How::basis, check_collapsed(in)});
+  } else if (is<SameAsKey>(t.query) && !tabled_) {
     add(Slot::key, check_read(Slot::key, in, heads.scores), heads.scores, in);
   } else {
-    found.push_back({weight_of(in_attention(block_, Slot::query_key)), How::basis, check_collapsed(in)});
+    add_pair(Slot::query, check_read(Slot::query, in, heads.scores), Slot::key, check_read(Slot::key, in, heads.scores),
+             heads.scores, in);
   }
   if (t.values == Form::factored) {
-    add(Slot::value, check_read(Slot::value, in, heads.values), heads.values, in);
-  }
-  if (t.values == Form::factored) {
-    add(Slot::output, check_output(in, out, heads.values), heads.values, out);
+    add_pair(Slot::value, check_read(Slot::value, in, heads.values), Slot::output, check_output(in, out, heads.values),
+             heads.values, out);
   }
   for (const Slot slot : {Slot::key, Slot::value}) {
     if (is<Shrunk>(projection_in(t, slot)) && !tabled_) {

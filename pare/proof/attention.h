@@ -105,6 +105,8 @@ class AttentionProof {
                        const at::Tensor& whole) const;
   Finding check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const;
   Finding check_collapsed(const StreamMap& in) const;
+  // W_V' W_O' of each head, or W_Q' W_K, biases beside the matrices: whatever stands between the two.
+  Finding check_products(Slot first, const StreamMap& in, const StreamMap& out) const;
 
   const ProofSide &a_, &b_;
   int64_t block_;

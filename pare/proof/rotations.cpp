@@ -63,6 +63,9 @@ std::vector<std::vector<size_t>> turning_together(const ProofSide& a, const Proo
   for (size_t s = 0; s < count; ++s) {
     for (const ProofSide* side : {&a, &b}) {
       for (const Touch& touch : side->streams().all[s].touches) {
+        if (touch.kind == TouchKind::sinusoidal) {  // computed positions are rows like stored ones
+          continue;
+        }
         const bool norm = touch.kind == TouchKind::norm_reads || touch.kind == TouchKind::norm_writes;
         if (!norm || !is_rms(first, touch.module) || !is_rms(second, touch.module) ||
             !commutes(a, b, touch.module, written.at(touch.module))) {

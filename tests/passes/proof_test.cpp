@@ -61,7 +61,7 @@ void prove_seed(uint64_t seed, ProofTallies& tallies) {
         CHECK_FALSE(proof.gaps.empty());
         continue;
       }
-      CHECK_FALSE(proof.identical);
+      CHECK_MESSAGE(!proof.identical, fmt::format("seed {} {} in {}", seed, pass->id, word(dtype)));
       for (const Relation& relation : proof.relations) {
         tally.residual = std::max(tally.residual, relation.residual);
       }

@@ -436,7 +436,7 @@ class PortList {
       const TensorId gain = weight_of(module);
       const bool gain_folds = is_folded(a_.folded().gains, module);
       if (!is_folded(a_.folded().biases, module)) {
-        gain_folds ? in_units_of_gain(module) : plain(bias_of(module));
+        norm_bias(module, gain_folds);
       }
       if (either(gain) && !gain_folds) {
         const int64_t size = shape_of(gain)[0];
@@ -453,23 +453,40 @@ class PortList {
 
   // W (g n + c) = W g (n + c / g): beside W g, it is c / g that counts. Where a gain is zero and a bias is not, W c
   // says more than W g does, and there is no such relation.
-  void in_units_of_gain(const ModuleId& module) {
+  void norm_bias(const ModuleId& module, bool gain_folds) {
     const TensorId bias = bias_of(module);
     if (!either(bias)) {
       return;
     }
     const Shape shape = shape_of(bias);
     add({.name = name_of(bias),
-         .parts = {bias, weight_of(module)},
-         .how = How::gain_folded,
-         .rigour = Rigour::folded,
+         .parts = gain_folds ? std::vector{bias, weight_of(module)} : std::vector{bias},
+         .stream = written_by(module),
+         .how = gain_folds ? How::gain_folded : How::basis,
+         .rigour = folded_if(gain_folds),
          .samples = 1},
         [=](const ProofSide& side) {
           const Effective stored = side.load_or_zeros(bias, shape);
+          if (!gain_folds) {
+            return as_row(stored);
+          }
           const at::Tensor gain = side.gain(module, shape[0]).value, none = at::zeros_like(gain);
           return as_row({at::where(stored.value == 0, none, stored.value / gain),
                          at::where(gain == 0, none, stored.rounding / gain.abs())});
         });
+  }
+
+  // The stream behind a norm; none where it is one of heads.
+  std::optional<size_t> written_by(const ModuleId& norm) const {
+    const std::vector<Stream>& streams = a_.streams().all;
+    for (size_t i = 0; i < streams.size(); ++i) {
+      for (const Touch& touch : streams[i].touches) {
+        if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
+          return i;
+        }
+      }
+    }
+    return std::nullopt;
   }
 
   const ProofSide &a_, &b_;

@@ -25,12 +25,10 @@ bool is_uniform(const ProofSide& side, const ModuleId& norm, int64_t width) {
   return (gain == gain[0]).all().item<bool>();
 }
 
-// Nothing of the norm that writes stream `after` knows the coordinates.
+// Nothing of the norm that writes stream `after` knows the coordinates. A bias is written there like anything else.
 bool commutes(const ProofSide& a, const ProofSide& b, const ModuleId& norm, size_t after) {
   const int64_t width = a.streams().all[after].width;
-  const bool gain = a.folded().gains.contains(after) || (is_uniform(a, norm, width) && is_uniform(b, norm, width));
-  const bool bias = a.folded().biases.contains(after) || (a.is_zero(bias_of(norm)) && b.is_zero(bias_of(norm)));
-  return gain && bias;
+  return a.folded().gains.contains(after) || (is_uniform(a, norm, width) && is_uniform(b, norm, width));
 }
 
 }  // namespace

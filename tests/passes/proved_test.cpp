@@ -47,7 +47,8 @@ TEST_CASE("what several passes make, one after another, is proved") {
     std::vector<PassCall> calls;
     for (const Pass* pass : all_passes()) {
       if (draw.chance(0.6)) {
-        calls.push_back(call_of(*pass));
+        const bool keeps = pass->id == "fold_norm_gain" && seed % 4 >= 2;  // what no reader can take stays, divided
+        calls.push_back(call_of(*pass, keeps ? Options{{"bias", "keep"}} : Options{}));
       }
     }
     const Pipeline pipeline = run_passes(source, calls);
@@ -71,7 +72,7 @@ TEST_CASE("what several passes make, one after another, is proved") {
   }
   std::cout << fmt::format("one after another: {} of {} proved\n", proved, asked);
   CHECK(asked * 2 > static_cast<int64_t>(draws));
-  CHECK(proved * 100 >= asked * 93);  // docs/certificates/README.md, "What is not proved"
+  CHECK(proved * 100 >= asked * 98);  // docs/certificates/README.md, "What is not proved"
 }
 
 }  // namespace pare::test

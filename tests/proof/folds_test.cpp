@@ -75,6 +75,38 @@ TEST_CASE("fold: a gain, and a bias that stays in units of it") {
   }
 }
 
+// Beside a gain that is folded a bias turns with the stream that it is added to.
+TEST_CASE("fold: a norm's bias that is turned with its stream") {
+  Pair pair = pair_of(R"({"width": 12, "vocab": 40, "context": 9, "blocks": [{
+      "attention": {"heads": 3, "head_width": 4, "norm": {"kind": "rms", "bias": true}},
+      "mlp": {"width": 20, "activation": "gelu", "norm": {"kind": "rms", "bias": true}}}],
+      "final_norm": {"kind": "rms", "bias": true}})");
+  const at::Tensor by = std::get<0>(at::linalg_qr(random_matrix(12, 3)));
+  const auto ends = [](const std::string& name, const char* text) { return name.ends_with(text); };
+  for (auto& [name, tensor] : pair.tb) {
+    const std::string norm = name.starts_with("blocks.0.attention") ? "blocks.0.attention.norm"
+                             : name.starts_with("blocks.0.mlp")     ? "blocks.0.mlp.norm"
+                                                                    : "norm";
+    if (ends(name, "output.weight") || ends(name, "down.weight")) {
+      tensor = at::matmul(by, tensor);
+    } else if (ends(name, "norm.bias")) {
+      tensor = at::mv(by, tensor / pair.ta.at(norm + ".weight"));
+    } else if (name.starts_with("embed.")) {
+      tensor = at::matmul(tensor, by.t());
+    } else if (!ends(name, "norm.weight")) {
+      tensor = at::matmul(tensor * pair.ta.at(norm + ".weight"), by.t());
+    }
+  }
+  std::erase_if(pair.tb, [&](const auto& entry) { return ends(entry.first, "norm.weight"); });
+  for (Norm* norm : {&*pair.b.blocks[0].attention.norm, &*pair.b.blocks[0].mlp->norm, &*pair.b.final_norm}) {
+    norm->gain = false;
+  }
+  check_form(pair);
+  pair.tb["norm.bias"] = pair.ta.at("norm.bias") / pair.ta.at("norm.weight");  // nobody turned it
+  CHECK(distance(pair) > 1e-6);
+  CHECK_FALSE(proof_of(pair).complete);
+}
+
 namespace {
 
 const char* const biased_norms =

@@ -235,7 +235,8 @@ ImageSet read_images(const std::vector<std::string>& paths, ImageFormat format, 
   ImageSet set{.shape = shape};
   Problems problems;
   if (format == ImageFormat::idx && paths.size() % 2 != 0) {
-    throw InputError(fmt::format("{} IDX files: expected pictures, labels, pictures, labels", paths.size()));
+    throw InputError(fmt::format("{} IDX file{}: expected pictures, labels, pictures, labels", paths.size(),
+                                 paths.size() == 1 ? "" : "s"));
   }
   for (size_t i = 0; i < paths.size(); ++i) {
     switch (format) {

@@ -12,6 +12,7 @@
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
 #include "pare/train/morph.h"
@@ -59,6 +60,29 @@ bool is_packaging(const std::string& key, const nlohmann::json& a, const nlohman
   return key.ends_with("/path") || (known && (key.starts_with("/data/train") || key.starts_with("/data/validation/")));
 }
 
+// A longer run begins with the order of a shorter one: what both have drawn is compared, not how much.
+bool has_same_order(const ReadRun& a, const ReadRun& b) {
+  const std::filesystem::path files[] = {std::filesystem::path(a.path) / "order.i32",
+                                         std::filesystem::path(b.path) / "order.i32"};
+  std::error_code unknown;
+  if (!std::filesystem::exists(files[0], unknown) || !std::filesystem::exists(files[1], unknown)) {
+    return false;
+  }
+  const InputFile first(files[0]), second(files[1]);
+  const uint64_t common = std::min(first.size(), second.size());
+  constexpr uint64_t piece = 1 << 20;
+  std::vector<std::byte> ours(piece), theirs(piece);
+  for (uint64_t begin = 0; begin < common; begin += piece) {
+    const size_t count = static_cast<size_t>(std::min(piece, common - begin));
+    const std::span<std::byte> left = std::span(ours).first(count), right = std::span(theirs).first(count);
+    if (first.read_at(begin, left) != count || second.read_at(begin, right) != count ||
+        !std::equal(left.begin(), left.end(), right.begin())) {
+      return false;
+    }
+  }
+  return common > 0;
+}
+
 void note_differences(const ReadRun& first, const ReadRun& other, Problems& problems) {
   const nlohmann::json a = first.manifest.flatten(), b = other.manifest.flatten();
   std::map<std::string, std::pair<std::string, std::string>> differing;
@@ -71,6 +95,10 @@ void note_differences(const ReadRun& first, const ReadRun& other, Problems& prob
   };
   note(a, b);
   note(b, a);
+  if (differing.contains("/order/draws") && has_same_order(first, other)) {
+    differing.erase("/order/draws");
+    differing.erase("/order/sha256");
+  }
   for (const auto& [key, values] : differing) {
     std::string dotted = key.substr(1);
     std::replace(dotted.begin(), dotted.end(), '/', '.');
@@ -93,8 +121,9 @@ int64_t last_common_step(const std::vector<ReadRun>& runs) {
     problems.add(fmt::format("{} has done {} of its {} steps, and was last measured after step {}", quote(run.path),
                              run.losses.size(), run.config.steps, last));
   }
-  problems.add("continue those that were stopped (--resume), leave them out, or choose the same evaluate.every");
-  problems.throw_if_any("these runs have no step after their start at which all of them were measured");
+  problems.throw_if_any(
+      "these runs have no step after their start at which all of them were measured: continue those that were stopped "
+      "(--resume), leave them out, or choose the same evaluate.every");
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/output_place.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 #include "pare/train/diagnosis.h"
 #include "pare/train/run_folder.h"
@@ -113,6 +114,10 @@ class Run {
         finish_step();
       }
       save();
+      if (options_.note) {
+        options_.note(fmt::format("saved after step {}: 'pare train --resume -o {}' goes on from there",
+                                  with_commas(step_), shell_word(options_.folder.string())));
+      }
       throw;
     }
     save();
@@ -347,18 +352,21 @@ class Run {
   // What the last good step left, where these are numbers. No other checkpoint goes for it: whatever went wrong may
   // have begun before.
   std::string kept_at_stop() {
+    const std::string before = folder_.checkpoint_path(folder_.checkpoints().back()).string();
     std::string lost;
     if (!is_finite(trainer_.model())) {
-      lost = " (the weights are no numbers any more)";
+      lost = "the weights are no numbers any more";
     } else {
       try {
         folder_.save(step_, trainer_, /*keep=*/0);
+        const std::string kept = folder_.checkpoint_path(step_).string();
+        return kept == before ? fmt::format("Its last good step is kept as {}", kept)
+                              : fmt::format("Its last good step is kept as {}, beside {}", kept, before);
       } catch (const IoError& error) {
-        lost = fmt::format(" (there is no newer one: {})", error.what());
+        lost = error.what();
       }
     }
-    return fmt::format("Its last good checkpoint is {}{}",
-                       folder_.checkpoint_path(folder_.checkpoints().back()).string(), lost);
+    return fmt::format("Its last good step could not be kept ({}); the checkpoint before it is {}", lost, before);
   }
 
   void save() {

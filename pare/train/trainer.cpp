@@ -287,7 +287,7 @@ void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& pl
     begun_.push_back({numbers_.clone(), std::nullopt});
     return;
   }
-  const at::Tensor host = at::empty_like(numbers_, at::TensorOptions(at::kCPU).pinned_memory(true));
+  const at::Tensor host = at::empty(numbers_.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
   host.copy_(numbers_, /*non_blocking=*/true);
   c10::Event arrived(device_.type());
   arrived.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));

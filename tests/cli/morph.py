@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,20 @@ def check_killed(report, work):
     report.check("the same curve", expect(curve(work / "killed") == curve(work / "run"), True))
     models = [(work / run / "checkpoints/60/model.safetensors").read_bytes() for run in ("killed", "run")]
     report.check("the same weights", expect(models[0] == models[1], True))
+
+
+def check_stopped(report, work):
+    """A morph that its loss ends goes on as if nothing had been: what the bad step measured is not in its constants."""
+    report.check("with all checkpoints", ended(pare("train", "config.json", "-o", "stopped", *MORPH, "teacher=source", "checkpoint.keep=0", cwd=work)))
+    for checkpoint in (work / "stopped/checkpoints").iterdir():
+        if int(checkpoint.name) > 7:
+            shutil.rmtree(checkpoint)
+    losses = [line["loss"] for line in curve(work / "run") if "loss" in line]
+    bad = next(n for n in range(9, 40) if losses[n] > max(losses[7:n]))  # more than all since the checkpoint
+    result = pare("train", "-o", "stopped", "--resume", f"stop_above={max(losses[7:bad])}", cwd=work)
+    report.check("stopped while it changes", ended(result, 1, [f"at step {bad} ", f"kept as stopped/checkpoints/{bad}"]))
+    report.check("and continued", ended(pare("train", "-o", "stopped", "--resume", "stop_above=1000", cwd=work)))
+    report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
 
 
 def check_command_line(report, work):
@@ -126,6 +141,7 @@ def main():
             report.check(f"a {name} model", ended(pare("init", f"{name}.json", "-o", name, cwd=work)))
         check_morph(report, work)
         check_killed(report, work)
+        check_stopped(report, work)
         check_command_line(report, work)
         check_bytes(report, work)
         check_own_teacher(report, work)

@@ -84,8 +84,9 @@ def check_interrupt(report, work):
     locked = pare("train", "-o", "stopped", "--resume", cwd=work)
     report.check("a second process", ended(locked, 1, ["is in use", "another process"]))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    _, said = process.communicate(timeout=120)
     report.check("Ctrl-C", expect(process.returncode, 130))
+    report.check("it says how to go on", expect("'pare train --resume -o stopped' goes on from there" in said, True))
     saved = max(int(p.name) for p in (work / "stopped/checkpoints").iterdir())
     report.check("it saved what it had done", expect(saved, max(line["step"] for line in curve(work / "stopped"))))
 
@@ -96,12 +97,12 @@ def check_stopped(report, work):
     result = pare("train", "config.json", "-o", "high", f"stop_above={limit}", cwd=work)
     bad = [line["step"] for line in curve(work / "whole") if line.get("loss", 0) > limit]
     last = bad[0] - 1
-    report.check("stopped", ended(result, 1, [f"training stopped: at step {last} ", f"Its last good checkpoint is high/checkpoints/{last}", "stop_above"]))
+    report.check("stopped", ended(result, 1, [f"training stopped: at step {last} ", f"Its last good step is kept as high/checkpoints/{last}", "stop_above"]))
     report.check("it is a model", ended(pare("audit", f"high/checkpoints/{last}", cwd=work)))
     report.check("and the run goes on", ended(pare("train", "-o", "high", "--resume", "stop_above=1000", cwd=work)))
     report.check("as if nothing had been", same_curve(curve(work / "high"), curve(work / "whole")))
     result = pare("train", "config.json", "-o", "burst", "optimiser.lr=1e30", "optimiser.warmup=0", "optimiser.clip=0", "optimiser.min_lr=0", cwd=work)
-    report.check("weights that are no numbers", ended(result, 1, ["training stopped", "Its last good checkpoint is burst/checkpoints/"]))
+    report.check("weights that are no numbers", ended(result, 1, ["training stopped", "Its last good step", "burst/checkpoints/"]))
     report.check("checkpoints hold numbers", ended(pare("audit", str(max((work / "burst/checkpoints").iterdir(), key=lambda p: int(p.name))), cwd=work)))
 
 
@@ -190,6 +191,10 @@ def check_packed(report, work):
     for name in ("gz", "xz"):
         report.check(f".{name}", ended(pare("train", "text.json", "-o", f"{name}-run", f'data.train=["text.{name}"]', cwd=work)))
         report.check(f".{name}: the same curve", same_curve(curve(work / f"{name}-run"), curve(work / "plain-run")))
+    report.check("a shorter run", ended(pare("train", "text.json", "-o", "shorter-run", "steps=10", "evaluate.every=10", cwd=work)))
+    report.check("saw the beginning of what a longer one saw", ended(pare("compare", "plain-run", "shorter-run", cwd=work), 1, ["no step after their start"]))
+    report.check("a run as often looked at", ended(pare("train", "text.json", "-o", "often", "evaluate.every=10", cwd=work)))
+    report.check("side by side", ended(pare("compare", "often", "shorter-run", cwd=work), 0, ["after 10 steps", "often is not at its end there: step 10 of 20"]))
     (work / "cut.xz").write_bytes(lzma.compress(text)[:-30])
     (work / "cut.gz").write_bytes(gzip.compress(text)[:-30])
     for name in ("cut.xz", "cut.gz"):
@@ -293,6 +298,7 @@ def check_wrong_use(report, work):
                              (["-o", "nowhere", "--resume"], "'nowhere' is no run that could be continued: nothing is there"),
                              (["config.json", "-o", "x", "batch=0"], "config.json with batch=0"),
                              (["config.json", "-o", "source/run", "from=source"], "the output 'source/run' lies in 'source'"),
+                             (["config.json", "-o", "x", "from=whole"], "'whole' is a training run: its models are in whole/checkpoints"),
                              (["text.json", "-o", "x", "data.tokenizer=whole"], "(--tokenizer, or data.tokenizer)"),
                              (["config.json", "-o", "x", "optimiser.lr=1e9", "optimiser.clip=0", "steps=50"], "likely cause")):
         report.check(" ".join(["train", *arguments]), ended(pare("train", *arguments, cwd=work), 1, [words]))

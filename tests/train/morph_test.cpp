@@ -330,7 +330,7 @@ TEST_CASE("a target is written in as few words as it takes") {
   CHECK(!target_of(source, R"({"blocks": {"*": {"mlp": {"skip": false}}}})").blocks[1].mlp->skip);
   const Architecture first = target_of(source, R"({"blocks": {"0": {"mlp": {"skip": false}}}})");
   CHECK(!first.blocks[0].mlp->skip);
-  CHECK(first.blocks[1].mlp->skip);  // though one entry of the list stands for both  // both, by repeat
+  CHECK(first.blocks[1].mlp->skip);  // though one entry of the list stands for both
   CHECK((target_of(source, R"({"final_norm": null})").final_norm == std::nullopt));
   CHECK((target_of(source, architecture_text(none)) == none));
   CHECK((morph_target(source, "named", "morph.to", [&](const std::string&) { return none; }) == none));

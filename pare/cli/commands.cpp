@@ -16,6 +16,7 @@
 #include "pare/support/error.h"
 #include "pare/support/log.h"
 #include "pare/support/progress.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -229,7 +230,10 @@ void add_help(CLI::App& app, const Settings& settings) {
 
 void run_command_line(const std::vector<std::string>& arguments) {
   Settings settings;
-  settings.command = fmt::format("pare {}", fmt::join(arguments, " "));
+  settings.command = "pare";
+  for (const std::string& argument : arguments) {
+    settings.command += " " + shell_word(argument);
+  }
   CLI::App app("pare tells you what a transformer can provably do without.", "pare");
   app.get_formatter()->column_width(26);
   app.set_version_flag("-V,--version", "pare " PARE_VERSION, "the version of pare");

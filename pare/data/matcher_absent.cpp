@@ -11,7 +11,7 @@ struct ByteMatcher::Compiled {};
 ByteMatcher::ByteMatcher(const std::string&, const std::string& shown) {
   throw InputError(
       fmt::format("the tokenizer splits text by the pattern {}, and this pare was built without PCRE2: install "
-                  "libpcre2-dev and build it again, or give token ids with --tokens",
+                  "libpcre2-dev and build it again, or give token ids instead of text",
                   quote(shown)));
 }
 

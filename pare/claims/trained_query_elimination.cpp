@@ -1,13 +1,14 @@
 // Paper 0, Table 2 and Figure 1: models trained from scratch with W_Q = I, against the baseline and against controls
 // that lose as many parameters elsewhere; and under which conditions the difference grows or shrinks.
 
+#include "pare/claims/trained_removals.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "pare/claims/trained_removals.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -250,6 +251,18 @@ std::string difference_shown(const Settled& settled, const Settled& reference) {
 
 namespace {
 
+// A variant at its best rate. Where one seed was trained there, and several at another rate, these stand for its
+// spread.
+std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::string& variant) {
+  std::optional<Settled> best = runs.best(variant);
+  for (const Settled& other : best ? runs.at_rates(variant) : std::vector<Settled>()) {
+    if (!best->spread) {
+      best->spread = other.spread;
+    }
+  }
+  return best;
+}
+
 // W_Q = I under one condition.
 struct Gap {
   std::string words;
@@ -262,9 +275,34 @@ struct Gap {
 };
 
 std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
-  const std::optional<Settled> before = runs.best(variant_name(baseline, condition));
-  const std::optional<Settled> after = runs.best(variant_name(reduced, condition));
+  const std::optional<Settled> before = settled_at_best(runs, variant_name(baseline, condition));
+  const std::optional<Settled> after = settled_at_best(runs, variant_name(reduced, condition));
   return before && after ? std::optional(Gap{words, *before, *after}) : std::nullopt;
+}
+
+// A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at
+// the best rate that they have in common: a rate that is missing is no fault of the form.
+struct Pair {
+  Settled form, reference;
+};
+
+std::optional<Pair> fair_pair(const TrainedRuns& runs, const QueryForm& form) {
+  const std::optional<Settled> best = settled_at_best(runs, form.id), reference = settled_at_best(runs, baseline.id);
+  if (!best || !reference) {
+    return std::nullopt;
+  }
+  std::optional<Pair> found;
+  for (const Settled& of_form : runs.at_rates(form.id)) {
+    if (of_form.rate == reference->rate) {
+      return Pair{*best, *reference};
+    }
+    for (const Settled& of_baseline : runs.at_rates(baseline.id)) {
+      if (of_form.rate == of_baseline.rate && (!found || of_form.loss < found->form.loss)) {
+        found = {of_form, of_baseline};
+      }
+    }
+  }
+  return found ? found : Pair{*best, *reference};
 }
 
 void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
@@ -275,8 +313,8 @@ void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& f
       {nonlinear, "not said"}, {doubled, "not said"}};
   std::vector<std::string> variants = {baseline.id};
   for (const auto& [form, claimed] : rows) {
-    if (const std::optional<Settled> settled = runs.best(form.id)) {
-      found.compared.push_back({form.words, claimed, difference_shown(*settled, reference)});
+    if (const std::optional<Pair> pair = fair_pair(runs, form)) {
+      found.compared.push_back({form.words, claimed, difference_shown(pair->form, pair->reference)});
       variants.push_back(form.id);
     }
   }
@@ -367,8 +405,8 @@ std::vector<Gap> compare_conditions(const Trial& trial, const TrainedRuns& runs,
 
 Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  const std::optional<Settled> reference = runs.best(baseline.id);
-  const std::optional<Settled> with_half = runs.best(halved.id), plain = runs.best(reduced.id);
+  const std::optional<Settled> reference = settled_at_best(runs, baseline.id);
+  const std::optional<Settled> with_half = settled_at_best(runs, halved.id), plain = settled_at_best(runs, reduced.id);
   if (!reference || (!with_half && !plain)) {
     found.compared = {{"W_Q = I", "+0.000", "not trained yet"}};
     found.because = "the baseline and W_Q = I have not both been trained";
@@ -378,13 +416,15 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   const bool half_is_best = !plain || (with_half && with_half->loss < plain->loss);
   const Settled& best = half_is_best ? *with_half : *plain;
   found.compared.push_back(
-      {"best rate, that of W_Q = I over the baseline's", "2.7", fmt::format("{:.3g}", best.rate / reference->rate)});
+      {"best rate over the baseline's", "2.7", fmt::format("{:.3g}", best.rate / reference->rate)});
   const std::optional<double> spread = reference->spread ? reference->spread : best.spread;
   const std::vector<Gap> gaps = compare_conditions(trial, runs, spread, found);
 
   std::string numbers = fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}", best.loss, reference->loss);
-  if (const std::optional<Settled> control = runs.best(smaller_mlp.id)) {
-    numbers += fmt::format(", an MLP smaller by as many parameters at {:.4f}", control->loss);
+  if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
+    numbers +=
+        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(best.loss - reference->loss),
+                    signed_number(control->form.loss - control->reference.loss));
   }
   const std::optional<bool> equal = equal_within_spread(best, *reference);
   if (trial.scale == ClaimScale::smoke || !equal) {
@@ -407,8 +447,7 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
     return found;
   }
   found.verdict = ClaimVerdict::does_not_hold;
-  found.because =
-      fmt::format("{}: {} is more than seeds differ by", numbers, signed_number(best.loss - reference->loss));
+  found.because = numbers + ": more than seeds differ by";
   return found;
 }
 

@@ -476,11 +476,9 @@ class PortList {
         });
   }
 
-  // The stream behind a norm; none where it is one of heads.
-  std::optional<size_t> written_by(const ModuleId& norm) const {
-    const std::vector<Stream>& streams = a_.streams().all;
-    for (size_t i = 0; i < streams.size(); ++i) {
-      for (const Touch& touch : streams[i].touches) {
+  std::optional<size_t> written_by(const ModuleId& norm) const {  // none where it is one of heads
+    for (size_t i = 0; i < a_.streams().all.size(); ++i) {
+      for (const Touch& touch : a_.streams().all[i].touches) {
         if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
           return i;
         }

@@ -397,6 +397,33 @@ ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
   return table;
 }
 
+// What the change costs in tokens: the same after few, more and many steps.
+ClaimTable table_of_steps(const NormSizes& sizes, const TrainedRuns& runs) {
+  const std::vector<std::pair<std::string, std::string>> variants = {{"control", "trained on"},
+                                                                     {"norms", "norms gone"},
+                                                                     {"norms-and-skips", "norms and MLP skips gone"},
+                                                                     {"smaller-mlp", "smaller MLP"}};
+  ClaimTable table{.title = "Loss by steps that followed the baseline",
+                   .columns = {"steps"},
+                   .measured = "validation loss, nats a token",
+                   .decimals = 4};
+  for (const auto& [variant, words] : variants) {
+    table.columns.push_back(words);
+  }
+  for (const auto& [steps, ending] :
+       {std::pair(sizes.few, "-few"), std::pair(sizes.usual, ""), std::pair(sizes.many, "-many")}) {
+    std::vector<double> row = {static_cast<double>(steps)};
+    for (const auto& [variant, words] : variants) {
+      const std::optional<Settled> best = runs.best(variant + ending);
+      row.push_back(best ? best->loss : std::nan(""));
+    }
+    if (std::any_of(row.begin() + 1, row.end(), [](double loss) { return !std::isnan(loss); })) {
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
 // A point for each variant: what it lost in parameters, what the run's end can still lose exactly included.
 Figure loss_by_parameters(const TrainedRuns& runs, const std::vector<std::string>& variants) {
   Figure figure{.kind = FigureKind::scatter, .title = "Loss against parameters removed"};
@@ -456,8 +483,7 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
   const std::vector<std::string> after = {"after-norms-control", "after-norms-skips", "after-norms-widened"};
   found.tables = {table_of_settings(pairs), table_of_variants("From one baseline, on the same batches", runs, headline),
                   table_of_variants("From the model without norms: its MLP skips go too", runs, after),
-                  table_of_variants("The same with three times the steps", runs,
-                                    {"control-many", "norms-many", "norms-and-skips-many", "smaller-mlp-many"})};
+                  table_of_steps(sizes_of_norm_removal(trial.scale), runs)};
   std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
   found.figures = {curves_of_variants("Loss while norms go", runs, headline), loss_by_parameters(runs, headline)};
   std::erase_if(found.figures, [](const Figure& figure) { return figure.series.empty(); });

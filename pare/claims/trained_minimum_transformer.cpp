@@ -96,7 +96,8 @@ nlohmann::json full_model(const ImageTask& task, const Trial& trial) {
           {"steps", task.epochs * task.samples / images_a_step},
           {"seed", 0},
           {"dtype", "bfloat16"},
-          // Wider than a GPT's start, for models so narrow: on the first 13,000 digits the full model learned twice as fast.
+          // Wider than a GPT's start, for models so narrow: on the first 13,000 digits the full model learned twice as
+          // fast.
           {"init", {{"recipe", "gpt2"}, {"deviation", 0.06}}},
           {"optimiser",
            {{"lr", 1e-3}, {"min_lr", 1e-5}, {"warmup", 100}, {"betas", {0.9, 0.999}}, {"decay", 0}, {"clip", 1.0}}},

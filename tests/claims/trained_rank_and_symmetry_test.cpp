@@ -9,6 +9,7 @@
 #include "pare/claims/trained_pgop.h"
 #include "pare/claims/trained_rank_dynamics.h"
 #include "tests/claims/invented_runs.h"
+#include "tests/support/helpers.h"
 
 using namespace pare;
 using namespace pare::test;
@@ -167,6 +168,60 @@ TEST_CASE("what the larger scales would train can be trained") {
     for (const PlanOfClaim& plan :
          {PlanOfClaim(plan_pgop), PlanOfClaim(plan_ffn_width), PlanOfClaim(plan_rank_dynamics)}) {
       check_plan(plan({.scale = scale}));
+    }
+  }
+}
+
+TEST_CASE("plans are trained, looked at and judged on a text, in small") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int64_t i = 0; i < 4000; ++i) {
+    text += static_cast<char>('a' + i * i % 23);
+  }
+  folder.write("novels-train.txt", text);
+  folder.write("novels-val.txt", text.substr(0, 1000));
+  const Trial trial{.scale = ClaimScale::small, .data = folder.path()};
+  const auto trained = [&](std::vector<PlannedRun> plan) {
+    std::erase_if(plan, [](const PlannedRun& run) { return run.seed() > 0; });
+    for (PlannedRun& run : plan) {
+      nlohmann::json& architecture = run.config["architecture"];
+      architecture["width"] = 24;
+      architecture["context"] = 32;
+      nlohmann::json& block = architecture["blocks"][0];
+      block["repeat"] = 2;
+      block["attention"]["head_width"] = 24 / block["attention"]["heads"].get<int64_t>();
+      if (!block["mlp"].is_null()) {
+        block["mlp"]["width"] = block["mlp"]["width"].get<int64_t>() / 16;
+      }
+      run.config = changed(run.config, {{"steps", 2}, {"batch", 2}, {"dtype", "float32"}, {"checkpoint.every", 1}});
+    }
+    TrainedRuns runs = trained_runs("a-claim", trial, plan);
+    CHECK(runs.missing().empty());
+    return runs;
+  };
+
+  const TrainedRuns gates = trained(plan_pgop(trial));
+  CHECK(judge_pgop(trial, gates).tables.size() == 2);  // causal, encoder
+  for (const TrainedRun& run : gates.all()) {
+    if (run.variant != "plain") {
+      REQUIRE(run.seen.at("end").size() == 2);
+      CHECK(run.seen["end"][1]["sensitivity"].size() == 12);
+      CHECK(run.seen["end"] != run.seen["start"]);
+    }
+  }
+
+  const TrainedRuns widths = trained(plan_ffn_width(trial));
+  CHECK(judge_ffn_width(trial, widths).tables.at(0).rows.size() == 5);
+  CHECK(widths.best("ffn1")->parameters < widths.best("ffn1-gate")->parameters);
+
+  const TrainedRuns ranks = trained(plan_rank_dynamics(trial));
+  CHECK(judge_rank_dynamics(trial, ranks).tables.size() == 4);
+  for (const TrainedRun& run : ranks.all()) {
+    CAPTURE(run.name);
+    REQUIRE(run.seen.size() == 3);  // checkpoints
+    for (const char* number : {"stream", "stream_rank", "attention", "asymmetry", "alignment"}) {
+      CAPTURE(number);
+      CHECK(run.seen[2]["layers"].at(1).at(number).is_number());
     }
   }
 }

@@ -179,10 +179,11 @@ class NormPlan {
     }
   }
 
-  // A model that others trained, small enough for a CPU. Its weights are given, so seeds are those of the order.
+  // A model that others trained, small enough for a CPU. Its weights are given, so seeds are those of the order. The
+  // ids are those of experiments/norm-removal/stories.py.
   void stories() {
     const json model = {{"from", "stories260K"},
-                        {"data", {{"train", {"tinystories-sample.txt"}}, {"tokenizer", "stories260K"}}},
+                        {"data", {{"train", {"tinystories.u16"}}, {"format", "uint16"}}},
                         {"context", 96},
                         {"batch", 8},
                         {"optimiser", {{"lr", 5e-4}, {"min_lr", 1e-4}}},

@@ -158,15 +158,16 @@ std::string in_words(const nlohmann::ordered_json& eliminated) {
 
 ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
   ClaimTable table{.title = "What norms cost to remove, in nats a token, by setting",
-                   .columns = {"trained on", "±", "norms gone", "±", "difference", "seeds"},
-                   .measured = "validation loss, nats a token",
-                   .settings = {"difference", "seeds"},
+                   .columns = {"trained on", "norms gone", "difference", "±", "seeds"},
+                   .measured = "loss above that of the model trained on, nats a token",
+                   .settings = {"trained on", "norms gone", "seeds"},
                    .rows_are = "setting",
-                   .decimals = 4};
+                   .decimals = 4,
+                   .spread_over = "the seeds, of a difference of two runs"};
   for (const NormPair& pair : pairs) {
     table.names.push_back(pair.setting.words);
-    table.rows.push_back({pair.control.loss, pair.control.spread.value_or(std::nan("")), pair.without.loss,
-                          pair.without.spread.value_or(std::nan("")), pair.difference(),
+    table.rows.push_back({pair.control.loss, pair.without.loss, pair.difference(),
+                          spread_of_difference(pair.control, pair.without).value_or(std::nan("")),
                           static_cast<double>(std::min(pair.control.runs.size(), pair.without.runs.size()))});
   }
   return table;
@@ -256,7 +257,8 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
                   table_of_variants("From the model without norms: its MLP skips go too", runs, after),
                   table_of_steps(sizes_of_norm_removal(trial.scale), runs)};
   std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
-  found.figures = {curves_of_variants("Loss while norms go", runs, headline), loss_by_parameters(runs, headline)};
+  found.figures = {differences_of_variants("Loss above that of the model trained on", runs, headline),
+                   loss_by_parameters(runs, headline)};
   std::erase_if(found.figures, [](const Figure& figure) { return figure.series.empty(); });
   if (found.compared.empty()) {
     found.compared.push_back({"norms gone", "no loss", "not trained"});

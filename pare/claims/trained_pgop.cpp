@@ -41,38 +41,6 @@ nlohmann::json with_run_seed(nlohmann::json config, int64_t seed) {
 
 // ---- pgop: a trained gate and its head
 
-// What a gate is at every token, of every layer: [tokens of all sequences, heads].
-Json gates_of(const Model& model, const Inputs& inputs) {
-  const Executor executor(model, at::kFloat);
-  Taps taps;
-  taps.record("blocks.*.attention.gate");
-  executor.forward(inputs, nullptr, &taps, Logits::none);
-  Probe probe(model, {.arithmetic = {.dtype = at::kFloat}});
-  probe.measure(each_of(inputs, [](const at::Tensor& x) {
-    return x.narrow(0, 0, 1).narrow(1, 0, std::min(probed_tokens, x.size(1))).contiguous();
-  }));
-  Json layers = Json::array();
-  const ProbeResults measured = probe.results();
-  for (const LayerMeasures& layer : measured.layers) {
-    const at::Tensor gate =
-        taps.recorded().at(fmt::format("blocks.{}.attention.gate", layer.layer)).to(at::kDouble);  // [rows, n, heads]
-    const TensorId weight = {in_attention(layer.block, Slot::gate), TensorKind::position};
-    const at::Tensor by_position = model.weights.at(name_of(weight)).load().to(at::kDouble);
-    const at::Tensor slopes = at::matmul(sinusoidal_slopes(gate.size(1), by_position.size(1)), by_position.t());
-    const at::Tensor sensitivity = (gate * (1 - gate) * slopes).abs().flatten(0, 1).mean(0);
-    const at::Tensor opened = gate.flatten(0, 1).mean(0);
-    Json heads = {{"asymmetry", Json::array()}, {"sensitivity", Json::array()}, {"gate", Json::array()}};
-    for (size_t h = 0; h < layer.heads.size(); ++h) {
-      const int64_t i = static_cast<int64_t>(h);
-      heads["asymmetry"].push_back(layer.heads[h].asymmetry.value_or(0));
-      heads["sensitivity"].push_back(sensitivity[i].item<double>());
-      heads["gate"].push_back(opened[i].item<double>());
-    }
-    layers.push_back(std::move(heads));
-  }
-  return layers;
-}
-
 Json look_at_gates(const std::filesystem::path& run) {
   const at::NoGradGuard no_grad;
   const std::vector<StoredCheckpoint> stored = checkpoints_of(run);
@@ -183,6 +151,37 @@ at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width) {
   const at::Tensor frequencies = at::tensor(sinusoidal_frequencies(width), at::kDouble);
   const at::Tensor angles = at::arange(tokens, at::kDouble).unsqueeze(1) * frequencies;
   return at::stack({angles.cos() * frequencies, -angles.sin() * frequencies}, 2).flatten(1, 2).narrow(1, 0, width);
+}
+
+Json gates_of(const Model& model, const Inputs& inputs) {
+  const Executor executor(model, at::kFloat);
+  Taps taps;
+  taps.record("blocks.*.attention.gate");
+  executor.forward(inputs, nullptr, &taps, Logits::none);
+  Probe probe(model, {.arithmetic = {.dtype = at::kFloat}});
+  probe.measure(each_of(inputs, [](const at::Tensor& x) {
+    return x.narrow(0, 0, 1).narrow(1, 0, std::min(probed_tokens, x.size(1))).contiguous();
+  }));
+  Json layers = Json::array();
+  const ProbeResults measured = probe.results();
+  for (const LayerMeasures& layer : measured.layers) {
+    const at::Tensor gate =
+        taps.recorded().at(fmt::format("blocks.{}.attention.gate", layer.layer)).to(at::kDouble);  // [rows, n, heads]
+    const TensorId weight = {in_attention(layer.block, Slot::gate), TensorKind::position};
+    const at::Tensor by_position = model.weights.at(name_of(weight)).load().to(at::kDouble);
+    const at::Tensor slopes = at::matmul(sinusoidal_slopes(gate.size(1), by_position.size(1)), by_position.t());
+    const at::Tensor sensitivity = (gate * (1 - gate) * slopes).abs().flatten(0, 1).mean(0);
+    const at::Tensor opened = gate.flatten(0, 1).mean(0);
+    Json heads = {{"asymmetry", Json::array()}, {"sensitivity", Json::array()}, {"gate", Json::array()}};
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      const int64_t i = static_cast<int64_t>(h);
+      heads["asymmetry"].push_back(layer.heads[h].asymmetry.value_or(0));
+      heads["sensitivity"].push_back(sensitivity[i].item<double>());
+      heads["gate"].push_back(opened[i].item<double>());
+    }
+    layers.push_back(std::move(heads));
+  }
+  return layers;
 }
 
 CorrelationWithin correlation_within(const std::vector<GatedHeads>& layers) {

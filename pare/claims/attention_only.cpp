@@ -136,6 +136,7 @@ std::vector<PaperClaim> claims_of_attention_only() {
       {"norm-of-extended", paper, "Theorem 4", "LayerNorm(X + [1]) = LayerNorm(X) + [1].", corrected, norm_of_extended},
       {"activation-approximation", paper, "Section 2",
        "SiLU stands for GELU within 0.0203 and for ReLU within 0.2785 / c.", holds, activation_approximation},
+      claim_of_attention_only(),
   };
 }
 

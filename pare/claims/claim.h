@@ -94,5 +94,9 @@ std::vector<PaperClaim> claims_of_collapse();        // the part of them that ru
 std::vector<PaperClaim> claims_of_trained_images();  // the part of paper 3 that trains
 std::vector<PaperClaim> claims_of_trained_gates();   // the parts of paper 4 that do
 std::vector<PaperClaim> claims_of_trained_ranks();
+PaperClaim claim_of_query_elimination();
+PaperClaim claim_of_mlp_basis_transfer();
+PaperClaim claim_of_skipless();
+PaperClaim claim_of_attention_only();
 
 }  // namespace pare

@@ -206,6 +206,8 @@ std::vector<PaperClaim> claims_of_query_elimination() {
        ClaimVerdict::does_not_hold, largest_singular_value},
       {"skip-into-relu", paper, "Theorem 8.4",
        "A ReLU MLP absorbs its skip at equal width iff some J has W₂[:,J] W₁[J,:] = -I.", holds, skip_into_relu},
+      claim_of_query_elimination(),
+      claim_of_mlp_basis_transfer(),
   };
 }
 

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "pare/claims/draws.h"
+#include "pare/claims/stated.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -251,40 +252,60 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
 std::string list_of_claims() {
   std::string text;
   std::optional<Paper> paper;
-  for (const PaperClaim& claim : claims()) {
+  for (const StatedClaim& claim : stated_claims()) {
     if (paper != claim.paper) {
       text += fmt::format("{}paper {}\n", text.empty() ? "" : "\n", to_words(claim.paper));
       paper = claim.paper;
     }
-    text += fmt::format("  {:<26}{:<25}{}\n", claim.id, to_words(claim.recorded), claim.place);
+    const std::string name = claim.name.empty()      ? "-"
+                             : claim.is_experiment() ? claim.name
+                                                     : fmt::format("({})", claim.name);
+    text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);
+    text += claim.number.empty() ? "" : fmt::format("{:28}{}\n", "", claim.number);
   }
-  return text + "\nWhat each says, and what was measured: experiments/README.md\n";
+  return text + "\n" +
+         wrapped(tally_of_claims() +
+                     ". In brackets: not run by itself, but shown by that pass, page or other claim. What each says, "
+                     "and what was measured: experiments/README.md",
+                 0);
 }
 
 std::string page_of_claims() {
-  std::string page =
+  std::string page = fmt::format(
       "# What the papers claim, and what was measured\n\n"
-      "Every row is an experiment that anybody can repeat: `pare reproduce ID`. A folder has its numbers. This page is "
-      "printed by `pare reproduce --list --markdown`.\n\n";
-  page += markdown_row({"claim", "where", "it says", "verdict"}) + markdown_row({"---", "---", "---", "---"});
-  for (const PaperClaim& claim : claims()) {
-    page += markdown_row({fmt::format("[{}]({}/README.md)", claim.id, claim.id),
+      "{}. A claim with a folder here is an experiment that anybody can repeat: `pare reproduce ID`; the others are "
+      "shown by the page that they name. The number is the one that the verdict hangs on. This page is printed by "
+      "`pare reproduce --list --markdown`.\n\n",
+      tally_of_claims());
+  page += markdown_row({"claim", "where", "it says", "verdict", "number"}) +
+          markdown_row({"---", "---", "---", "---", "---"});
+  const auto from_here = [](const std::string& path) {
+    const std::string here = "experiments/";
+    return path.starts_with(here) ? path.substr(here.size()) : "../" + path;
+  };
+  for (const StatedClaim& claim : stated_claims()) {
+    page += markdown_row({claim.page.empty() ? "" : fmt::format("[{}]({})", claim.name, from_here(claim.page)),
                           fmt::format("paper {}, {}", static_cast<int>(claim.paper), claim.place), cell(claim.says),
-                          to_words(claim.recorded)});
+                          to_words(claim.verdict), cell(claim.number)});
   }
   return page;
 }
 
 nlohmann::ordered_json claims_to_json() {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const PaperClaim& claim : claims()) {
-    list.push_back({{"claim", claim.id},
-                    {"paper", to_words(claim.paper)},
-                    {"place", claim.place},
-                    {"says", claim.says},
-                    {"verdict", to_words(claim.recorded)}});
+  nlohmann::ordered_json claims = nlohmann::ordered_json::array(), further = nlohmann::ordered_json::array();
+  for (const StatedClaim& claim : stated_claims()) {
+    nlohmann::ordered_json json = {
+        {"paper", to_words(claim.paper)},     {"place", claim.place},   {"says", claim.says},
+        {"verdict", to_words(claim.verdict)}, {"number", claim.number}, {"page", claim.page}};
+    if (claim.is_experiment()) {
+      json["claim"] = claim.name;
+      claims.push_back(std::move(json));
+    } else {
+      json["test"] = claim.test;
+      further.push_back(std::move(json));
+    }
   }
-  return {{"claims", list}};
+  return {{"claims", claims}, {"further", further}};
 }
 
 }  // namespace pare

@@ -91,7 +91,8 @@ std::vector<PaperClaim> claims_of_skipless() {
            "Pythia-6.9B loses 16 % and Mistral-7B 15 % of their weights without Q and P.", ClaimVerdict::holds,
            weight_table},
           {"parallel-blocks", paper, "Figure 3", "Q and P merge away in parallel skipless blocks too.",
-           ClaimVerdict::does_not_hold, parallel_blocks}};
+           ClaimVerdict::does_not_hold, parallel_blocks},
+          claim_of_skipless()};
 }
 
 }  // namespace pare

@@ -88,10 +88,12 @@ bool is_on_the_way(const TensorSpec& spec) {  // of what a token carries, not of
 // Where scores are all the same, shaped attention passes every token on as it is: it starts there.
 void start_uniform(const Architecture& a, Weights& weights) {
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    if (!a.blocks[static_cast<size_t>(n)].attention.shaped) {
+    const Attention& attention = a.blocks[static_cast<size_t>(n)].attention;
+    if (!attention.shaped) {
       continue;
     }
-    for (const Slot slot : {Slot::query, Slot::query_key}) {
+    // A query that is the token itself cannot be zero, so its key is.
+    for (const Slot slot : {is<Identity>(attention.query) ? Slot::key : Slot::query, Slot::query_key}) {
       const auto found = weights.find(name_of(weight_of(in_attention(n, slot))));
       if (found != weights.end()) {
         found->second = scaled_weight(found->second, 0);

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 
 #include "pare/claims/report.h"
+#include "pare/claims/stated.h"
 #include "pare/report/figure.h"
 
 using namespace pare;
@@ -94,6 +96,59 @@ TEST_CASE("a column ± is the band of the one before it, settings are not drawn,
   CHECK(figures[0].kind == FigureKind::lines);
   CHECK(figures[1].kind == FigureKind::bars);
   CHECK(figures[1].x.names == std::vector<std::string>{"a", "b"});
+}
+
+// Its numbers, without signs and commas: "-589,824 for ..." has 589824.
+std::set<std::string> numbers_in(const std::string& text) {
+  static const std::regex number(R"([0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?)");
+  std::set<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), number), end; at != end; ++at) {
+    std::string digits = at->str();
+    std::erase(digits, ',');
+    found.insert(digits);
+  }
+  return found;
+}
+
+TEST_CASE("numbers of the list are those of the pages that it names, and what is shown has a test") {
+  size_t measured = 0;
+  for (const StatedClaim& claim : stated_claims()) {
+    CAPTURE(claim.place);
+    CAPTURE(claim.name);
+    CAPTURE(claim.number);
+    CHECK(!claim.says.empty());
+    if (!claim.verdict) {
+      CHECK((claim.name + claim.page + claim.number + claim.test).empty());
+      continue;
+    }
+    ++measured;
+    const std::string page = text_of_file(claim.page);
+    CHECK(!page.empty());
+    CHECK(claim.number.find('\n') == std::string::npos);
+    const std::set<std::string> there = numbers_in(page);
+    for (const std::string& number : numbers_in(claim.number)) {
+      CAPTURE(number);
+      CHECK(there.contains(number));
+    }
+    CHECK((claim.is_experiment() || std::filesystem::is_regular_file(claim.test)));
+    CHECK((claim.verdict == ClaimVerdict::undecided || !claim.test.empty() || !claim.number.empty()));
+  }
+  CHECK(measured >= 40);
+  std::istringstream lines(list_of_claims());
+  for (std::string line; std::getline(lines, line);) {
+    CHECK(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }) <= 80);
+  }
+}
+
+TEST_CASE("the README shows the head of the list") {
+  std::istringstream lines(list_of_claims());
+  std::string head;
+  for (int i = 0; i < 9; ++i) {
+    std::string line;
+    std::getline(lines, line);
+    head += line + "\n";
+  }
+  CHECK(text_of_file("README.md").find("$ pare reproduce --list\n" + head + "...\n") != std::string::npos);
 }
 
 TEST_CASE("claims have names of their own, a page each, and one list") {

@@ -1,0 +1,172 @@
+#include "pare/claims/stated.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+// Of each experiment, the number of the recorded run that its verdict hangs on. Undecided ones have none yet.
+const std::map<std::string, std::string>& recorded_numbers() {
+  static const std::map<std::string, std::string> numbers = {
+      {"collapsed-single-head", "50 % at head width d, 0 % at d / 2"},
+      {"shared-weights", "-589,824 for the query, +3,840,000 for the head"},
+      {"score-deviation", "0.0058 against 0.0032"},
+      {"semi-conjugacy", "off by 1.18e-13"},
+      {"largest-singular-value", "2, and 39 % are clamped"},
+      {"skip-into-relu", "5.77e-15 where J is planted, 2.83 elsewhere"},
+      {"weight-table", "16% and 15%, as printed"},
+      {"parallel-blocks", "33 of 64 matrices go, 8.1%"},
+      {"neuron-is-a-head", "off by 5.4e-16"},
+      {"neuron-with-bias", "0.147 as printed, 6.63e-18 turned round"},
+      {"norm-of-extended", "off by 0.00797"},
+      {"activation-approximation", "0.02033, and 0.27846 / c"},
+      {"nonlinearity-order", "3, 9, 27 for 1, 2, 3 layers"},
+      {"gauge-symmetry", "1.6e-15 to 1.08e-08"},
+      {"linear-recovery", "every head back to 4.26e-13"},
+      {"identical-tokens", "rank 4 becomes 20, identical tokens stay at 1"},
+      {"affine-rank-hypotheses", "in 0 % of draws with tokens of full rank"},
+      {"multi-head-rank", "8 of 32 with 8 tokens, 64 of 64 with 128"},
+      {"attention-curvature", "second derivative -0.726, not 0"},
+      {"recovery-ambiguity", "a kernel of 0 dimensions, not 12"},
+      {"pgop-overhead", "18,444, and 3.13 % of W_O"},
+      {"parametric-simulation", "31 and 31 where it should grow"},
+      {"rank-neutrality", "0.00521, and 46.3 with half of the gains zero"},
+      {"residual-stability", "63.4 of 64 with, 1 without"},
+      {"asymmetry-vs-rank", "in 0 of 2 trained models"},
+      {"asymmetry-vs-angles", "in 0 of 3 trained models"},
+  };
+  return numbers;
+}
+
+// What is shown without an experiment of its own, and what is not shown.
+std::vector<StatedClaim> further_claims() {
+  constexpr ClaimVerdict holds = ClaimVerdict::holds, corrected = ClaimVerdict::holds_corrected,
+                         fails = ClaimVerdict::does_not_hold;
+  const std::string eliminate = "docs/theorems/eliminate_projection.md", certificates = "docs/certificates/README.md",
+                    lower = "docs/theorems/lower_mlp_to_heads.md", gauge = "docs/theorems/gauge_heads.md",
+                    simulation = "experiments/parametric-simulation/README.md";
+  const auto pass_test = [](const std::string& pass) { return "tests/passes/" + pass + ".cpp"; };
+  std::vector<StatedClaim> found;
+  const auto shown = [&](Paper paper, const std::string& place, const std::string& says, ClaimVerdict verdict,
+                         const std::string& number, const std::string& name, const std::string& page,
+                         const std::string& test) {
+    found.push_back({name, paper, place, says, verdict, number, page, test});
+  };
+  const auto open = [&](Paper paper, const std::string& place, const std::string& says) {
+    found.push_back({.paper = paper, .place = place, .says = says});
+  };
+
+  Paper paper = Paper::query_elimination;
+  shown(paper, "Lemma 3.1", "Attention sees its input only through three products, so any basis of it will do.", holds,
+        "off by 4.5e-14 at condition number 1e2", "eliminate_projection", eliminate, pass_test("eliminate_projection"));
+  shown(paper, "Proposition 4.2", "A block diagonal matrix between queries and keys changes nothing.", holds,
+        "off by 4.1e-15", "gauge_heads", gauge, pass_test("gauge_heads"));
+  shown(paper, "Theorem 4.1", "Without norms the query of one layer goes exactly, whatever the skips.", holds,
+        "2,304 parameters; a tied head takes 4,656", "eliminate_projection", eliminate,
+        pass_test("eliminate_projection"));
+  shown(paper, "Theorem 4.2", "With a skip around attention alone, and no norms, the query goes in every layer.", holds,
+        "-7.32 %, off by 1.2e-6 in float32", "eliminate_projection", certificates, pass_test("eliminate_projection"));
+  shown(paper, "Section 6", "RoPE, grouped heads, QK-norm and encoders change nothing in that.", holds,
+        "3.7e-14 with RoPE, 4 heads on 2", "merge_skipless", "docs/theorems/merge_skipless.md",
+        "tests/passes/property_test.cpp");
+  shown(paper, "Remark 6", "Through LayerNorm no query goes exactly.", holds, "241 = 241: the count of gpt2 has none",
+        "redundancy", "docs/redundancy.md", "tests/probes/twin_test.cpp");
+  shown(paper, "Corollary 8.4.1", "A skip Z x becomes a skip Z' x iff some J has W₂[:,J] W₁[J,:] = Z' - Z.", holds, "",
+        "absorb_skip", "docs/theorems/absorb_skip.md", pass_test("absorb_skip"));
+  open(paper, "Remark 5", "What passes a basis through LayerNorm passes it through RMSNorm and DyT.");
+  open(paper, "Section 5.1", "Weight decay below 0.1 is slightly worse for the reduced model.");
+  open(paper, "Section 6", "A lowest learning rate of a tenth of the peak is worse for the reduced model than less.");
+
+  paper = Paper::skipless;
+  shown(paper, "Figure 1(b), Table 1", "Without skips and norms P and Q merge into their neighbours, exactly.", holds,
+        "3.7e-14, predicted 1.8e-13", "merge_skipless", "docs/theorems/merge_skipless.md", pass_test("merge_skipless"));
+  shown(paper, "Figures 1(c), 1(d)", "K or V goes instead of Q where no heads share them.", holds,
+        "-14.63 %, off by 6.9e-7 in float32", "merge_skipless", certificates, pass_test("merge_skipless"));
+  open(paper, "Section 4", "Decoding one sequence is 1.17 times as fast without Q and P.");
+  open(paper, "Section 5", "All square matrices of Mistral-7B are invertible.");
+
+  paper = Paper::attention_only;
+  shown(paper, "Theorem 4", "A transformer with MLPs becomes one of attention alone.", holds, "off by 8.4e-16",
+        "lower_mlp_to_heads", lower, pass_test("lower_mlp_to_heads"));
+  shown(paper, "Theorems 6 and 7", "Linear maps and activations alone are attention heads.", holds, "",
+        "lower_mlp_to_heads", lower, pass_test("lower_mlp_to_heads"));
+  open(paper, "Section 5", "In GPT-3 MLPs outweigh attention 2:1 by parameters and 500:1 by heads.");
+
+  paper = Paper::minimum_transformer;
+  shown(paper, "Section 3", "Collapsed matrices save half of an attention's parameters.", corrected,
+        "18,432 with one head; 9,408 for 4,704 with four", "collapse_heads", "docs/theorems/collapse_heads.md",
+        pass_test("collapse_heads"));
+  open(paper, "Section 6", "On ImageNet the reduced models do not converge.");
+
+  paper = Paper::rank_and_symmetry;
+  shown(paper, "Proposition 6.2 (iii)", "A directional head writes into two dimensions.", fails, "16 of 16",
+        "parametric-simulation", simulation, "tests/claims/claims_test.cpp");
+  shown(paper, "Proposition 6.3", "A head writes min(rank X, k) dimensions, whatever its asymmetry.", holds, "16 of 16",
+        "parametric-simulation", simulation, "tests/claims/claims_test.cpp");
+  shown(paper, "Corollary 6.6", "The more directional the heads, the lower the rank of multi-head attention.", fails,
+        "r = -0.271 and +0.267 in trained models", "asymmetry-vs-rank", "experiments/asymmetry-vs-rank/README.md",
+        "tests/claims/claims_test.cpp");
+  shown(paper, "Proposition C.2 (ii)", "Heads are free up to their order and a matrix of GL(k) each.", holds,
+        "off by 4.1e-15", "gauge_heads", gauge, pass_test("gauge_heads"));
+  open(paper, "Proposition 5.1", "Adding a random matrix raises any rank that is not full, almost surely.");
+  open(paper, "Corollary 6.8", "Directional energy stands for the rank that attention lacks.");
+  open(paper, "Table 1", "The MLP is 64.8 % of the operations of BERT-base.");
+  open(paper, "Proposition C.2", "The symmetries of depth, heads and LayerNorm commute.");
+  open(paper, "Section 12", "As maps of inputs, a model with generic weights has no symmetry.");
+  return found;
+}
+
+}  // namespace
+
+std::vector<StatedClaim> stated_claims() {
+  std::vector<StatedClaim> all;
+  for (const Paper paper : {Paper::query_elimination, Paper::skipless, Paper::attention_only,
+                            Paper::minimum_transformer, Paper::rank_and_symmetry}) {
+    for (const PaperClaim& claim : claims()) {
+      if (claim.paper == paper) {
+        const auto number = recorded_numbers().find(claim.id);
+        all.push_back({claim.id, paper, claim.place, claim.says, claim.recorded,
+                       number == recorded_numbers().end() ? "" : number->second,
+                       fmt::format("experiments/{}/README.md", claim.id)});
+      }
+    }
+    for (StatedClaim& claim : further_claims()) {
+      if (claim.paper == paper) {
+        all.push_back(std::move(claim));
+      }
+    }
+  }
+  return all;
+}
+
+std::string to_words(const std::optional<ClaimVerdict>& verdict) {
+  return verdict ? to_words(*verdict) : "not measured";
+}
+
+std::string tally_of_claims() {
+  const std::vector<StatedClaim> all = stated_claims();
+  std::vector<std::string> parts;
+  const auto add = [&](const std::optional<ClaimVerdict>& verdict, const char* words) {
+    int64_t number = 0;
+    for (const StatedClaim& claim : all) {
+      number += claim.verdict == verdict;
+    }
+    if (number > 0) {
+      parts.push_back(fmt::format("{} {}", number, words));
+    }
+  };
+  add(ClaimVerdict::holds, "hold");
+  add(ClaimVerdict::holds_corrected, "hold with a correction");
+  add(ClaimVerdict::does_not_hold, "do not hold");
+  add(ClaimVerdict::undecided, "undecided");
+  add(std::nullopt, "not measured");
+  return fmt::format("{} claims: {}", all.size(), fmt::join(parts, ", "));
+}
+
+}  // namespace pare

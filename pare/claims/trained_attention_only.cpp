@@ -1,0 +1,189 @@
+// Paper 2, Section 5: a model whose neurons are attention heads, trained. Beside the MLP that it equals it starts as
+// the same function, and then ought to have the same losses; drawn anew it ought to come as far. The paper leaves open
+// what a step costs.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/checkpoint/model_folder.h"
+#include "pare/claims/trained_removals.h"
+#include "pare/model/device.h"
+#include "pare/rewrite/rewrite.h"
+#include "pare/support/error.h"
+#include "pare/train/run_folder.h"
+#include "pare/train/train.h"
+
+namespace pare {
+
+namespace {
+
+const std::string mlps = "mlp", heads = "heads", exact_mlps = "mlp-float64";
+
+// Of steps after the first tenth, in which a GPU makes ready.
+double seconds_a_step(const std::filesystem::path& run) {
+  std::vector<double> passed;  // since the run began, at each step
+  for (const nlohmann::json& line : read_metrics(run)) {
+    if (line.contains("loss")) {
+      passed.push_back(line.at("seconds").get<double>());
+    }
+  }
+  const size_t first = passed.size() / 10;
+  return passed.size() < 2 ? 0 : (passed.back() - passed[first]) / static_cast<double>(passed.size() - 1 - first);
+}
+
+std::vector<double> losses_of(const std::filesystem::path& run) {
+  std::vector<double> losses;
+  for (const nlohmann::json& line : read_metrics(run)) {
+    if (line.contains("loss")) {
+      losses.push_back(line.at("loss").get<double>());
+    }
+  }
+  return losses;
+}
+
+// The start of a finished run with its neurons turned into heads, and trained as the run was: the same batches in the
+// same order. Hands back how far the losses of the two are apart, and what a step of each costs.
+nlohmann::ordered_json trained_as_heads(const std::filesystem::path& run, const std::string& device) {
+  const std::filesystem::path start = run / "start-as-heads", again = run / "trained-as-heads";
+  nlohmann::json config = read_run_json(run, "config.json");
+  const ModelFolder source = open_model(run / "checkpoints" / "0");
+  rewrite(source, start, {.passes = parse_passes("lower_mlp_to_heads"), .force = true});
+  config.erase("architecture");
+  config["from"] = start.string();
+  const TrainConfig as_heads = train_config_from_json(config, "as heads", [](const std::string& word) -> Architecture {
+    throw InternalError("no Architecture is named in a stored configuration: " + word);
+  });
+  std::filesystem::remove_all(again);
+  train(as_heads, SequencesCache().open(as_heads), {.folder = again, .device = find_device(device)});
+  const std::vector<double> as_mlps_losses = losses_of(run), as_heads_losses = losses_of(again);
+  double apart = 0;
+  for (size_t i = 0; i < std::min(as_mlps_losses.size(), as_heads_losses.size()); ++i) {
+    apart = std::max(apart, std::abs(as_mlps_losses[i] - as_heads_losses[i]));
+  }
+  return {{"steps", as_heads_losses.size()},
+          {"largest_difference", apart},
+          {"first_difference", std::abs(as_mlps_losses.at(0) - as_heads_losses.at(0))},
+          {"last", as_mlps_losses.back()},
+          {"last_as_heads", as_heads_losses.back()},
+          {"seconds_a_step", seconds_a_step(run)},
+          {"seconds_a_step_as_heads", seconds_a_step(again)}};
+}
+
+}  // namespace
+
+std::vector<PlannedRun> plan_attention_only(const Trial& trial) {
+  const bool smoke = trial.scale == ClaimScale::smoke;
+  constexpr double rate = 2e-3;
+  // Without decay: a head keeps a neuron's bias in the row of its query, and rows decay where biases do not.
+  const nlohmann::json base =
+      changed(usual_run(trial), {{"architecture.blocks.*.mlp.activation", "silu"},
+                                 {"architecture.blocks.*.mlp.bias", {{"up", true}, {"down", true}}},
+                                 {"optimiser.lr", rate},
+                                 {"optimiser.decay", 0.0},
+                                 {"checkpoint.keep", 0}});
+  const nlohmann::json as_mlps = smoke ? base : changed(base, {{"steps", 400}, {"evaluate.every", 200}});
+  const int64_t width = base.at("architecture").at("blocks").at(0).at("mlp").at("width").get<int64_t>();
+  nlohmann::json neurons = base.at("architecture").at("blocks").at(0).at("mlp");
+  neurons.erase("activation");
+  neurons["kind"] = "heads";
+  neurons["width"] = width;
+  neurons["shared_value"] = true;
+  neurons["bias"] = {{"down", true}};
+  const nlohmann::json as_heads = changed(as_mlps, {{"architecture.blocks.*.mlp", neurons}});
+  nlohmann::json exact = changed(as_mlps, {{"dtype", "float64"}});
+  if (!smoke) {
+    exact = changed(exact, {{"batch", 16}, {"steps", 200}});
+  }
+  const auto look = [device = trial.device](const std::filesystem::path& run) { return trained_as_heads(run, device); };
+  std::vector<PlannedRun> plan = {{.variant = exact_mlps, .config = exact, .look = look}};
+  for (const int64_t seed : smoke ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1, 2}) {
+    PlannedRun run{.variant = mlps, .config = changed(as_mlps, {{"seed", seed}})};
+    if (seed == 0) {
+      run.look = look;
+    }
+    plan.push_back(run);
+    plan.push_back({.variant = heads, .config = changed(as_heads, {{"seed", seed}})});
+  }
+  return plan;
+}
+
+Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  const auto looked_at = [&](const std::string& variant) -> const TrainedRun* {
+    for (const TrainedRun& run : runs.all()) {
+      if (run.variant == variant && run.stopped.empty() && run.seen.contains("largest_difference")) {
+        return &run;
+      }
+    }
+    return nullptr;
+  };
+  const TrainedRun *exact = looked_at(exact_mlps), *usual = looked_at(mlps);
+  const std::optional<Settled> as_mlps = runs.best(mlps), as_heads = runs.best(heads);
+  std::optional<double> apart;
+  if (exact) {
+    apart = exact->seen.at("largest_difference").get<double>();
+    found.compared.push_back({fmt::format("one start, float64: losses of {} steps apart", exact->steps), "0",
+                              fmt::format("{:.1e}", *apart)});
+  }
+  if (usual) {
+    found.compared.push_back({fmt::format("the same as usually trained, {} steps", usual->steps), "0",
+                              fmt::format("{:.1e}", usual->seen.at("largest_difference").get<double>())});
+    const double before = usual->seen.at("seconds_a_step").get<double>(),
+                 after = usual->seen.at("seconds_a_step_as_heads").get<double>();
+    found.compared.push_back({"time of a step, heads over MLPs", "more",
+                              fmt::format("{:.2f} ({:.3g} / {:.3g} ms)", after / before, 1e3 * after, 1e3 * before)});
+  }
+  if (as_mlps && as_heads) {
+    found.compared.push_back({"heads drawn anew against MLPs, nats", "as good", difference_shown(*as_heads, *as_mlps)});
+    found.tables.push_back(table_of_variants("Validation loss", runs, {mlps, heads}));
+    found.figures.push_back(curves_of_variants("Validation loss while training", runs, {mlps, heads}));
+  }
+  if (found.compared.empty()) {
+    found.compared = {{"heads against MLPs", "as good", "not trained yet"}};
+  }
+  constexpr double rounding = 1e-6;  // of losses in float64 that some hundred steps have passed on
+  if (apart && *apart > rounding) {
+    found.verdict = ClaimVerdict::does_not_hold;
+    found.because = fmt::format("from the same start the losses come apart by {:.1e} in float64", *apart);
+    return found;
+  }
+  if (trial.scale == ClaimScale::smoke && apart) {
+    found.because = fmt::format(
+        "from the same start the losses stay equal to {:.1e} in float64, but how far heads come "
+        "when they are drawn is no question for a small model that sorts",
+        *apart);
+    return found;
+  }
+  const std::optional<bool> equal = as_mlps && as_heads ? equal_within_spread(*as_heads, *as_mlps) : std::nullopt;
+  if (!apart || !equal) {
+    found.because = !apart ? "MLPs and their heads have not both been trained from one start in float64"
+                           : "heads that are drawn have not been trained with several seeds";
+    return found;
+  }
+  const bool as_good = *equal || as_heads->loss < as_mlps->loss;
+  found.verdict = as_good ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
+  found.because = as_good ? fmt::format(
+                                "from the same start the losses are equal to {:.1e}, and heads that are drawn "
+                                "end at {:.4f}, MLPs at {:.4f}",
+                                *apart, as_heads->loss, as_mlps->loss)
+                          : fmt::format(
+                                "from the same start, where losses are equal to {:.1e}; heads that are drawn end "
+                                "at {:.4f}, MLPs at {:.4f}",
+                                *apart, as_heads->loss, as_mlps->loss);
+  return found;
+}
+
+PaperClaim claim_of_attention_only() {
+  return trained_claim(
+      {.id = "attention-only",
+       .paper = Paper::attention_only,
+       .place = "Section 5",
+       .says = "An attention-only transformer can be trained to match one with MLPs.",
+       .cost_in_full = "the paper trained nothing; the same at GPT-2 124M, 2.5 billion tokens each: 1.6 hours "
+                       "a run with MLPs on one H200"},
+      plan_attention_only, judge_attention_only);
+}
+
+}  // namespace pare

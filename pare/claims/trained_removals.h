@@ -1,0 +1,26 @@
+#pragma once
+// Claims about models that were trained without some of their matrices: what each plans to train, and how it judges.
+
+#include <string>
+#include <vector>
+
+#include "pare/claims/trained.h"
+
+namespace pare {
+
+// Against another, in a few characters: "+0.0105", "+0.0008 (equal)" within the seeds' spread, "+0.0105 (one seed)".
+std::string difference_shown(const Settled& settled, const Settled& reference);
+
+// Paper 0, Table 2: W_Q = I.
+std::vector<PlannedRun> plan_query_elimination(const Trial& trial);
+Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs);
+
+// Paper 1, Figures 1, 3 and 4: neither skips nor norms, nor Q and P.
+std::vector<PlannedRun> plan_skipless(const Trial& trial);
+Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs);
+
+// Paper 2, Section 5: neurons that are heads, trained.
+std::vector<PlannedRun> plan_attention_only(const Trial& trial);
+Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs);
+
+}  // namespace pare

@@ -1,0 +1,181 @@
+// The claims about models trained without some of their matrices: every run that they plan can be begun, and their
+// judges come to each verdict.
+
+#include "pare/claims/trained_removals.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "pare/arch/count.h"
+#include "tests/claims/invented_runs.h"
+
+using namespace pare;
+
+namespace {
+
+TrainedRun invented(const std::string& variant, double loss, int64_t seed = 0, double rate = 2e-3) {
+  TrainedRun run = test::invented_run(variant, seed, loss);
+  run.name = fmt::format("{}-lr{:g}-seed{}", variant, rate, seed);
+  run.rate = rate;
+  run.steps = 600;
+  run.validation = {{0, 5.5}, {200, 2.0}, {400, 1.5}, {600, loss}};
+  return run;
+}
+
+std::string outcome_of(const Outcome& outcome) {
+  CHECK(!outcome.compared.empty());
+  CAPTURE(outcome.because);
+  return to_words(outcome.verdict);
+}
+
+const Trial small_trial{.scale = ClaimScale::small};
+
+std::string measured_of(const Outcome& outcome, const std::string& what) {
+  for (const Compared& row : outcome.compared) {
+    if (row.what == what) {
+      return row.measured;
+    }
+  }
+  return "no such row";
+}
+
+std::string of_queries(std::vector<TrainedRun> runs) {
+  return outcome_of(judge_query_elimination(small_trial, {std::move(runs), {}}));
+}
+
+}  // namespace
+
+TEST_CASE("every planned run has a configuration that can be read, and a name of its own") {
+  for (const ClaimScale scale : {ClaimScale::small, ClaimScale::full}) {
+    for (const auto& plan : {plan_query_elimination, plan_skipless, plan_attention_only}) {
+      test::check_plan(plan({.scale = scale}));
+    }
+  }
+}
+
+TEST_CASE("query elimination: in full the forms have as many parameters as in Table 2") {
+  std::map<std::string, int64_t> parameters;
+  for (const PlannedRun& run : plan_query_elimination({.scale = ClaimScale::full})) {
+    parameters[run.variant] = count(train_config_from_json(run.config, run.name(), {}).architecture).total;
+  }
+  const auto millions = [&](const std::string& variant) { return static_cast<double>(parameters.at(variant)) / 1e6; };
+  CHECK(millions("baseline") == doctest::Approx(124.37).epsilon(5e-5));
+  CHECK(millions("smaller-mlp") == doctest::Approx(117.30).epsilon(5e-5));
+  CHECK(millions("smaller-width") == doctest::Approx(117.92).epsilon(5e-5));
+  CHECK(millions("no-query-half") == doctest::Approx(117.30).epsilon(5e-5));
+  CHECK(millions("no-query-half-larger-mlp") == doctest::Approx(124.37).epsilon(5e-5));
+}
+
+TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided") {
+  const TrainedRun base = invented("baseline", 1.100), base1 = invented("baseline", 1.102, 1);
+  CHECK(of_queries({}) == "undecided");
+  CHECK(of_queries({base, base1}) == "undecided");
+  CHECK(of_queries({base, invented("no-query", 1.11)}) == "undecided");  // no spread is known
+  CHECK(of_queries({base, base1, invented("no-query", 1.11)}) == "does not hold");
+  CHECK(of_queries({base, base1, invented("no-query-half", 1.102)}) == "holds");
+  CHECK(of_queries({base, base1, invented("no-query-half", 1.08)}) == "holds");
+  CHECK(of_queries({base, base1, invented("no-query", 1.102)}) == "holds with a correction");
+  CHECK(of_queries({base, base1, invented("no-query", 1.101), invented("no-query-half", 1.103)}) == "holds");
+  CHECK(of_queries({base, base1, invented("no-query", 1.101), invented("no-query-half", 1.11)}) ==
+        "holds with a correction");
+  // Each is taken at its best rate.
+  CHECK(of_queries({base, base1, invented("no-query-half", 1.11), invented("no-query-half", 1.101, 0, 4e-3)}) ==
+        "holds");
+  // A stopped run has no say.
+  TrainedRun stopped = invented("no-query", 1.0);
+  stopped.stopped = "exploded";
+  CHECK(of_queries({base, base1, stopped}) == "undecided");
+  CHECK(outcome_of(judge_query_elimination({.scale = ClaimScale::smoke},
+                                           {{base, base1, invented("no-query", 2)}, {}})) == "undecided");
+}
+
+TEST_CASE("query elimination: under which condition it begins to hold") {
+  const std::vector<TrainedRun> usual = {invented("baseline", 1.100), invented("baseline", 1.102, 1),
+                                         invented("no-query", 1.111)};
+  const auto with = [&](const std::vector<TrainedRun>& more) {
+    std::vector<TrainedRun> runs = usual;
+    runs.insert(runs.end(), more.begin(), more.end());
+    return judge_query_elimination(small_trial, {runs, {}});
+  };
+  const TrainedRun wide = invented("baseline-d768", 1.050), wide1 = invented("baseline-d768", 1.052, 1);
+  CHECK(outcome_of(with({wide, invented("no-query-d768", 1.050)})) == "does not hold");  // of one seed, nothing
+  const Outcome equal = with({wide, wide1, invented("no-query-d768", 1.051)});
+  CHECK(outcome_of(equal) == "holds with a correction");
+  CHECK(equal.because.find("only with width 768") == 0);
+  CHECK(outcome_of(with({wide, wide1, invented("no-query-d768", 1.060)})) == "does not hold");
+
+  const std::vector<TrainedRun> narrow = {invented("baseline-d256", 1.3), invented("no-query-d256", 1.33)};
+  const Outcome shrinking = with({narrow[0], narrow[1], wide, invented("no-query-d768", 1.056)});
+  CHECK(measured_of(shrinking, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0060: shrinks");
+  const Outcome same = with({narrow[0], narrow[1], wide, invented("no-query-d768", 1.079)});
+  CHECK(measured_of(same, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0290 (equal)");
+}
+
+namespace {
+
+std::vector<TrainedRun> skipless_runs(double plain, double shaped, double deep_plain, double deep_shaped) {
+  std::vector<TrainedRun> runs = {invented("baseline-6layers", 1.2), invented("baseline-12layers", 1.15)};
+  for (const char* form : {"fig1a", "fig1b", "fig1c", "fig1d"}) {
+    runs.push_back(invented(fmt::format("{}-6layers", form), plain));
+    runs.push_back(invented(fmt::format("{}-shaped-6layers", form), shaped));
+    runs.push_back(invented(fmt::format("{}-12layers", form), deep_plain));
+    runs.push_back(invented(fmt::format("{}-shaped-12layers", form), deep_shaped));
+  }
+  return runs;
+}
+
+std::string of_skipless(std::vector<TrainedRun> runs) {
+  return outcome_of(judge_skipless(small_trial, {std::move(runs), {}}));
+}
+
+}  // namespace
+
+TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
+  CHECK(of_skipless({}) == "undecided");
+  CHECK(of_skipless({invented("baseline-6layers", 1.2), invented("fig1a-6layers", 1.4)}) == "undecided");
+  CHECK(of_skipless(skipless_runs(1.3, 1.3, 1.4, 1.4)) == "holds");
+  CHECK(of_skipless(skipless_runs(3.0, 1.3, 3.0, 1.4)) == "holds with a correction");
+  CHECK(of_skipless(skipless_runs(3.0, 3.0, 3.0, 3.0)) == "does not hold");
+  // One form that explodes spoils its group.
+  std::vector<TrainedRun> runs = skipless_runs(1.3, 1.3, 1.4, 1.4);
+  for (TrainedRun& run : runs) {
+    if (run.variant == "fig1c-12layers") {
+      run.stopped = "exploded";
+    }
+  }
+  const Outcome spoiled = judge_skipless(small_trial, {runs, {}});
+  CHECK(outcome_of(spoiled) == "holds with a correction");
+  CHECK(spoiled.because.find("not all with plain attention, 12 layers") != std::string::npos);
+  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "no, ended at step 600");
+}
+
+TEST_CASE("skipless: what the merge of a trained model came to is said") {
+  TrainedRun run = invented("fig1a-6layers", 1.3);
+  const auto said_of = [&](const nlohmann::ordered_json& seen) {
+    run.seen = seen;
+    const std::vector<TrainedRun> runs = {invented("baseline-6layers", 1.2), run};
+    return measured_of(judge_skipless(small_trial, {runs, {}}), "1a, Q and P merged, 6 layers");
+  };
+  CHECK(said_of({{"before", 1000}, {"after", 850}, {"verdict", "proved"}, {"error", 2e-15}}) ==
+        "proved, 2e-15, -15.0 %");
+  CHECK(said_of({{"refused", "ill-conditioned"}}) == "refused");
+}
+
+TEST_CASE("attention only: holds, holds corrected, does not hold, undecided") {
+  const auto judged = [](double apart, std::vector<TrainedRun> more) {
+    TrainedRun exact = invented("mlp-float64", 2);
+    exact.seen = {{"largest_difference", apart}, {"seconds_a_step", 0.01}, {"seconds_a_step_as_heads", 0.03}};
+    more.push_back(exact);
+    return outcome_of(judge_attention_only(small_trial, {more, {}}));
+  };
+  const TrainedRun mlp = invented("mlp", 1.30), mlp1 = invented("mlp", 1.302, 1);
+  CHECK(outcome_of(judge_attention_only(small_trial, {{}, {}})) == "undecided");
+  CHECK(outcome_of(judge_attention_only(small_trial, {{mlp, mlp1, invented("heads", 1.301)}, {}})) == "undecided");
+  CHECK(judged(1e-12, {}) == "undecided");
+  CHECK(judged(1e-12, {mlp, invented("heads", 1.301)}) == "undecided");
+  CHECK(judged(1e-12, {mlp, mlp1, invented("heads", 1.301)}) == "holds");
+  CHECK(judged(1e-12, {mlp, mlp1, invented("heads", 1.4)}) == "holds with a correction");
+  CHECK(judged(1e-3, {mlp, mlp1, invented("heads", 1.301)}) == "does not hold");
+}

@@ -174,7 +174,8 @@ ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
                    .columns = {"accuracy %", "±", "parameters", "share %", "Q", "rate", "seeds"},
                    .measured = "accuracy on the test set, %",
                    .settings = {"parameters", "share %", "Q", "rate", "seeds"},
-                   .rows_are = "form"};
+                   .rows_are = "form",
+                   .decimals = 3};
   const std::optional<Settled> full = most_accurate(runs, variant_of(task, "full"));
   for (const ImageForm& form : forms_of(task.width)) {
     const std::optional<Settled> best = most_accurate(runs, variant_of(task, form.name));

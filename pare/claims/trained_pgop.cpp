@@ -130,7 +130,8 @@ ClaimTable table_of_widths(const TrainedRuns& runs) {
   ClaimTable table{.title = "Validation loss by the width of the MLP",
                    .columns = {"width / d", "plain", "±", "PG-OP", "±", "gain", "seeds"},
                    .measured = "validation loss, nats a token",
-                   .settings = {"gain", "seeds"}};
+                   .settings = {"gain", "seeds"},
+                   .decimals = 4};
   for (const double width : mlp_widths) {
     const std::optional<Settled> plain = runs.best(width_variant(width, false));
     const std::optional<Settled> gated = runs.best(width_variant(width, true));
@@ -357,8 +358,11 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
   compare("loss, 2d against 4d", "not said", half, wide);
   compare("loss, 2d: gates against none", "not said", gated, half);
   compare("loss, 4d: gates against none", "not said", wide_gated, wide);
+  found.compared.push_back({"the MLP's part of the work, BERT-base", "64.8 %",
+                            fmt::format("{:.1f} %", 100 * (1 - work_of_layer(768, 12, 128, 0, false) /
+                                                                   work_of_layer(768, 12, 128, 4, false)))});
   found.compared.push_back(
-      {"multiplications, BERT-base at 128 tokens", "57 %", fmt::format("{:.1f} %", 100 * share_of_work())});
+      {"work of 2d with gates, BERT-base, 128 tokens", "57 %", fmt::format("{:.1f} %", 100 * share_of_work())});
   if (ClaimTable table = table_of_widths(runs); !table.rows.empty()) {
     found.tables.push_back(std::move(table));
     std::vector<std::string> variants;

@@ -174,6 +174,7 @@ TEST_CASE("ffn-width: the work is what multiplications say") {
   const double attention = 4 * 768 * 768 + 2 * 128 * 768, mlp = 2 * 768 * 3072, gate = 12 * (768 + 768);
   const Outcome outcome = judge_ffn_width({}, {{}, {}});
   CHECK(mlp / (attention + mlp) == doctest::Approx(0.648).epsilon(1e-3));  // as the paper has it
+  CHECK(outcome.compared[0].measured == fmt::format("{:.1f} %", 100 * mlp / (attention + mlp)));
   CHECK(
       outcome.compared.back().measured ==
       std::to_string(1000 * (attention + mlp / 2 + gate) / (attention + mlp)).substr(0, 2) + "." +

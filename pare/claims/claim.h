@@ -73,6 +73,7 @@ struct PaperClaim {
   bool of_activations = false;     // measured on the models of the trial
   std::string cost_in_full = {};   // of what the paper trained; empty: nothing is trained for it
   bool trains() const { return !cost_in_full.empty(); }
+  bool keeps_runs = false;  // of a plan (trained.h): they are found again in the folder that they were written to
 };
 
 // All of them, paper by paper.

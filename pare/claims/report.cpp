@@ -27,7 +27,7 @@ std::string command_of(const Measured& measured) {
   }
   command += measured.trial.text.empty() ? "" : " --text " + measured.trial.text.filename().string();
   command +=
-      measured.claim->trains() && measured.trial.scale != ClaimScale::smoke ? " --data FOLDER --device cuda" : "";
+      measured.claim->keeps_runs && measured.trial.scale != ClaimScale::smoke ? " --data FOLDER --device cuda" : "";
   return command + (measured.trial.seed == 0 ? "" : fmt::format(" --seed {}", measured.trial.seed));
 }
 

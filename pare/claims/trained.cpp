@@ -432,6 +432,7 @@ TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std
 
 PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge) {
   PARE_CHECK(claim.trains(), "a claim that trains says what that costs in full: " + claim.id);
+  claim.keeps_runs = true;
   claim.measure = [id = claim.id, plan = std::move(plan), judge = std::move(judge)](const Trial& trial) {
     const std::vector<PlannedRun> planned = plan(trial);
     const TrainedRuns runs = trained_runs(id, trial, planned);

@@ -2,13 +2,14 @@
 // the same function, and then ought to have the same losses; drawn anew it ought to come as far. The paper leaves open
 // what a step costs.
 
+#include "pare/claims/trained_removals.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "pare/checkpoint/model_folder.h"
-#include "pare/claims/trained_removals.h"
 #include "pare/model/device.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"

@@ -1,13 +1,14 @@
 // Paper 0, Table 2 and Figure 1: models trained from scratch with W_Q = I, against the baseline and against controls
 // that lose as many parameters elsewhere; and under which conditions the difference grows or shrinks.
 
+#include "pare/claims/trained_removals.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "pare/claims/trained_removals.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -267,6 +268,31 @@ std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition,
   return before && after ? std::optional(Gap{words, *before, *after}) : std::nullopt;
 }
 
+// A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at
+// the best rate that they have in common: a rate that is missing is no fault of the form.
+struct Pair {
+  Settled form, reference;
+};
+
+std::optional<Pair> fair_pair(const TrainedRuns& runs, const QueryForm& form) {
+  const std::optional<Settled> best = runs.best(form.id), reference = runs.best(baseline.id);
+  if (!best || !reference) {
+    return std::nullopt;
+  }
+  std::optional<Pair> found;
+  for (const Settled& of_form : runs.at_rates(form.id)) {
+    if (of_form.rate == reference->rate) {
+      return Pair{*best, *reference};
+    }
+    for (const Settled& of_baseline : runs.at_rates(baseline.id)) {
+      if (of_form.rate == of_baseline.rate && (!found || of_form.loss < found->form.loss)) {
+        found = {of_form, of_baseline};
+      }
+    }
+  }
+  return found ? found : Pair{*best, *reference};
+}
+
 void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
   found.compared.push_back({"baseline, nats a token", "2.944", fmt::format("{:.4f}", reference.loss)});
   const std::vector<std::pair<QueryForm, std::string>> rows = {
@@ -275,8 +301,8 @@ void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& f
       {nonlinear, "not said"}, {doubled, "not said"}};
   std::vector<std::string> variants = {baseline.id};
   for (const auto& [form, claimed] : rows) {
-    if (const std::optional<Settled> settled = runs.best(form.id)) {
-      found.compared.push_back({form.words, claimed, difference_shown(*settled, reference)});
+    if (const std::optional<Pair> pair = fair_pair(runs, form)) {
+      found.compared.push_back({form.words, claimed, difference_shown(pair->form, pair->reference)});
       variants.push_back(form.id);
     }
   }
@@ -383,8 +409,10 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   const std::vector<Gap> gaps = compare_conditions(trial, runs, spread, found);
 
   std::string numbers = fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}", best.loss, reference->loss);
-  if (const std::optional<Settled> control = runs.best(smaller_mlp.id)) {
-    numbers += fmt::format(", an MLP smaller by as many parameters at {:.4f}", control->loss);
+  if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
+    numbers +=
+        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(best.loss - reference->loss),
+                    signed_number(control->form.loss - control->reference.loss));
   }
   const std::optional<bool> equal = equal_within_spread(best, *reference);
   if (trial.scale == ClaimScale::smoke || !equal) {
@@ -407,8 +435,7 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
     return found;
   }
   found.verdict = ClaimVerdict::does_not_hold;
-  found.because =
-      fmt::format("{}: {} is more than seeds differ by", numbers, signed_number(best.loss - reference->loss));
+  found.because = numbers + ": more than seeds differ by";
   return found;
 }
 

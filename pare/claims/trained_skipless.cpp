@@ -1,6 +1,8 @@
 // Paper 1, Figures 1, 3 and 4: which forms without skips, norms, and without Q and P (or K and P, V and P) train, how
 // far behind a usual model they stay, and whether what was trained merges exactly.
 
+#include "pare/claims/trained_removals.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <limits>
 
 #include "pare/claims/exact_rewrite.h"
-#include "pare/claims/trained_removals.h"
 
 namespace pare {
 

@@ -83,6 +83,10 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   // Each is taken at its best rate.
   CHECK(of_queries({base, base1, invented("no-query-half", 1.11), invented("no-query-half", 1.101, 0, 4e-3)}) ==
         "holds");
+  // What was trained at no rate of the baseline's best is held against the baseline at a rate of its own.
+  const Outcome uneven = judge_query_elimination(
+      small_trial, {{base, invented("baseline", 1.12, 0, 1e-3), invented("no-query", 1.13, 0, 1e-3)}, {}});
+  CHECK(measured_of(uneven, "W_Q = I") == "+0.0100 (one seed)");
   // A stopped run has no say.
   TrainedRun stopped = invented("no-query", 1.0);
   stopped.stopped = "exploded";

@@ -2,16 +2,15 @@
 
 #include "pare/arch/count.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/finished_run.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
 #include "pare/support/scratch_folder.h"
-#include "pare/train/run_folder.h"
 
 namespace pare {
 
 nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes) {
-  const RunFolder folder(run);
-  const ModelFolder model = open_model(folder.checkpoint_path(folder.checkpoints().back()));
+  const ModelFolder model = open_model(checkpoints_of(run).back().folder);
   const ScratchFolder scratch("rewritten");
   try {
     const Rewritten rewritten =

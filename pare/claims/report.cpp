@@ -121,7 +121,7 @@ Figure figure_of(const ClaimTable& table) {
   }
   const bool spread = std::any_of(figure.series.begin(), figure.series.end(),
                                   [](const Series& series) { return !series.spread.empty(); });
-  figure.words = spread ? "The band is one standard deviation over the sequences." : "";
+  figure.words = spread ? fmt::format("The band is one standard deviation over {}.", table.spread_over) : "";
   return figure;
 }
 

@@ -90,6 +90,9 @@ std::string difference_in_words(const Settled& a, const Settled& reference);
 // no number where the two saw different data. Variants that nobody has trained have no row.
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants);
+// The same over the steps: by how much each is above the first, where both saw the same.
+Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
+                               const std::vector<std::string>& variants);
 // Validation loss over the steps, of each variant at its best rate.
 Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants);
 

@@ -6,7 +6,9 @@
 
 #include <vector>
 
+#include "pare/checkpoint/model.h"
 #include "pare/claims/trained.h"
+#include "pare/model/inputs.h"
 
 namespace pare {
 
@@ -19,10 +21,14 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs);
 // The derivative of the sinusoidal encoding by the position, at 0, 1, ...: [tokens, width] in float64.
 at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width);
 
+// Of each layer: the asymmetry of each head, the mean of its gate, and the mean of |∂g/∂i|, the token's own content
+// held still, over all tokens of the inputs.
+nlohmann::ordered_json gates_of(const Model& model, const Inputs& inputs);
+
 // How the heads of a layer go together with their gates.
 struct GatedHeads {
   std::vector<double> asymmetry;    // ‖M_a‖/‖M‖ of M = W_Q W_Kᵀ
-  std::vector<double> sensitivity;  // mean of |∂g/∂i| over tokens, the token's own content held still
+  std::vector<double> sensitivity;  // mean of |∂g/∂i|
 };
 // Pearson's r of heads beside others of their own layer and run, with its interval of 95 %.
 struct CorrelationWithin {

@@ -102,11 +102,12 @@ std::string difference_in_words(const Settled& a, const Settled& reference) {
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants) {
   ClaimTable table{.title = title,
-                   .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
-                   .measured = "validation loss, nats a token",
-                   .settings = {"difference", "parameters", "rate", "seeds"},
+                   .columns = {"loss", "difference", "±", "parameters", "rate", "seeds"},
+                   .measured = "loss above that of the first, nats a token",
+                   .settings = {"loss", "parameters", "rate", "seeds"},  // bars of whole losses would all look alike
                    .rows_are = "variant",
-                   .decimals = 4};
+                   .decimals = 4,
+                   .spread_over = "the seeds"};
   std::optional<Settled> reference;
   for (const std::string& variant : variants) {
     const std::optional<Settled> best = runs.best(variant);
@@ -116,11 +117,35 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
     reference = reference ? reference : best;
     const bool same = best->runs.front()->data == reference->runs.front()->data;
     table.names.push_back(variant);
-    table.rows.push_back({best->loss, best->spread.value_or(std::nan("")),
-                          same ? best->loss - reference->loss : std::nan(""), static_cast<double>(best->parameters),
-                          best->rate, static_cast<double>(best->runs.size())});
+    table.rows.push_back({best->loss, same ? best->loss - reference->loss : std::nan(""),
+                          best->spread.value_or(std::nan("")), static_cast<double>(best->parameters), best->rate,
+                          static_cast<double>(best->runs.size())});
   }
   return table;
+}
+
+Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
+                               const std::vector<std::string>& variants) {
+  Figure figure{.kind = FigureKind::lines, .title = title};
+  figure.words = "Each variant at its best learning rate; one seed.";
+  figure.x = {.words = "step"};
+  figure.y = {.words = "validation loss above that of " + variants.front(), .unit = "nats a token"};
+  const std::optional<Settled> reference = runs.best(variants.front());
+  for (const std::string& variant : variants) {
+    const std::optional<Settled> best = runs.best(variant);
+    if (!best || !reference || best->runs.front()->data != reference->runs.front()->data) {
+      continue;
+    }
+    Series& series = figure.series.emplace_back(Series{.name = variant});
+    for (const auto& [step, loss] : best->runs.front()->validation) {
+      const auto there = reference->runs.front()->validation.find(step);
+      if (step > 0 && there != reference->runs.front()->validation.end()) {
+        series.x.push_back(static_cast<double>(step));
+        series.y.push_back(loss - there->second);
+      }
+    }
+  }
+  return figure;
 }
 
 Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants) {

@@ -2,6 +2,7 @@
 // Runs that nobody trained, for judges; and plans whose configurations have to be readable.
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <set>
 
@@ -12,8 +13,8 @@
 namespace pare::test {
 
 inline TrainedRun invented_run(const std::string& variant, int64_t seed, double loss, double accuracy = 0,
-                               int64_t parameters = 1000) {
-  TrainedRun run{.name = variant + "-lr0.001-seed" + std::to_string(seed), .variant = variant, .rate = 0.001};
+                               int64_t parameters = 1000, double rate = 0.001) {
+  TrainedRun run{.name = fmt::format("{}-lr{:g}-seed{}", variant, rate, seed), .variant = variant, .rate = rate};
   run.seed = seed;
   run.parameters = parameters;
   run.loss = loss;

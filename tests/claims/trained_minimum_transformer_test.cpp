@@ -86,10 +86,20 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
     folder.write("mnist/" + part + "-images-idx3-ubyte", idx({20, 28, 28}, pixels));
     folder.write("mnist/" + part + "-labels-idx1-ubyte", idx({20}, labels));
   }
+  std::filesystem::create_directories(folder.path() / "cifar10");
+  std::string records;
+  for (int64_t image = 0; image < 10; ++image) {
+    records += static_cast<char>(image) + std::string(3 * 32 * 32, static_cast<char>(25 * image));
+  }
+  for (const std::string batch :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    folder.write("cifar10/" + batch + ".bin", records);
+  }
   const Trial trial{.scale = ClaimScale::small, .data = folder.path()};
   std::vector<PlannedRun> plan;
   for (PlannedRun& run : plan_minimum_transformer(trial)) {
-    if (run.variant.rfind("mnist-", 0) == 0 && run.seed() == 0) {
+    const bool digits = run.variant.rfind("mnist-", 0) == 0;
+    if (run.seed() == 0 && (digits || run.variant == "cifar10-full" || run.variant == "cifar10-minimum")) {
       run.config = changed(run.config, {{"steps", 1}, {"batch", 2}, {"dtype", "float32"}});
       plan.push_back(std::move(run));
     }
@@ -102,8 +112,9 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
     CHECK(run.steps == 1);
     parameters[run.variant] = static_cast<double>(run.parameters);
   }
-  CHECK(parameters.size() == 11);
+  CHECK(parameters.size() == 13);
   CHECK(parameters["mnist-minimum"] / parameters["mnist-full"] == doctest::Approx(0.10).epsilon(0.1));
+  CHECK(parameters["cifar10-minimum"] / parameters["cifar10-full"] == doctest::Approx(0.10).epsilon(0.1));
   CHECK(parameters["mnist-symmetric"] / parameters["mnist-full"] == doctest::Approx(0.25).epsilon(0.1));
   CHECK(parameters["mnist-minimum-4-heads"] == parameters["mnist-minimum"]);
   check_plan(plan_minimum_transformer(small_trial));

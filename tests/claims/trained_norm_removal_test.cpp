@@ -3,35 +3,24 @@
 #include "pare/claims/trained_norm_removal.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/presets.h"
-#include "pare/claims/report.h"
 #include "pare/train/config.h"
+#include "tests/claims/invented_runs.h"
 
 using namespace pare;
 
 namespace {
 
-TrainedRun invented(const std::string& variant, int64_t seed, double loss, double rate = 1e-3) {
-  TrainedRun run{.name = fmt::format("{}-lr{:g}-seed{}", variant, rate, seed), .variant = variant, .rate = rate};
-  run.seed = seed;
-  run.parameters = 1000;
-  run.steps = 10;
-  run.validation = {{5, loss + 1}, {10, loss}};
-  run.loss = loss;
-  return run;
-}
-
 // A variant with a seed for each loss.
 void add(std::vector<TrainedRun>& runs, const std::string& variant, const std::vector<double>& losses,
          double rate = 1e-3) {
   for (size_t seed = 0; seed < losses.size(); ++seed) {
-    runs.push_back(invented(variant, static_cast<int64_t>(seed), losses[seed], rate));
+    runs.push_back(test::invented_run(variant, static_cast<int64_t>(seed), losses[seed], 0, 1000, rate));
   }
 }
 
@@ -127,6 +116,8 @@ TEST_CASE("norm-removal: what went exactly is shown, and counted in the figure")
   });
   REQUIRE(row != found.compared.end());
   CHECK(row->measured == "100 fewer, 10.00 %: proved");
+  REQUIRE(found.tables.back().title.starts_with("Loss by steps"));
+  CHECK(found.tables.back().rows.size() == 1);  // of the three numbers of steps one was trained
   const Figure& figure = found.figures.back();
   REQUIRE(figure.series.size() == 2);
   CHECK(figure.series[1].x == std::vector<double>{100});

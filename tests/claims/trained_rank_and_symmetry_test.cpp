@@ -6,8 +6,10 @@
 
 #include <cmath>
 
+#include "pare/claims/finished_run.h"
 #include "pare/claims/trained_pgop.h"
 #include "pare/claims/trained_rank_dynamics.h"
+#include "pare/model/init.h"
 #include "tests/claims/invented_runs.h"
 #include "tests/support/helpers.h"
 
@@ -82,6 +84,41 @@ TEST_CASE("the slope of a position's encoding is what its differences say") {
   }
 }
 
+TEST_CASE("a gate that reads positions alone is as sensitive as its differences say") {
+  const Architecture shape =
+      train_config_from_json(changed(usual_run({}), {{"architecture.blocks.*.attention.gate", "position"}}), "test",
+                             [](const std::string&) { return Architecture(); })
+          .architecture;
+  Model model{shape, random_weights(shape, 3, Dtype::f64, Draw::generic)};
+  const std::string gate = "blocks.1.attention.gate.";
+  const Weight& drawn = model.weights.at(gate + "weight");
+  const Shape sizes = drawn.shape();
+  const at::Tensor position = model.weights.at(gate + "position").load(), bias = model.weights.at(gate + "bias").load();
+  model.weights[gate + "weight"] =
+      Weight::leaf(drawn.formula(), Dtype::f64, sizes, [sizes] { return at::zeros(sizes, at::kDouble); });
+  const int64_t tokens = 7, width = shape.width;
+  const auto gates = gates_of(model, {.ids = at::randint(shape.vocab, {3, tokens}, at::kLong)});
+  const auto gate_at = [&](double at, int64_t head) {
+    double sum = bias[head].item<double>();
+    for (int64_t c = 0; c < width; ++c) {
+      const double angle = at * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
+      sum += position[head][c].item<double>() * (c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+    return 1 / (1 + std::exp(-sum));
+  };
+  for (int64_t head = 0; head < 4; ++head) {
+    double slope = 0, mean = 0;
+    for (int64_t i = 0; i < tokens; ++i) {
+      const double at = static_cast<double>(i), step = 1e-5;
+      slope += std::abs(gate_at(at + step, head) - gate_at(at - step, head)) / (2 * step) / tokens;
+      mean += gate_at(at, head) / tokens;
+    }
+    const size_t h = static_cast<size_t>(head);
+    CHECK(gates[1]["sensitivity"][h].get<double>() == doctest::Approx(slope).epsilon(1e-4));
+    CHECK(gates[1]["gate"][h].get<double>() == doctest::Approx(mean).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("heads are correlated within their layers, whatever the layers differ in") {
   // Two layers far apart, in each of which the one falls as the other rises: r is -1, where all together give +.
   const CorrelationWithin found = correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}, {{0.7, 0.8, 0.9}, {13, 12, 11}}});
@@ -137,6 +174,7 @@ TEST_CASE("ffn-width: the work is what multiplications say") {
   const double attention = 4 * 768 * 768 + 2 * 128 * 768, mlp = 2 * 768 * 3072, gate = 12 * (768 + 768);
   const Outcome outcome = judge_ffn_width({}, {{}, {}});
   CHECK(mlp / (attention + mlp) == doctest::Approx(0.648).epsilon(1e-3));  // as the paper has it
+  CHECK(outcome.compared[0].measured == fmt::format("{:.1f} %", 100 * mlp / (attention + mlp)));
   CHECK(
       outcome.compared.back().measured ==
       std::to_string(1000 * (attention + mlp / 2 + gate) / (attention + mlp)).substr(0, 2) + "." +
@@ -224,4 +262,33 @@ TEST_CASE("plans are trained, looked at and judged on a text, in small") {
       CHECK(run.seen[2]["layers"].at(1).at(number).is_number());
     }
   }
+}
+
+TEST_CASE("a look at a run sees what it was measured on, from all over it, and nothing that it learned from") {
+  const TemporaryFolder folder;
+  folder.write("novels-train.txt", std::string(2000, 'a'));
+  std::string text;  // eight windows of 16 and the byte after, each of a letter of its own
+  for (int64_t i = 0; i < 8 * 16 + 1; ++i) {
+    text += static_cast<char>('b' + i / 16);
+  }
+  folder.write("novels-val.txt", text);
+  nlohmann::json config = changed(usual_run({}), {{"task", "causal_lm"}, {"steps", 1}, {"batch", 1}, {"context", 16}});
+  config["architecture"]["vocab"] = 256;
+  config["data"] = {{"train", {"novels-train.txt"}}, {"validation", {"novels-val.txt"}}};
+  Inputs inputs;
+  std::vector<StoredCheckpoint> stored;
+  const auto look = [&](const std::filesystem::path& run) {
+    inputs = held_out(run, 4, 5);
+    stored = checkpoints_of(run);
+    return Json();
+  };
+  config["checkpoint"]["keep"] = 0;
+  trained_runs("a-claim", {.scale = ClaimScale::small, .data = folder.path()},
+               {{.variant = "any", .config = config, .look = look}});
+  REQUIRE(inputs.ids.sizes() == at::IntArrayRef({4, 5}));
+  const at::Tensor letters = at::tensor({'b' + 0, 'b' + 2, 'b' + 4, 'b' + 6}, at::kLong);
+  CHECK(inputs.ids.equal(letters.unsqueeze(1).expand({4, 5})));
+  REQUIRE(stored.size() == 2);
+  CHECK(stored[0].step == 0);
+  CHECK(stored[1].step == 1);
 }

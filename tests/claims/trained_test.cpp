@@ -125,7 +125,12 @@ TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
   CHECK_FALSE(runs.best("d"));
   const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
   CHECK(table.names == std::vector<std::string>{"a", "b"});
-  CHECK(table.rows[1][2] == doctest::Approx(0.1));
+  CHECK(table.rows[1][1] == doctest::Approx(0.1));
+  CHECK(table.rows[0][2] == doctest::Approx(std::sqrt(0.02)));
+  const Figure differences = differences_of_variants("", runs, {"a", "b"});
+  REQUIRE(differences.series.size() == 2);
+  CHECK(differences.series[1].y.back() == doctest::Approx(0.2));  // of the first seed of each
+  CHECK(differences.series[0].y.back() == 0);
   CHECK(curves_of_variants("", runs, {"a", "b"}).series.size() == 2);
 }
 

@@ -1,0 +1,269 @@
+// What the runs without norms come to, beside those that were trained on as they were.
+
+#include "pare/claims/trained_norm_removal.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+enum class NormCost { none, some, unknown };
+
+// The same model, trained on as it is and with its norms gone.
+struct NormSetting {
+  std::string words, ending;  // of the variants' names
+};
+
+std::vector<NormSetting> norm_settings(ClaimScale scale) {
+  const NormRemovalSizes sizes = sizes_of_norm_removal(scale);
+  std::vector<NormSetting> found = {{with_commas(sizes.usual) + " steps", ""},
+                                    {with_commas(sizes.few) + " steps", "-few"},
+                                    {with_commas(sizes.many) + " steps", "-many"},
+                                    {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
+                                    {"12 layers", "-layers-12"},
+                                    {"stories260K", stories_ending}};
+  for (const int64_t width : sizes.widths) {
+    found.push_back({fmt::format("width {}", width), fmt::format("-width-{}", width)});
+  }
+  return found;
+}
+
+struct NormPair {
+  NormSetting setting;
+  Settled control, without;
+  NormCost cost = NormCost::unknown;
+  double difference() const { return without.loss - control.loss; }
+};
+
+// Each at its best rate among those that both were trained at.
+std::optional<std::pair<Settled, Settled>> at_common_rates(const TrainedRuns& runs, const std::string& control,
+                                                           const std::string& without) {
+  std::optional<Settled> first, second;
+  for (const Settled& a : runs.at_rates(control)) {
+    for (const Settled& b : runs.at_rates(without)) {
+      if (a.rate != b.rate) {
+        continue;
+      }
+      first = first && first->loss <= a.loss ? first : a;
+      second = second && second->loss <= b.loss ? second : b;
+    }
+  }
+  return first ? std::optional(std::pair(*first, *second)) : std::nullopt;
+}
+
+// The largest deviation over seeds of any variant on the same text, for settings that have one seed.
+std::optional<double> usual_spread(const std::vector<NormSetting>& settings, const TrainedRuns& runs) {
+  std::optional<double> largest;
+  for (const NormSetting& setting : settings) {
+    for (const char* variant : {"control", "norms"}) {
+      for (const Settled& settled : runs.at_rates(variant + setting.ending)) {
+        if (settled.spread && setting.ending != stories_ending) {
+          largest = std::max(largest.value_or(0), *settled.spread);
+        }
+      }
+    }
+  }
+  return largest;
+}
+
+// With seeds, what they differ by decides. With one seed the spread of other settings does: within it they are equal,
+// beyond three times it they are not.
+NormCost cost_of(const Settled& control, const Settled& without, const std::optional<double>& usual) {
+  const double more = without.loss - control.loss;
+  if (const std::optional<double> spread = spread_of_difference(control, without)) {
+    return more <= *spread ? NormCost::none : NormCost::some;
+  }
+  if (!usual) {
+    return NormCost::unknown;
+  }
+  const double spread = std::sqrt(2.0) * *usual;
+  return more <= spread ? NormCost::none : more > 3 * spread ? NormCost::some : NormCost::unknown;
+}
+
+std::vector<NormPair> pairs_of(ClaimScale scale, const TrainedRuns& runs) {
+  const std::vector<NormSetting> settings = norm_settings(scale);
+  const std::optional<double> usual = usual_spread(settings, runs);
+  std::vector<NormPair> found;
+  for (const NormSetting& setting : settings) {
+    if (const auto both = at_common_rates(runs, "control" + setting.ending, "norms" + setting.ending)) {
+      found.push_back({setting, both->first, both->second, cost_of(both->first, both->second, usual)});
+    }
+  }
+  return found;
+}
+
+std::string numbers_of(const NormPair& pair) {
+  return fmt::format("{:.4f} against {:.4f}", pair.without.loss, pair.control.loss);
+}
+
+std::string difference_of(const NormPair& pair) {
+  const std::optional<double> spread = spread_of_difference(pair.without, pair.control);
+  return fmt::format("{:+.4f}{}", pair.difference(), spread ? fmt::format(" ± {:.4f}", *spread) : ", one seed");
+}
+
+std::string named(const std::vector<NormPair>& pairs, NormCost cost) {
+  std::vector<std::string> words;
+  for (const NormPair& pair : pairs) {
+    if (pair.cost == cost) {
+      words.push_back(fmt::format("{} ({})", pair.setting.words, numbers_of(pair)));
+    }
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+void decide(const std::vector<NormPair>& pairs, Outcome& found) {
+  const auto any = [&](NormCost cost) {
+    return std::any_of(pairs.begin(), pairs.end(), [cost](const NormPair& pair) { return pair.cost == cost; });
+  };
+  if (pairs.empty() || !pairs.front().setting.ending.empty()) {
+    found.because = "the model was not trained both with and without its norms yet";
+    return;
+  }
+  const NormPair& first = pairs.front();
+  if (first.cost == NormCost::unknown) {
+    found.because = fmt::format("one seed of each, {}: what seeds differ by is not known yet", numbers_of(first));
+    return;
+  }
+  if (!any(NormCost::some)) {
+    found.verdict = ClaimVerdict::holds;
+    found.because = "without norms the loss is the same or less: " + named(pairs, NormCost::none);
+    return;
+  }
+  if (!any(NormCost::none)) {
+    found.verdict = ClaimVerdict::does_not_hold;
+    found.because = "without norms the loss is higher: " + named(pairs, NormCost::some);
+    return;
+  }
+  found.verdict = ClaimVerdict::holds_corrected;
+  found.because = fmt::format("norms go at no cost in {}, and at some in {}", named(pairs, NormCost::none),
+                              named(pairs, NormCost::some));
+}
+
+std::string in_words(const nlohmann::ordered_json& eliminated) {
+  if (eliminated.contains("refused")) {
+    return "refused";
+  }
+  const int64_t before = eliminated.at("before").get<int64_t>(), after = eliminated.at("after").get<int64_t>();
+  return fmt::format("{} fewer, {:.2f} %: {}", with_commas(before - after),
+                     100.0 * static_cast<double>(before - after) / static_cast<double>(before),
+                     eliminated.at("verdict").get<std::string>());
+}
+
+ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
+  ClaimTable table{.title = "What norms cost to remove, in nats a token, by setting",
+                   .columns = {"trained on", "norms gone", "difference", "±", "seeds"},
+                   .measured = "loss above that of the model trained on, nats a token",
+                   .settings = {"trained on", "norms gone", "seeds"},
+                   .rows_are = "setting",
+                   .decimals = 4,
+                   .spread_over = "the seeds, of a difference of two runs"};
+  for (const NormPair& pair : pairs) {
+    table.names.push_back(pair.setting.words);
+    table.rows.push_back({pair.control.loss, pair.without.loss, pair.difference(),
+                          spread_of_difference(pair.control, pair.without).value_or(std::nan("")),
+                          static_cast<double>(std::min(pair.control.runs.size(), pair.without.runs.size()))});
+  }
+  return table;
+}
+
+// What the change costs in tokens: the same after few, more and many steps.
+ClaimTable table_of_steps(const NormRemovalSizes& sizes, const TrainedRuns& runs) {
+  const std::vector<std::pair<std::string, std::string>> variants = {{"control", "trained on"},
+                                                                     {"norms", "norms gone"},
+                                                                     {"norms-and-skips", "norms and MLP skips gone"},
+                                                                     {"smaller-mlp", "smaller MLP"}};
+  ClaimTable table{.title = "Loss by steps that followed the baseline",
+                   .columns = {"steps"},
+                   .measured = "validation loss, nats a token",
+                   .decimals = 4};
+  for (const auto& [variant, words] : variants) {
+    table.columns.push_back(words);
+  }
+  for (const auto& [steps, ending] :
+       {std::pair(sizes.few, "-few"), std::pair(sizes.usual, ""), std::pair(sizes.many, "-many")}) {
+    std::vector<double> row = {static_cast<double>(steps)};
+    for (const auto& [variant, words] : variants) {
+      const std::optional<Settled> best = runs.best(variant + ending);
+      row.push_back(best ? best->loss : std::nan(""));
+    }
+    if (std::any_of(row.begin() + 1, row.end(), [](double loss) { return !std::isnan(loss); })) {
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+// A point for each variant: what it lost in parameters, what the run's end can still lose exactly included.
+Figure loss_by_parameters(const TrainedRuns& runs, const std::vector<std::string>& variants) {
+  Figure figure{.kind = FigureKind::scatter, .title = "Loss against parameters removed"};
+  figure.words =
+      "Of all variants after as many steps on the same batches. Parameters that go exactly once the norms are "
+      "gone count as removed.";
+  figure.x = {.words = "parameters removed"};
+  figure.y = {.words = "validation loss", .unit = "nats a token"};
+  const std::optional<Settled> control = runs.best("control");
+  for (const std::string& variant : variants) {
+    const std::optional<Settled> best = runs.best(variant);
+    if (!control || !best) {
+      continue;
+    }
+    int64_t parameters = best->parameters;
+    for (const TrainedRun* run : best->runs) {
+      if (run->seen.is_object() && run->seen.contains("after")) {
+        parameters = run->seen.at("after").get<int64_t>();
+      }
+    }
+    figure.series.push_back({.name = variant,
+                             .x = {static_cast<double>(control->parameters - parameters)},
+                             .y = {best->loss},
+                             .labels = {variant}});
+  }
+  return figure;
+}
+
+}  // namespace
+
+Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  const std::vector<NormPair> pairs = pairs_of(trial.scale, runs);
+  if (trial.scale == ClaimScale::smoke) {
+    found.because = fmt::format("at this scale nothing can be said of what norms cost{}",
+                                pairs.empty() ? "" : ": " + numbers_of(pairs.front()));
+  } else {
+    decide(pairs, found);
+  }
+  for (const NormPair& pair : pairs) {
+    found.compared.push_back({fmt::format("norms gone, {}", pair.setting.words), "no loss", difference_of(pair)});
+  }
+  for (const TrainedRun& run : runs.all()) {
+    if (run.seen.is_object()) {
+      found.compared.push_back({run.variant + ": more goes exactly", "yes", in_words(run.seen)});
+    }
+    if (!run.stopped.empty()) {
+      found.compared.push_back({fmt::format("{}, seed {}", run.variant, run.seed), "trains", "stopped"});
+    }
+  }
+  const std::vector<std::string> headline = {"control", "norms",    "norms-teacher",   "no-query",
+                                             "no-key",  "no-value", "norms-and-skips", "smaller-mlp"};
+  const std::vector<std::string> after = {"after-norms-control", "after-norms-skips", "after-norms-widened"};
+  found.tables = {table_of_settings(pairs), table_of_variants("From one baseline, on the same batches", runs, headline),
+                  table_of_variants("From the model without norms: its MLP skips go too", runs, after),
+                  table_of_steps(sizes_of_norm_removal(trial.scale), runs)};
+  std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
+  found.figures = {differences_of_variants("Loss above that of the model trained on", runs, headline),
+                   loss_by_parameters(runs, headline)};
+  std::erase_if(found.figures, [](const Figure& figure) { return figure.series.empty(); });
+  if (found.compared.empty()) {
+    found.compared.push_back({"norms gone", "no loss", "not trained"});
+  }
+  return found;
+}
+
+}  // namespace pare

@@ -39,6 +39,7 @@ struct Outcome {
   std::vector<Compared> compared;
   std::vector<ClaimTable> tables;
   std::vector<Figure> figures;  // what no table shows, such as a point for each head
+  std::string partial = {};     // what Ctrl-C left: "3 of 8 measurements", which decide nothing; empty: all of it
 };
 
 struct Trial {
@@ -58,6 +59,9 @@ struct PaperClaim {
   bool of_trained_models = false;  // undecided where none is named
   bool of_activations = false;     // measured on the models of the trial
 };
+
+// The command of the run that the recorded verdict, and the page in experiments/, come from.
+std::string recorded_run(const PaperClaim& claim);
 
 // All of them, paper by paper.
 const std::vector<PaperClaim>& claims();

@@ -139,6 +139,10 @@ Measured measure(const PaperClaim& claim, const Trial& trial) {
     outcome.because =
         fmt::format("so say the numbers, against the verdict that is recorded, \"{}\"", to_words(claim.recorded));
   }
+  if (!outcome.partial.empty()) {
+    outcome.verdict = ClaimVerdict::undecided;
+    outcome.because = fmt::format("interrupted, with {} done", outcome.partial);
+  }
   const double seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
   return {&claim, trial, std::move(outcome), seconds};
 }
@@ -158,7 +162,11 @@ std::string text_of(const Measured& measured) {
   for (const ClaimTable& further : outcome.tables) {
     text += text_of(further);
   }
-  return text + "\n" + wrapped(fmt::format("{}: {}", to_words(outcome.verdict), outcome.because), 11, "verdict    ");
+  text += "\n" + wrapped(fmt::format("{}: {}", to_words(outcome.verdict), outcome.because), 11, "verdict    ");
+  if (outcome.verdict != claim.recorded) {
+    text += wrapped(fmt::format("{}, by {}", to_words(claim.recorded), recorded_run(claim)), 11, "recorded   ");
+  }
+  return text;
 }
 
 std::string page_of(const Measured& measured) {
@@ -193,6 +201,9 @@ nlohmann::ordered_json to_json(const Measured& measured) {
                                  {"because", measured.outcome.because},
                                  {"compared", nlohmann::ordered_json::array()},
                                  {"tables", nlohmann::ordered_json::array()}};
+  if (!measured.outcome.partial.empty()) {
+    json["partial"] = true;
+  }
   for (const Compared& row : measured.outcome.compared) {
     json["compared"].push_back({{"what", row.what}, {"claimed", row.claimed}, {"measured", row.measured}});
   }
@@ -222,6 +233,9 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
                      {"claimed in", fmt::format("paper {}, {}", to_words(claim.paper), claim.place)},
                      {"processor time", human_time(std::ceil(measured.seconds))}};
   report.fingerprint = hashes;
+  if (!outcome.partial.empty()) {
+    report.partial = fmt::format("Interrupted: {} were done, and decide nothing.", outcome.partial);
+  }
   report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
   ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};
   for (const Compared& row : outcome.compared) {
@@ -239,12 +253,26 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
 std::string list_of_claims() {
   std::string text;
   std::optional<Paper> paper;
+  std::vector<std::string> runs;  // that differ by more than the claim; the first has no mark, the second *, ...
+  const auto mark_of = [&runs](PaperClaim claim) {
+    claim.id = "CLAIM";
+    const auto place = std::find(runs.begin(), runs.end(), recorded_run(claim));
+    const size_t number = static_cast<size_t>(place - runs.begin());
+    if (place == runs.end()) {
+      runs.push_back(recorded_run(claim));
+    }
+    return std::string(number, '*');
+  };
   for (const PaperClaim& claim : claims()) {
     if (paper != claim.paper) {
       text += fmt::format("{}paper {}\n", text.empty() ? "" : "\n", to_words(claim.paper));
       paper = claim.paper;
     }
-    text += fmt::format("  {:<26}{:<25}{}\n", claim.id, to_words(claim.recorded), claim.place);
+    text += fmt::format("  {:<26}{:<25}{}\n", claim.id + " " + mark_of(claim), to_words(claim.recorded), claim.place);
+  }
+  text += "\nThese runs came to the verdicts; others may come to others:\n";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
   }
   return text + "\nWhat each says, and what was measured: experiments/README.md\n";
 }
@@ -252,8 +280,9 @@ std::string list_of_claims() {
 std::string page_of_claims() {
   std::string page =
       "# What the papers claim, and what was measured\n\n"
-      "Every row is an experiment that anybody can repeat: `pare reproduce ID`. A folder has its numbers. This page is "
-      "printed by `pare reproduce --list --markdown`.\n\n";
+      "Every row is an experiment that anybody can repeat: `pare reproduce ID`. A folder has its numbers, and the "
+      "command that came to the verdict: `--scale small`, and for claims about activations the models and the text "
+      "that they read. This page is printed by `pare reproduce --list --markdown`.\n\n";
   page += markdown_row({"claim", "where", "it says", "verdict"}) + markdown_row({"---", "---", "---", "---"});
   for (const PaperClaim& claim : claims()) {
     page += markdown_row({fmt::format("[{}]({}/README.md)", claim.id, claim.id),
@@ -270,7 +299,8 @@ nlohmann::ordered_json claims_to_json() {
                     {"paper", to_words(claim.paper)},
                     {"place", claim.place},
                     {"says", claim.says},
-                    {"verdict", to_words(claim.recorded)}});
+                    {"verdict", to_words(claim.recorded)},
+                    {"command", recorded_run(claim)}});
   }
   return {{"claims", list}};
 }

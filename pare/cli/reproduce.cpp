@@ -9,6 +9,7 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/claims/report.h"
 #include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
 #include "pare/support/error.h"
@@ -148,13 +149,22 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   const ClaimScale scale = asked.scale == "small" ? ClaimScale::small : ClaimScale::smoke;
   const Measured measured =
       measure(*claim, {scale, settings.seed, {asked.models.begin(), asked.models.end()}, asked.text});
-  if (!asked.output.empty()) {
+  const bool partial = !measured.outcome.partial.empty();
+  // What an earlier run measured is worth more than a part of it.
+  if (!asked.output.empty() && !(partial && std::filesystem::exists(asked.output))) {
     write_folder(asked, measured, report_origin(settings), hashes);
   }
   if (settings.json) {
-    print_json(to_json(measured));
+    nlohmann::ordered_json document = to_json(measured);
+    if (partial) {
+      document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
+    }
+    print_json(document);
   } else {
     print_text(text_of(measured));
+  }
+  if (partial) {
+    throw Interrupted();
   }
 }
 
@@ -175,7 +185,8 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("-o,--output", asked->output, "a folder for README.md, results.json and report.html")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
-  command->footer("Example: pare reproduce linear-recovery");
+  command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.
+Example: pare reproduce linear-recovery)");
   command->callback([asked, &settings] { reproduce_command(*asked, settings); });
 }
 

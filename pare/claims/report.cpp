@@ -270,7 +270,7 @@ std::string list_of_claims() {
     }
     text += fmt::format("  {:<26}{:<25}{}\n", claim.id + " " + mark_of(claim), to_words(claim.recorded), claim.place);
   }
-  text += "\nThese runs came to the verdicts; others may come to others:\n";
+  text += "\nThe verdicts are those of these runs:\n";
   for (size_t i = 0; i < runs.size(); ++i) {
     text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
   }

@@ -288,7 +288,7 @@ std::string list_of_claims() {
     text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);
     text += claim.number.empty() ? "" : fmt::format("{:28}{}\n", "", claim.number);
   }
-  text += "\nThese runs came to the verdicts; others may come to others:\n";
+  text += "\nThe verdicts are those of these runs:\n";
   for (size_t i = 0; i < runs.size(); ++i) {
     text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
   }

@@ -93,8 +93,8 @@ void check_values(const CLI::App& app) {
     for (const CLI::Option* option : command->get_options()) {
       const std::vector<std::string>& values = option->results();
       if (std::find(values.begin(), values.end(), "") != values.end()) {
-        throw InputError(fmt::format("{} is empty: give it a value, or leave it out (see 'pare {} --help')",
-                                     option->get_name(), command->get_name()));
+        throw InputError(fmt::format("{} is empty: give it a value{} (see 'pare {} --help')", option->get_name(),
+                                     option->get_required() ? "" : ", or leave it out", command->get_name()));
       }
     }
   }

@@ -218,7 +218,7 @@ static nlohmann::ordered_json write_special(WrittenArchitectureName& value) {
 struct WrittenMorph {
   WrittenArchitectureName to;
   int64_t steps = 0;
-  double evenness = 1;
+  double evenness = MorphConfig().evenness;
 };
 
 template <class Io>

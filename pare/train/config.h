@@ -64,7 +64,7 @@ struct DistillationConfig {
 struct MorphConfig {
   std::optional<Architecture> to;  // nothing: it stays what it is
   int64_t steps = 0;
-  double evenness = 1;
+  double evenness = 0.1;
   bool operator==(const MorphConfig&) const = default;
 };
 

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "pare/train/initialise.h"
 #include "pare/train/morph_target.h"
 #include "tests/support/helpers.h"
 #include "tests/train/gradient_check.h"
@@ -265,6 +266,47 @@ TEST_CASE("the loss asks that all tokens be of one size") {
   CHECK(asked.trainer.measure(batches).loss - plain.trainer.measure(batches).loss ==
         doctest::Approx(expected).epsilon(1e-10));
   CHECK(expected > 0.01);
+}
+
+// A model in the middle of learning, whose norms begin to go: what it learns has to stay what moves it. Where the term
+// is as long as the rest, clipping leaves little of that, and a model without norms falls behind for no other reason.
+TEST_CASE("that tokens be of one size is asked for softly, unless the run says otherwise") {
+  const TrainConfig config = sorting_config(
+      {{"architecture", nlohmann::json::parse(normed(layer, all_biases, mlp_biases, R"(, "head": {"tied": true})"))},
+       {"dtype", "float64"},
+       {"batch", 16},
+       {"optimiser", {{"lr", 0.003}, {"warmup", 10}, {"clip", 0}}},
+       {"steps", 100}});
+  const Batches batches(open_sequences(config), config);
+  Trainer trainer(config, initial_model(config, batches.training(0).inputs), at::kCPU);
+  for (int64_t step = 0; step < config.steps; ++step) {
+    trainer.begin_step(std::vector<TrainBatch>{batches.training(step)}, {config.optimiser.lr});
+    trainer.finish_step();
+  }
+  const Model learned = trainer.model();
+  const MorphPlan plan = plan_morph(config.architecture, target_of(config.architecture, no_norms), "morph.to");
+  const Model start = morph_start(plan, learned);
+  const std::vector<TrainBatch> next = {batches.training(config.steps)};
+  const auto asking = [&](double evenness) {
+    const auto morph = std::make_shared<const Morph>(plan, morph_steps, start, at::kCPU);
+    morph->go_to(0);
+    TrainConfig asks = config;
+    asks.morph.evenness = evenness;
+    Trainer fresh(asks, start, at::kCPU, {morph, nullptr});
+    return gradients_of(fresh, next);
+  };
+  const std::map<std::string, at::Tensor> plain = asking(0);
+  const auto beside_learning = [&](double evenness) {
+    double learning = 0, evening = 0;
+    for (const auto& [name, gradient] : asking(evenness)) {
+      learning += plain.at(name).square().sum().item<double>();
+      evening += (gradient - plain.at(name)).square().sum().item<double>();
+    }
+    return std::sqrt(evening / learning);
+  };
+  CHECK(beside_learning(config.morph.evenness) < 1);
+  CHECK(beside_learning(config.morph.evenness) > 0);
+  CHECK(beside_learning(1) > 1);  // else nothing is tested
 }
 
 TEST_CASE("gains that a tied table takes stay positive, and have to be so from the first") {

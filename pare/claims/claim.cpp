@@ -12,6 +12,8 @@ namespace {
 constexpr const char* recorded_flags =
     " --model all-MiniLM-L6-v2 --model rxnmapper_albert --model stories260K --text valid.txt.xz";
 
+constexpr const char* trained_flags = " --data FOLDER --device cuda";
+
 }  // namespace
 
 const std::vector<PaperClaim>& claims() {
@@ -39,7 +41,8 @@ const PaperClaim* find_claim(const std::string& id) {
 }
 
 std::string recorded_run(const PaperClaim& claim) {
-  return fmt::format("pare reproduce {} --scale small{}", claim.id, claim.of_activations ? recorded_flags : "");
+  const char* flags = claim.trains() ? trained_flags : claim.of_activations ? recorded_flags : "";
+  return fmt::format("pare reproduce {} --scale small{}", claim.id, flags);
 }
 
 std::string to_words(Paper paper) {

@@ -27,6 +27,7 @@ const std::map<std::string, std::string>& recorded_numbers() {
       {"norm-of-extended", "off by 0.00797"},
       {"activation-approximation", "0.02033, and 0.27846 / c"},
       {"nonlinearity-order", "3, 9, 27 for 1, 2, 3 layers"},
+      {"minimum-transformer", "97.0 % and 53.6 %; the full model 98.8 % and 69.2 %"},
       {"gauge-symmetry", "1.6e-15 to 1.08e-08"},
       {"linear-recovery", "every head back to 4.26e-13"},
       {"identical-tokens", "rank 4 becomes 20, identical tokens stay at 1"},

@@ -17,6 +17,7 @@
 #include "pare/claims/stated.h"
 #include "pare/report/figure.h"
 #include "pare/support/error.h"
+#include "tests/support/helpers.h"
 
 using namespace pare;
 
@@ -184,6 +185,22 @@ TEST_CASE("the README shows the head of the list") {
     head += line + "\n";
   }
   CHECK(text_of_file("README.md").find("$ pare reproduce --list\n" + head + "...\n") != std::string::npos);
+}
+
+TEST_CASE("runs that were kept come to the recorded verdict, and to the sentence that their page has") {
+  for (const PaperClaim& claim : claims()) {
+    const std::filesystem::path there = std::filesystem::path("experiments") / claim.id;
+    if (!std::filesystem::exists(there / "runs.json")) {
+      CHECK_FALSE((claim.keeps_runs && claim.recorded != ClaimVerdict::undecided));
+      continue;
+    }
+    CAPTURE(claim.id);
+    const TemporaryFolder folder;
+    std::filesystem::copy_file(there / "runs.json", folder.path() / "runs.json");
+    const Measured measured = measure(claim, {.scale = ClaimScale::small, .folder = folder.path()});
+    CHECK(to_words(measured.outcome.verdict) == to_words(claim.recorded));
+    CHECK(text_of_file(there / "README.md").find(measured.outcome.because) != std::string::npos);
+  }
 }
 
 TEST_CASE("a table of what nobody has measured yet is not shown") {

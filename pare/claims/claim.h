@@ -43,7 +43,8 @@ struct Outcome {
   std::vector<Compared> compared;
   std::vector<ClaimTable> tables;
   std::vector<Figure> figures;  // what no table shows, such as a point for each head
-  std::string cost;             // in words, of what was trained for it
+  std::string cost = {};        // in words, of what was trained for it
+  std::string partial = {};     // what Ctrl-C left: "3 of 8 measurements", which decide nothing; empty: all of it
 };
 
 struct TrainProgress;
@@ -75,6 +76,9 @@ struct PaperClaim {
   bool trains() const { return !cost_in_full.empty(); }
   bool keeps_runs = false;  // of a plan (trained.h): they are found again in the folder that they were written to
 };
+
+// The command of the run that the recorded verdict, and the page in experiments/, come from.
+std::string recorded_run(const PaperClaim& claim);
 
 // All of them, paper by paper.
 const std::vector<PaperClaim>& claims();

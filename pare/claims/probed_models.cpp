@@ -10,7 +10,7 @@
 #include "pare/claims/draws.h"
 #include "pare/data/text_tokens.h"
 #include "pare/model/init.h"
-#include "pare/probes/probe.h"
+#include "pare/probes/probe_batches.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 
@@ -91,10 +91,24 @@ std::vector<ProbedModel> probed_models(const Trial& trial, int64_t tokens, int64
 
 ProbeResults probed(const ProbedModel& model, const Interventions& interventions) {
   Probe probe(model.model, {.arithmetic = {.dtype = at::kDouble}, .interventions = interventions});
-  for (const Inputs& batch : probe_batches(model.inputs, model.model.architecture)) {
-    probe.measure(batch);
-  }
+  measure_all(probe, probe_batches(model.inputs, model.model.architecture),
+              fmt::format("probing {}{}", model.name, interventions.any() ? ", changed" : ""));
   return probe.results();
+}
+
+void measure_each(const std::vector<ProbedModel>& models, Outcome& found,
+                  const std::function<void(const ProbedModel&)>& one) {
+  size_t done = 0;
+  try {
+    for (; done < models.size(); ++done) {
+      one(models[done]);
+    }
+  } catch (const Interrupted&) {
+    if (done == 0) {
+      throw Interrupted("interrupted before the first model was measured");
+    }
+    found.partial = fmt::format("{} of {} measurements", done, models.size());
+  }
 }
 
 std::vector<const PointMeasures*> stream_of(const ProbeResults& results) {

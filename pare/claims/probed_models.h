@@ -1,6 +1,7 @@
 #pragma once
 // The models that a claim about activations is measured on: a random one of BERT's shape, and those that were named.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ProbedModel {
 // drawn. At smoke scale one small random encoder, unless models are named.
 std::vector<ProbedModel> probed_models(const Trial& trial, int64_t tokens, int64_t sequences);
 ProbeResults probed(const ProbedModel& model, const Interventions& interventions = {});
+// One after the other. Ctrl-C leaves those that are finished, which `found` then says; none: Interrupted.
+void measure_each(const std::vector<ProbedModel>& models, Outcome& found,
+                  const std::function<void(const ProbedModel&)>& one);
 
 // The stream before each layer and after the last, in order.
 std::vector<const PointMeasures*> stream_of(const ProbeResults& results);

@@ -11,7 +11,7 @@
 #include "pare/arch/presets.h"
 #include "pare/claims/draws.h"
 #include "pare/support/error.h"
-#include "pare/support/interrupt.h"
+#include "pare/support/progress.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -83,11 +83,12 @@ Outcome largest_singular_value(const Trial& trial) {
   if (trial.scale == ClaimScale::small) {
     widths.insert(widths.end(), {1024, 2048});
   }
+  Progress progress("singular values", widths.size());
   for (const int64_t d : widths) {
-    check_interrupt();
     const at::Tensor values = at::linalg_svdvals(gaussian({d, d}, 1 / std::sqrt(static_cast<double>(d)), generator));
     table.rows.push_back(
         {static_cast<double>(d), values[0].item<double>(), (values > 1).to(at::kDouble).mean().item<double>()});
+    progress.advance();
   }
   const double last = table.rows.back()[1];
   Outcome found;

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "pare/claims/draws.h"
-#include "pare/support/interrupt.h"
+#include "pare/support/progress.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -37,15 +37,17 @@ Outcome gauge_symmetry(const Trial& trial) {
                    {},
                    "relative error of the sum of heads",
                    {"mean error / (condition × 2^-53)"}};
-  for (const double log_condition : {0.2, 1.0, 2.0, 4.0, 8.0, 14.0, 20.0}) {
+  const std::vector<double> log_conditions = {0.2, 1.0, 2.0, 4.0, 8.0, 14.0, 20.0};
+  Progress progress("drawing gauges", log_conditions.size() * static_cast<uint64_t>(draws));
+  for (const double log_condition : log_conditions) {
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < draws; ++i) {
-      check_interrupt();
       const at::Tensor gauge = with_condition(heads, k, log_condition, generator);
       const at::Tensor value = at::matmul(original.value, gauge), output = at::linalg_solve(gauge, original.output);
       const double error = relative_error(at::matmul(at::matmul(mixed, value), output).sum(0), expected);
       sum += error;
       largest = std::max(largest, error);
+      progress.advance();
     }
     const double condition = std::exp(log_condition), mean = sum / static_cast<double>(draws);
     table.rows.push_back({condition, mean, largest, mean / (condition * 0x1p-53)});
@@ -76,12 +78,13 @@ Outcome linear_recovery(const Trial& trial) {
   const at::Tensor written = written_by_heads(drawn, x), sum = written.sum(0);
   const at::Tensor output = drawn.output.reshape({d, d});
   double largest = 0;
+  Progress progress("recovering heads", static_cast<uint64_t>(heads));
   for (int64_t h = 0; h < heads; ++h) {
-    check_interrupt();
     at::Tensor keep = at::zeros({d, 1}, at::kDouble);
     keep.narrow(0, h * k, k).fill_(1);
     const at::Tensor map = at::linalg_solve(output, keep * output);  // W_O⁻¹ Π_h W_O
     largest = std::max(largest, relative_error(at::matmul(sum, map), written[h]));
+    progress.advance();
   }
   // What really is lost: the same sum from other heads, whose outputs a reader without W_O cannot tell apart.
   const at::Tensor gauge = with_condition(heads, k, 1, generator);

@@ -149,6 +149,10 @@ Measured measure(const PaperClaim& claim, const Trial& trial) {
     outcome.because =
         fmt::format("so say the numbers, against the verdict that is recorded, \"{}\"", to_words(claim.recorded));
   }
+  if (!outcome.partial.empty()) {
+    outcome.verdict = ClaimVerdict::undecided;
+    outcome.because = fmt::format("interrupted, with {} done", outcome.partial);
+  }
   const double seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
   return {&claim, trial, std::move(outcome), seconds};
 }
@@ -168,7 +172,11 @@ std::string text_of(const Measured& measured) {
   for (const ClaimTable& further : outcome.tables) {
     text += text_of(further);
   }
-  return text + "\n" + wrapped(fmt::format("{}: {}", to_words(outcome.verdict), outcome.because), 11, "verdict    ");
+  text += "\n" + wrapped(fmt::format("{}: {}", to_words(outcome.verdict), outcome.because), 11, "verdict    ");
+  if (outcome.verdict != claim.recorded) {
+    text += wrapped(fmt::format("{}, by {}", to_words(claim.recorded), recorded_run(claim)), 11, "recorded   ");
+  }
+  return text;
 }
 
 std::string page_of(const Measured& measured) {
@@ -206,6 +214,9 @@ nlohmann::ordered_json to_json(const Measured& measured) {
                                  {"cost", cost_of(measured)},
                                  {"compared", nlohmann::ordered_json::array()},
                                  {"tables", nlohmann::ordered_json::array()}};
+  if (!measured.outcome.partial.empty()) {
+    json["partial"] = true;
+  }
   for (const Compared& row : measured.outcome.compared) {
     json["compared"].push_back({{"what", row.what}, {"claimed", row.claimed}, {"measured", row.measured}});
   }
@@ -235,6 +246,9 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
                      {"claimed in", fmt::format("paper {}, {}", to_words(claim.paper), claim.place)},
                      {"cost", cost_of(measured)}};
   report.fingerprint = hashes;
+  if (!outcome.partial.empty()) {
+    report.partial = fmt::format("Interrupted: {} were done, and decide nothing.", outcome.partial);
+  }
   report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
   ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};
   for (const Compared& row : outcome.compared) {
@@ -252,16 +266,31 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
 std::string list_of_claims() {
   std::string text;
   std::optional<Paper> paper;
+  std::vector<std::string> runs;  // that differ by more than the claim; the first has no mark, the second *, ...
+  const auto mark_of = [&runs](PaperClaim claim) {
+    claim.id = "CLAIM";
+    const auto place = std::find(runs.begin(), runs.end(), recorded_run(claim));
+    const size_t number = static_cast<size_t>(place - runs.begin());
+    if (place == runs.end()) {
+      runs.push_back(recorded_run(claim));
+    }
+    return std::string(number, '*');
+  };
   for (const StatedClaim& claim : stated_claims()) {
     if (paper != claim.paper) {
       text += fmt::format("{}paper {}\n", text.empty() ? "" : "\n", to_words(claim.paper));
       paper = claim.paper;
     }
-    const std::string name = claim.name.empty()      ? "-"
-                             : claim.is_experiment() ? claim.name
-                                                     : fmt::format("({})", claim.name);
+    const PaperClaim* experiment = claim.is_experiment() ? find_claim(claim.name) : nullptr;
+    const std::string name = experiment           ? claim.name + " " + mark_of(*experiment)
+                             : claim.name.empty() ? "-"
+                                                  : fmt::format("({})", claim.name);
     text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);
     text += claim.number.empty() ? "" : fmt::format("{:28}{}\n", "", claim.number);
+  }
+  text += "\nThese runs came to the verdicts; others may come to others:\n";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
   }
   return text + "\n" +
          wrapped(tally_of_claims() +
@@ -273,9 +302,9 @@ std::string list_of_claims() {
 std::string page_of_claims() {
   std::string page = fmt::format(
       "# What the papers claim, and what was measured\n\n"
-      "{}. A claim with a folder here is an experiment that anybody can repeat: `pare reproduce ID`; the others are "
-      "shown by the page that they name. The number is the one that the verdict hangs on. This page is printed by "
-      "`pare reproduce --list --markdown`.\n\n",
+      "{}. A claim with a folder here is an experiment that anybody can repeat: `pare reproduce ID`; the folder has "
+      "its numbers, and the command that came to the verdict. The others are shown by the page that they name. The "
+      "number is the one that the verdict hangs on. This page is printed by `pare reproduce --list --markdown`.\n\n",
       tally_of_claims());
   page += markdown_row({"claim", "where", "it says", "verdict", "number"}) +
           markdown_row({"---", "---", "---", "---", "---"});
@@ -299,6 +328,7 @@ nlohmann::ordered_json claims_to_json() {
         {"verdict", to_words(claim.verdict)}, {"number", claim.number}, {"page", claim.page}};
     if (claim.is_experiment()) {
       json["claim"] = claim.name;
+      json["command"] = recorded_run(*find_claim(claim.name));
       claims.push_back(std::move(json));
     } else {
       json["test"] = claim.test;

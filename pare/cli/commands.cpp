@@ -86,6 +86,19 @@ std::vector<std::string> command_names(const CLI::App& app) {
                                chosen.empty() ? "pare" : "pare " + scope.get_name()));
 }
 
+// An empty name is what a script's unset variable leaves: it is no way to leave a flag out.
+void check_values(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::vector<std::string>& values = option->results();
+      if (std::find(values.begin(), values.end(), "") != values.end()) {
+        throw InputError(fmt::format("{} is empty: give it a value, or leave it out (see 'pare {} --help')",
+                                     option->get_name(), command->get_name()));
+      }
+    }
+  }
+}
+
 // Says which flags are everywhere in the help of each command, where the reader looks for them.
 void describe(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) {
@@ -252,7 +265,8 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_help(app, settings);
   add_completion(app, settings);
   describe(app);
-  app.parse_complete_callback([&settings] {
+  app.parse_complete_callback([&app, &settings] {
+    check_values(app);
     set_quiet(settings.quiet);
     show_progress(!settings.quiet);
     if (settings.threads > 0) {

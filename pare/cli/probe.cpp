@@ -18,12 +18,11 @@
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
 #include "pare/model/device.h"
-#include "pare/probes/probe.h"
+#include "pare/probes/probe_batches.h"
 #include "pare/probes/probe_json.h"
 #include "pare/probes/probe_text.h"
 #include "pare/report/probe_report.h"
 #include "pare/support/error.h"
-#include "pare/support/progress.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
 
@@ -129,18 +128,6 @@ ProbeOptions probe_options(const ProbeFlags& flags, const Settings& settings) {
   return options;
 }
 
-// Stops where it is asked to, with what was measured until then.
-void measure_all(Probe& probe, const std::vector<Inputs>& batches, int64_t sequences) {
-  Progress progress("probing", static_cast<uint64_t>(sequences));
-  try {
-    for (const Inputs& batch : batches) {
-      probe.measure(batch);
-      progress.advance(static_cast<uint64_t>(batch_size(batch)));
-    }
-  } catch (const Interrupted&) {
-  }
-}
-
 void probe_command(const ProbeFlags& flags, const Settings& settings) {
   check_report_file(flags.report);
   const ModelFolder stored = open_and_warn(flags.model, settings);
@@ -159,10 +146,13 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
     described = describe_files(stored);
   }
   Probe probe(stored.model, options);
-  measure_all(probe, batches, sequences);
+  try {
+    measure_all(probe, batches, "probing");
+  } catch (const Interrupted&) {  // with what was measured until then
+  }
   ProbeResults results = probe.results();
   if (results.sequences == 0) {
-    throw Interrupted();
+    throw Interrupted("interrupted before the first sequence was finished: nothing was measured");
   }
   results.asked_sequences = sequences;
   results.partial = results.sequences < sequences;

@@ -9,6 +9,7 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/claims/report.h"
 #include "pare/cli/commands.h"
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/train_display.h"
@@ -227,13 +228,22 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   }
   const Measured measured = measure(*claim, trial);
   display.reset();
-  if (!asked.output.empty()) {
+  const bool partial = !measured.outcome.partial.empty();
+  // What an earlier run measured is worth more than a part of it.
+  if (!asked.output.empty() && !(partial && std::filesystem::exists(asked.output))) {
     write_folder(asked, measured, report_origin(settings), hashes);
   }
   if (settings.json) {
-    print_json(to_json(measured));
+    nlohmann::ordered_json document = to_json(measured);
+    if (partial) {
+      document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
+    }
+    print_json(document);
   } else {
     print_text(text_of(measured));
+  }
+  if (partial) {
+    throw Interrupted();
   }
 }
 
@@ -258,7 +268,8 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
                    "a folder for README.md, results.json, report.html; what is trained goes on there")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
-  command->footer("Example: pare reproduce linear-recovery");
+  command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.
+Example: pare reproduce linear-recovery)");
   command->callback([asked, &settings] { reproduce_command(*asked, settings); });
 }
 

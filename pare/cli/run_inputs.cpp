@@ -57,11 +57,14 @@ std::vector<int64_t> read_sequence(const nlohmann::json& list, size_t number, co
   }
   for (size_t place = 0; place < list.size() && problems.list().size() < most_problems; ++place) {
     const nlohmann::json& item = list[place];
-    const bool whole = item.is_number_integer() && (!item.is_number_unsigned() || item.get<uint64_t>() < INT64_MAX);
-    if (!whole || item.get<int64_t>() < 0 || item.get<int64_t>() >= architecture.vocab) {
-      problems.add(fmt::format("sequence {}, position {}: token id {} is outside the vocabulary of {}", number, place,
-                               escaped(item.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-                               architecture.vocab));
+    const bool small = item.is_number_integer() && (!item.is_number_unsigned() || item.get<uint64_t>() < INT64_MAX);
+    if (!small || item.get<int64_t>() < 0 || item.get<int64_t>() >= architecture.vocab) {
+      const std::string found = escaped(item.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      problems.add(
+          fmt::format("sequence {}, position {}: ", number, place) +
+          (item.is_number_integer()
+               ? fmt::format("token id {} is outside the vocabulary of {}", found, architecture.vocab)
+               : fmt::format("found {}, expected a token id: a whole number below {}", found, architecture.vocab)));
       continue;
     }
     ids.push_back(item.get<int64_t>());

@@ -15,10 +15,10 @@ struct ByteSpan {
 
 class ByteMatcher {
  public:
-  // `expression` in the syntax of PCRE2, each byte a character; `shown` is what messages call it.
-  ByteMatcher(const std::string& expression, const std::string& shown);
+  // `expression` in the syntax of PCRE2, each byte a character; `subject` is what messages call it.
+  ByteMatcher(const std::string& expression, const std::string& subject);
   // The first match from `from` on. False where there is none.
-  bool find(std::string_view subject, size_t from, ByteSpan& found) const;
+  bool find(std::string_view text, size_t from, ByteSpan& found) const;
 
  private:
   struct Compiled;

@@ -8,11 +8,11 @@ namespace pare {
 
 struct ByteMatcher::Compiled {};
 
-ByteMatcher::ByteMatcher(const std::string&, const std::string& shown) {
+ByteMatcher::ByteMatcher(const std::string&, const std::string& subject) {
   throw InputError(
-      fmt::format("the tokenizer splits text by the pattern {}, and this pare was built without PCRE2: install "
-                  "libpcre2-dev and build it again, or give token ids with --tokens",
-                  quote(shown)));
+      fmt::format("{} splits text, and this pare was built without PCRE2: install libpcre2-dev and build it again, or "
+                  "give token ids with --tokens",
+                  subject));
 }
 
 bool ByteMatcher::find(std::string_view, size_t, ByteSpan&) const {

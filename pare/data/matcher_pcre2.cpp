@@ -28,7 +28,7 @@ struct ByteMatcher::Compiled {
   pcre2_match_context* context = nullptr;
   pcre2_jit_stack* stack = nullptr;
   bool fast = false;
-  std::string shown;
+  std::string subject;
 
   Compiled() = default;
   Compiled(const Compiled&) = delete;
@@ -41,15 +41,15 @@ struct ByteMatcher::Compiled {
   }
 };
 
-ByteMatcher::ByteMatcher(const std::string& expression, const std::string& shown) {
+ByteMatcher::ByteMatcher(const std::string& expression, const std::string& subject) {
   auto made = std::make_shared<Compiled>();
-  made->shown = shown;
+  made->subject = subject;
   int error = 0;
   PCRE2_SIZE place = 0;
   made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), PCRE2_MULTILINE,
                              &error, &place, nullptr);
   if (made->code == nullptr) {
-    throw InputError(fmt::format("the pattern {} cannot be compiled: {}", quote(shown), message_of(error)));
+    throw InputError(fmt::format("{} cannot be compiled: {}", subject, message_of(error)));
   }
   made->data = pcre2_match_data_create_from_pattern(made->code, nullptr);
   made->context = pcre2_match_context_create(nullptr);
@@ -64,17 +64,16 @@ ByteMatcher::ByteMatcher(const std::string& expression, const std::string& shown
   compiled_ = std::move(made);
 }
 
-bool ByteMatcher::find(std::string_view subject, size_t from, ByteSpan& found) const {
+bool ByteMatcher::find(std::string_view in, size_t from, ByteSpan& found) const {
   const Compiled& c = *compiled_;
-  const PCRE2_SPTR text = reinterpret_cast<PCRE2_SPTR>(subject.data());
-  const int result = c.fast ? pcre2_jit_match(c.code, text, subject.size(), from, 0, c.data, c.context)
-                            : pcre2_match(c.code, text, subject.size(), from, 0, c.data, c.context);
+  const PCRE2_SPTR text = reinterpret_cast<PCRE2_SPTR>(in.data());
+  const int result = c.fast ? pcre2_jit_match(c.code, text, in.size(), from, 0, c.data, c.context)
+                            : pcre2_match(c.code, text, in.size(), from, 0, c.data, c.context);
   if (result == PCRE2_ERROR_NOMATCH) {
     return false;
   }
   if (result < 0) {
-    throw InputError(
-        fmt::format("the pattern {} is too expensive for this text: {}", quote(c.shown), message_of(result)));
+    throw InputError(fmt::format("{} is too expensive for this text: {}", c.subject, message_of(result)));
   }
   const PCRE2_SIZE* places = pcre2_get_ovector_pointer(c.data);
   found = {places[0], places[1]};

@@ -118,7 +118,7 @@ ByteMatcher make_matcher(std::string_view expression, const std::string& subject
   const ParsedPattern parsed = parse_pattern(expression, subject);
   Alphabet alphabet = make_alphabet(parsed.atoms, expression, subject);
   symbols = std::move(alphabet.symbols);
-  return {expression_of(parsed, alphabet.signatures), std::string(expression)};
+  return {expression_of(parsed, alphabet.signatures), fmt::format("{}: the pattern {}", subject, quote(expression))};
 }
 
 }  // namespace

@@ -25,8 +25,9 @@ std::string nothing_to_lose(const ProbeResults& results) {
   if (!embedded) {
     return "no sequence gives finite numbers";
   }
-  return *embedded < rank_one ? "the tokens have one direction before the first layer: identical ones, for example"
-                              : "";
+  return *embedded == 0         ? "the tokens are zero before the first layer"
+         : *embedded < rank_one ? "the tokens have one direction before the first layer: identical ones, for example"
+                                : "";
 }
 
 // What data alone decides is left open where there is none.

@@ -92,6 +92,9 @@ void check_interventions(const Interventions& wanted, const Architecture& a) {
   if (wanted.permute_heads && some([](const Block& b) { return b.attention.alibi.has_value(); })) {
     problems.add("permute-heads: ALiBi gives each head a slope by its number, so that their order means something");
   }
+  if (wanted.permute_heads && !some([](const Block& b) { return b.attention.heads > 1; })) {
+    problems.add("permute-heads: every block has one head, so there is no other order");
+  }
   problems.throw_if_any("interventions");
 }
 

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
+#include <numeric>
 
 #include "pare/arch/redundancy.h"
 #include "pare/checkpoint/weights.h"
 #include "pare/model/forward.h"
 #include "pare/probes/collapses.h"
+#include "pare/probes/probe_batches.h"
 #include "pare/probes/probe_points.h"
 #include "pare/probes/recording.h"
 #include "pare/probes/score_maps.h"
@@ -25,7 +26,6 @@ namespace pare {
 namespace {
 
 constexpr int64_t shortest_prefix = 4;
-constexpr int64_t numbers_at_once = 25'000'000, most_at_once = 16;
 
 // What of a block is the same for all sequences.
 struct BlockFacts {
@@ -83,39 +83,38 @@ std::string attention_tap(int64_t layer, const char* name) {
   return fmt::format("blocks.{}.attention.{}", layer, name);
 }
 
-int64_t tokens_of(const Inputs& inputs, const Architecture& a) {
-  return inputs.pixels.defined() ? patch_positions(a) : inputs.ids.size(1);
-}
+// Of the sequences that are measured now: they count together, at the end.
+struct BatchRecord {
+  std::map<size_t, StackRanks> ranks;  // by point: a norm compares two
+  at::Tensor overflowing;              // [rows]: the squares in an RMSNorm left the range of its type
+  std::string overflows_at;            // the first such norm
+};
 
-int64_t sequences_at_once(int64_t n, const Architecture& a) {
-  int64_t most = 1;
-  for (const Block& block : a.blocks) {
-    most = std::max(most, n * (16 * a.width + block.attention.heads * (4 * n + 4 * block.attention.head_width)));
-  }
-  return std::clamp<int64_t>(numbers_at_once / most, 1, most_at_once);
-}
-
-Inputs without_padding(Inputs one) {
-  if (!one.mask.defined()) {
-    return one;
-  }
-  const at::Tensor places = at::nonzero(one.mask[0]).flatten();
-  one.mask = at::Tensor();
-  return each_of(one, [&places](const at::Tensor& x) { return x.index_select(1, places); });
-}
-
-Inputs joined(const std::vector<Inputs>& sequences) {
-  const auto field = [&sequences](at::Tensor Inputs::*of) {
-    std::vector<at::Tensor> rows;
-    for (const Inputs& one : sequences) {
-      rows.push_back(one.*of);
+// Tells how much of a batch is behind: layers count by the tokens that they saw, also those of prefixes.
+class Behind {
+ public:
+  Behind(const std::function<void(double)>& told, int64_t layers, int64_t tokens)
+      : told_(told), all_(static_cast<double>(layers * tokens)) {}
+  void layer_of(int64_t tokens) {
+    done_ += static_cast<double>(tokens);
+    check_interrupt();
+    if (told_) {
+      told_(done_ / all_);
     }
-    return rows.front().defined() ? at::cat(rows) : at::Tensor();
-  };
-  return {.ids = field(&Inputs::ids),
-          .types = field(&Inputs::types),
-          .positions = field(&Inputs::positions),
-          .pixels = field(&Inputs::pixels)};
+  }
+
+ private:
+  const std::function<void(double)>& told_;
+  double all_, done_ = 0;
+};
+
+// 4, 8, 16, ... tokens: what of them is measured in runs of their own.
+std::vector<int64_t> prefixes_of(int64_t tokens) {
+  std::vector<int64_t> prefixes;
+  for (int64_t prefix = shortest_prefix; prefix < tokens; prefix *= 2) {
+    prefixes.push_back(prefix);
+  }
+  return prefixes;
 }
 
 }  // namespace
@@ -134,6 +133,8 @@ struct Probe::State {
   ProbeResults results;
   int64_t broken_sequences = 0;  // with activations that are not finite
   std::string first_broken;
+  int64_t overflowing_sequences = 0;  // with finite activations that a norm makes zeros of
+  std::string first_overflowing;
 
   State(const Model& of, const ProbeOptions& wanted) : model(of), options(wanted), tables(wanted.arithmetic) {}
 
@@ -147,13 +148,13 @@ struct Probe::State {
   LayerMeasures described_layer(int64_t layer) const;
   const NormLayer& layer_of(const NormMeasures& norm) const;
   void add_symmetries(Taps& taps) const;
-  at::Tensor plain_answer(const Inputs& inputs) const;
-  void measure_prefix(const Inputs& inputs, int64_t tokens);
+  at::Tensor plain_answer(const Inputs& inputs, Behind& behind) const;
+  void measure_prefix(const Inputs& inputs, int64_t tokens, Behind& behind);
   at::Tensor measure_layer(int64_t layer, const Taps& taps);  // what the heads wrote together
-  void measure_points(const std::map<std::string, at::Tensor>& values, std::map<size_t, StackRanks>& batch);
-  void measure_norms(const std::map<size_t, StackRanks>& batch);
-  void count(int64_t rows, int64_t tokens, const std::map<size_t, StackRanks>& batch);
-  void measure(const Inputs& inputs);
+  void measure_points(const std::map<std::string, at::Tensor>& values, BatchRecord& batch);
+  void measure_norms(const BatchRecord& batch);
+  void count(int64_t rows, int64_t tokens, const BatchRecord& batch);
+  void measure(const Inputs& inputs, const std::function<void(double)>& done);
 };
 
 void Probe::State::load() {
@@ -249,16 +250,17 @@ void Probe::State::add_symmetries(Taps& taps) const {
   }
 }
 
-at::Tensor Probe::State::plain_answer(const Inputs& inputs) const {
+at::Tensor Probe::State::plain_answer(const Inputs& inputs, Behind& behind) const {
   Forward run(model.architecture, tables, {&inputs, 1});
   run.embed(embedding);
   while (run.done() < run.layers()) {
     run.run_layer(supply(plain_blocks));
+    behind.layer_of(tokens_of(inputs, model.architecture));
   }
   return run.finish(plain_head, Logits::none).front().hidden;
 }
 
-void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens) {
+void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens, Behind& behind) {
   const Inputs prefix = each_of(inputs, [tokens](const at::Tensor& x) { return x.narrow(1, 0, tokens); });
   Taps taps;
   taps.record("blocks.*.attention.probabilities");
@@ -266,12 +268,12 @@ void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens) {
   Forward run(model.architecture, tables, {&prefix, 1}, nullptr, &taps);
   run.embed(embedding);
   while (run.done() < run.layers()) {
-    check_interrupt();
     const int64_t layer = run.done();
     run.run_layer(supply(blocks));
     record_prefix(results.layers[static_cast<size_t>(layer)],
                   taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble), tolerance.epsilon);
     taps.clear();
+    behind.layer_of(tokens);
   }
 }
 
@@ -280,7 +282,7 @@ at::Tensor Probe::State::measure_layer(int64_t layer, const Taps& taps) {
   const at::Tensor probabilities = taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble);
   record_attention(to, block(layer).attention.spec, probabilities, tolerance.epsilon);
   if (looks_back_only(model.architecture)) {
-    for (int64_t tokens = shortest_prefix; tokens < probabilities.size(2); tokens *= 2) {
+    for (const int64_t tokens : prefixes_of(probabilities.size(2))) {
       record_prefix(to, probabilities.narrow(2, 0, tokens).narrow(3, 0, tokens), tolerance.epsilon);
     }
   }
@@ -288,37 +290,42 @@ at::Tensor Probe::State::measure_layer(int64_t layer, const Taps& taps) {
   return record_heads(to, written.index_select(2, fact(layer).order), fact(layer).bases, fact(layer).output, tolerance);
 }
 
-void Probe::State::measure_points(const std::map<std::string, at::Tensor>& values,
-                                  std::map<size_t, StackRanks>& batch) {
+void Probe::State::measure_points(const std::map<std::string, at::Tensor>& values, BatchRecord& batch) {
   for (size_t p = 0; p < results.points.size(); ++p) {
     const auto found = values.find(results.points[p].name);
     if (found == values.end()) {
       continue;
     }
+    check_interrupt();
     const at::Tensor x = found->second.to(at::kDouble);
-    batch[p] = stack_ranks(x, tolerance);
-    record_ranks(results.points[p].ranks, batch[p]);
+    batch.ranks[p] = stack_ranks(x, tolerance);
+    record_ranks(results.points[p].ranks, batch.ranks[p]);
     for (NormMeasures& norm : results.norms) {
       if (norm.before == p) {
         record_hypotheses(norm, x, tolerance);
+        if (norm.kind == NormKind::rms) {
+          const at::Tensor here = overflowing_rows(found->second).to(at::kCPU);
+          batch.overflows_at = batch.overflows_at.empty() && here.any().item<bool>() ? norm.name : batch.overflows_at;
+          batch.overflowing = batch.overflowing.defined() ? batch.overflowing | here : here;
+        }
       }
     }
   }
 }
 
-void Probe::State::measure_norms(const std::map<size_t, StackRanks>& batch) {
+void Probe::State::measure_norms(const BatchRecord& batch) {
   for (NormMeasures& norm : results.norms) {
-    record_change(norm, batch.at(norm.before), batch.at(norm.after));
+    record_change(norm, batch.ranks.at(norm.before), batch.ranks.at(norm.after));
   }
 }
 
-void Probe::State::count(int64_t rows, int64_t tokens, const std::map<size_t, StackRanks>& batch) {
+void Probe::State::count(int64_t rows, int64_t tokens, const BatchRecord& batch) {
   results.shortest = results.sequences == 0 ? tokens : std::min(results.shortest, tokens);
   results.longest = std::max(results.longest, tokens);
   results.sequences += rows;
   results.tokens += rows * tokens;
   at::Tensor broken = at::zeros({rows}, at::kBool);
-  for (const auto& [point, ranks] : batch) {
+  for (const auto& [point, ranks] : batch.ranks) {
     const at::Tensor here = ranks.finite.logical_not().to(at::kCPU);
     if (first_broken.empty() && here.any().item<bool>()) {
       first_broken = results.points[point].name;
@@ -326,36 +333,43 @@ void Probe::State::count(int64_t rows, int64_t tokens, const std::map<size_t, St
     broken = broken | here;
   }
   broken_sequences += broken.sum().item<int64_t>();
+  if (!batch.overflows_at.empty()) {
+    overflowing_sequences += batch.overflowing.sum().item<int64_t>();
+    first_overflowing = first_overflowing.empty() ? batch.overflows_at : first_overflowing;
+  }
 }
 
-void Probe::State::measure(const Inputs& inputs) {
+void Probe::State::measure(const Inputs& inputs, const std::function<void(double)>& done) {
   const Architecture& a = model.architecture;
   const int64_t tokens = tokens_of(inputs, a), rows = batch_size(inputs);
+  const bool changed = options.interventions.any();
+  const bool runs_prefixes = !looks_back_only(a) && inputs.ids.defined();
+  const std::vector<int64_t> prefixes = runs_prefixes ? prefixes_of(tokens) : std::vector<int64_t>();
+  Behind behind(done, std::ssize(order),
+                std::accumulate(prefixes.begin(), prefixes.end(), changed ? 2 * tokens : tokens));
   Taps taps;
   record_points(taps);
   add_symmetries(taps);
   Forward run(a, tables, {&inputs, 1}, nullptr, &taps);
   run.embed(embedding);
-  std::map<size_t, StackRanks> batch;  // by point: a norm compares two
-  std::vector<at::Tensor> written;     // by layer
+  BatchRecord batch;
+  std::vector<at::Tensor> written;  // by layer
   while (run.done() < run.layers()) {
-    check_interrupt();
     const int64_t layer = run.done();
     run.run_layer(supply(blocks));
     written.push_back(measure_layer(layer, taps));
     measure_points(values_at_points(block(layer), taps, layer), batch);
     taps.clear();
+    behind.layer_of(tokens);
   }
   const at::Tensor answer = run.finish(head, Logits::none).front().hidden.to(at::kDouble);
   measure_points(taps.recorded(), batch);
   measure_norms(batch);
-  if (!looks_back_only(a) && inputs.ids.defined()) {
-    for (int64_t prefix = shortest_prefix; prefix < tokens; prefix *= 2) {
-      measure_prefix(inputs, prefix);
-    }
+  for (const int64_t prefix : prefixes) {
+    measure_prefix(inputs, prefix, behind);
   }
-  if (options.interventions.any()) {
-    const at::Tensor plain = plain_answer(inputs).to(at::kDouble);
+  if (changed) {
+    const at::Tensor plain = plain_answer(inputs, behind).to(at::kDouble);
     const at::Tensor changes = ((answer - plain).flatten(1).norm(2, 1) / plain.flatten(1).norm(2, 1)).to(at::kCPU);
     for (int64_t row = 0; row < rows; ++row) {
       results.effect.add(changes[row].item<double>());
@@ -377,12 +391,12 @@ Probe::Probe(const Model& model, const ProbeOptions& options) {
 
 Probe::~Probe() = default;
 
-void Probe::measure(const Inputs& sequences) {
+void Probe::measure(const Inputs& sequences, const std::function<void(double)>& done) {
   PARE_CHECK(!sequences.mask.defined(), "sequences come without padding: see probe_batches");
   const at::NoGradGuard no_grad;
   const ProbeResults before = state_->results;  // no sequence counts in some layers and not in others
   try {
-    state_->measure(moved(sequences, state_->options.arithmetic.device));
+    state_->measure(moved(sequences, state_->options.arithmetic.device), done);
   } catch (...) {
     state_->results = before;
     throw;
@@ -417,45 +431,13 @@ ProbeResults Probe::results() const {
                     "out (in a wider --dtype they may be finite)",
                     s.broken_sequences, results.sequences, s.first_broken));
   }
+  if (s.overflowing_sequences > 0) {
+    results.warnings.push_back(
+        fmt::format("{} of {} sequences have finite activations whose squares overflow in an RMSNorm, first in {}: "
+                    "it makes zeros of them (in a wider --dtype it may not)",
+                    s.overflowing_sequences, results.sequences, s.first_overflowing));
+  }
   return results;
-}
-
-std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architecture& a) {
-  struct Waiting {
-    std::vector<Inputs> sequences;
-    int64_t since = 0;  // the number of the first
-  };
-  using Kind = std::tuple<int64_t, bool, bool>;  // tokens, and whether types and positions are given
-  std::map<Kind, Waiting> by_kind;
-  std::vector<Inputs> batches;
-  int64_t number = 0;
-  const auto end_batch = [&](std::map<Kind, Waiting>::iterator place) {
-    batches.push_back(joined(place->second.sequences));
-    by_kind.erase(place);
-  };
-  const auto oldest = [&] {
-    return std::min_element(by_kind.begin(), by_kind.end(),
-                            [](const auto& one, const auto& two) { return one.second.since < two.second.since; });
-  };
-  for (const Inputs& input : inputs) {
-    for (int64_t row = 0; row < batch_size(input); ++row, ++number) {
-      Inputs one = without_padding(rows_of(input, row, 1));
-      const int64_t tokens = tokens_of(one, a);
-      const auto place =
-          by_kind.try_emplace({tokens, one.types.defined(), one.positions.defined()}, Waiting{.since = number}).first;
-      place->second.sequences.push_back(std::move(one));
-      if (std::ssize(place->second.sequences) == sequences_at_once(tokens, a)) {
-        end_batch(place);
-      }
-      if (!by_kind.empty() && oldest()->second.since + most_waiting <= number) {
-        end_batch(oldest());
-      }
-    }
-  }
-  while (!by_kind.empty()) {
-    end_batch(oldest());
-  }
-  return batches;
 }
 
 }  // namespace pare

@@ -185,6 +185,12 @@ void record_hypotheses(NormMeasures& to, const at::Tensor& x, const Tolerance& t
   }
 }
 
+at::Tensor overflowing_rows(const at::Tensor& x) {
+  const bool narrow = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;  // norms compute in float32
+  const at::Tensor wide = narrow ? x.to(at::kFloat) : x;
+  return at::isfinite(x).all(-1).logical_and(at::isinf(wide.square().mean(-1))).any(-1);
+}
+
 void record_change(NormMeasures& to, const StackRanks& before, const StackRanks& after) {
   const at::Tensor finite = before.finite & after.finite;
   add_all(to.rank_change, (after.rank - before.rank).abs(), finite, not_finite);

@@ -30,6 +30,9 @@ int64_t rank_of_gram(const at::Tensor& gram, double threshold);
 void record_gains(NormMeasures& to, const at::Tensor& gains);
 // H1, H2 and H4 of what a norm reads.
 void record_hypotheses(NormMeasures& to, const at::Tensor& x, const Tolerance& tolerance);
+// Which sequences [rows] have a finite token whose squares, as RMSNorm adds them up, are infinite: it becomes zero.
+// (LayerNorm makes NaN of such a token, which nobody overlooks.)
+at::Tensor overflowing_rows(const at::Tensor& x);
 void record_change(NormMeasures& to, const StackRanks& before, const StackRanks& after);
 
 }  // namespace pare

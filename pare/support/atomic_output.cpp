@@ -115,16 +115,18 @@ void remove_stale(const fs::path& parent, const fs::path& target) {
 // Whether what stands there may make room.
 void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck& replace) {
   const std::string subject = quote(shown(target));
+  if (is_folder(target) != (kind == OutputKind::folder)) {
+    throw InputError(
+        kind == OutputKind::folder
+            ? fmt::format("{} is a file, expected the name of a folder: choose another output", subject)
+            : fmt::format("{} is a folder, expected a file: name one in it, such as {}/NAME", subject, shown(target)));
+  }
   if (!replace) {
     throw InputError(fmt::format("{} exists already: choose another output, or replace it with --force", subject));
   }
   std::error_code unknown;
   if (fs::is_symlink(target, unknown)) {
     throw InputError(fmt::format("{} is a link, which is not replaced: name what it points to, or remove it", subject));
-  }
-  if (is_folder(target) != (kind == OutputKind::folder)) {
-    throw InputError(kind == OutputKind::folder ? fmt::format("{} is a file, expected a folder to replace", subject)
-                                                : fmt::format("{} is a folder, expected a file to replace", subject));
   }
   replace(target);
 }

@@ -48,7 +48,7 @@ struct InternalError : std::logic_error {
 
 // Ctrl-C, seen at a safe place. Exit code 130.
 struct Interrupted : std::runtime_error {
-  Interrupted() : std::runtime_error("interrupted") {}
+  explicit Interrupted(const std::string& what = "interrupted") : std::runtime_error(what) {}
 };
 
 // Collects every problem of one subject, so that the user sees them all at once.

@@ -40,17 +40,20 @@ void show_progress(bool shown) {
   progress_shown = shown;
 }
 
-std::string progress_line(const std::string& label, uint64_t done, uint64_t total, Progress::Unit unit, double seconds,
+std::string progress_line(const std::string& label, double done, uint64_t total, Progress::Unit unit, double seconds,
                           int columns) {
-  double share = total == 0 ? 1.0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
-  std::string numbers = fmt::format(" {:3.0f}%  {} of {}", 100 * share, amount(done, unit), amount(total, unit));
+  double share = total == 0 ? 1.0 : std::min(1.0, done / static_cast<double>(total));
+  std::string numbers =
+      fmt::format(" {:3.0f}%  {} of {}", 100 * share, amount(static_cast<uint64_t>(done), unit), amount(total, unit));
   if (seconds > 0.5 && done > 0) {
-    double rate = static_cast<double>(done) / seconds;
-    std::string shown = unit == Progress::Unit::bytes || rate >= 10 ? amount(static_cast<uint64_t>(rate), unit)
-                                                                    : fmt::format("{:.2f}", rate);
-    numbers += fmt::format("  {}/s", shown);
-    if (done < total) {
-      numbers += fmt::format("  {} left", human_time(static_cast<double>(total - done) / rate));
+    double rate = done / seconds;
+    bool slow = unit == Progress::Unit::items && rate < 0.1;
+    bool rough = unit == Progress::Unit::bytes || rate >= 10;
+    numbers += slow    ? fmt::format("  {} each", human_time(1 / rate))
+               : rough ? fmt::format("  {}/s", amount(static_cast<uint64_t>(rate), unit))
+                       : fmt::format("  {:.2f}/s", rate);
+    if (share < 1) {
+      numbers += fmt::format("  {} left", human_time((static_cast<double>(total) - done) / rate));
     }
   }
   if (columns == 0) {
@@ -76,8 +79,18 @@ Progress::~Progress() {
 }
 
 void Progress::advance(uint64_t by) {
-  check_interrupt();
   done_ += by;
+  part_ = 0;
+  show();
+}
+
+void Progress::within(double items) {
+  part_ = items;
+  show();
+}
+
+void Progress::show() {
+  check_interrupt();
   if (!progress_shown) {
     return;
   }
@@ -89,7 +102,8 @@ void Progress::advance(uint64_t by) {
     return;
   }
   shown_ = now;
-  std::string line = progress_line(label_, done_, total_, unit_, since_start.count(), columns);
+  double done = static_cast<double>(done_) + part_;
+  std::string line = progress_line(label_, done, total_, unit_, since_start.count(), columns);
   if (columns > 0) {
     show_status(std::move(line));
   } else {

@@ -21,17 +21,22 @@ class Progress {
 
   // Throws Interrupted after Ctrl-C, so that every loop that shows progress can be stopped.
   void advance(uint64_t by = 1);
+  // So much of the next items is done, where one takes long: shown, and replaced by the next call of either.
+  void within(double items);
 
  private:
+  void show();
+
   using Clock = std::chrono::steady_clock;
   std::string label_;
   uint64_t total_, done_ = 0;
+  double part_ = 0;  // of the items after those
   Unit unit_;
   Clock::time_point started_, shown_;
 };
 
 // The text of one state, shorter than `columns`; 0 columns: no terminal, so no bar and no limit. Pure, for the tests.
-std::string progress_line(const std::string& label, uint64_t done, uint64_t total, Progress::Unit unit, double seconds,
+std::string progress_line(const std::string& label, double done, uint64_t total, Progress::Unit unit, double seconds,
                           int columns);
 
 }  // namespace pare

@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <sstream>
 
+#include "pare/claims/probed_models.h"
 #include "pare/claims/report.h"
 #include "pare/claims/stated.h"
 #include "pare/report/figure.h"
+#include "pare/support/error.h"
 
 using namespace pare;
 
@@ -74,6 +77,38 @@ TEST_CASE("a sentence that explains the recorded verdict is not shown beside ano
   const Measured measured = measure(claim, {});
   CHECK(measured.outcome.verdict == ClaimVerdict::does_not_hold);
   CHECK(measured.outcome.because.find("against the verdict that is recorded, \"holds\"") != std::string::npos);
+}
+
+TEST_CASE("what an interrupt leaves is shown, decides nothing, and names the run that did") {
+  const std::vector<ProbedModel> models(3);
+  const auto measured_until = [&models](size_t interrupted_at) {
+    Outcome found;
+    size_t done = 0;
+    measure_each(models, found, [&](const ProbedModel&) {
+      if (done++ == interrupted_at) {
+        throw Interrupted();
+      }
+      found.compared.push_back({"a model", "1", "2"});
+    });
+    return found;
+  };
+  CHECK(measured_until(3).partial.empty());
+  CHECK(measured_until(2).compared.size() == 2);
+  CHECK(measured_until(2).partial == "2 of 3 measurements");
+  CHECK_THROWS_WITH_AS(measured_until(0), "interrupted before the first model was measured", Interrupted);
+  PaperClaim claim = *find_claim("asymmetry-vs-rank");
+  claim.measure = [&](const Trial&) {
+    Outcome found = measured_until(1);
+    found.verdict = ClaimVerdict::holds;
+    return found;
+  };
+  const Measured measured = measure(claim, {});
+  CHECK(measured.outcome.verdict == ClaimVerdict::undecided);
+  CHECK(measured.outcome.because == "interrupted, with 1 of 3 measurements done");
+  CHECK(to_json(measured)["partial"] == true);
+  CHECK(report_of(measured, "now", {}).partial == "Interrupted: 1 of 3 measurements were done, and decide nothing.");
+  const std::string text = text_of(measured);
+  CHECK(text.find("recorded   holds, by pare reproduce asymmetry-vs-rank --scale small --model") != std::string::npos);
 }
 
 TEST_CASE("a column ± is the band of the one before it, settings are not drawn, and rows with names are bars") {
@@ -160,6 +195,9 @@ TEST_CASE("claims have names of their own, a page each, and one list") {
     const std::string page = text_of_file(std::filesystem::path("experiments") / claim.id / "README.md");
     CHECK(page.find("**" + to_words(claim.recorded) + "**") != std::string::npos);
     CHECK(page.find(claim.says) != std::string::npos);
+    const bool untrained =
+        claim.trains() && claim.recorded == ClaimVerdict::undecided;  // its page may be of smoke scale
+    CHECK((untrained || page.find("\n" + recorded_run(claim) + "\n") != std::string::npos));
   }
   CHECK(find_claim("no-such-claim") == nullptr);
   CHECK(text_of_file("experiments/README.md") == page_of_claims());

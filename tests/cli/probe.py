@@ -4,13 +4,14 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from report import PARE, Report, ended, expect, pare
+from report import PARE, Report, ended, expect, interrupted_at, pare
 
 NORM = {"kind": "layer", "bias": True}
 DECODER = {
@@ -25,6 +26,9 @@ IMAGES = {
 BARE = {"width": 12, "vocab": 40, "context": 32, "blocks": [
     {"attention": {"heads": 3, "head_width": 4, "skip": False, "alibi": {"scaled": True}}, "mlp": {"width": 9, "activation": "gelu", "skip": False}}]}
 
+ONE_HEAD = {"width": 12, "vocab": 40, "context": 32, "blocks": [{"repeat": 2, "attention": {"heads": 1, "head_width": 4}}]}
+DEEP = {"width": 64, "vocab": 40, "context": 512, "blocks": [{"repeat": 64, "attention": {"heads": 4, "head_width": 16}}]}
+
 REFUSED = [  # arguments, words of the message
     (["model", "--tokens", "ids.json", "--random", "3"], ["--tokens", "--random", "not several"]),
     (["model", "--tokens", "ids.json", "--length", "3"], ["--length", "--random"]),
@@ -33,6 +37,11 @@ REFUSED = [  # arguments, words of the message
     (["model", "--tokens", "none.json"], ["none.json", "an empty list"]),
     (["model", "--tokens", "hole.json"], ["sequence 1 is empty"]),
     (["model", "--tokens", "large.json"], ["token id 40", "vocabulary of 40"]),
+    (["model", "--tokens", "half.json"], ["sequence 0, position 1: found 6.5, expected a token id: a whole number below 40"]),
+    (["model", "-o", ""], ["--report is empty"]),
+    (["model", "--text", ""], ["--text is empty"]),
+    (["model", "-o", "model"], ["'model' is a folder, expected a file", "model/NAME"]),
+    (["one_head", "--permute-heads"], ["every block has one head"]),
     (["model", "--threshold", "0"], ["--threshold", "above 0"]),
     (["model", "--threshold", "1.5"], ["--threshold", "at most 1", "'1.5'"]),
     (["model", "--zero-gains", "2"], ["--zero-gains", "at most 1"]),
@@ -52,11 +61,11 @@ def document(*arguments, cwd):
 
 
 def make(work):
-    for name, architecture in (("model", DECODER), ("images", IMAGES), ("bare", BARE)):
+    for name, architecture in (("model", DECODER), ("images", IMAGES), ("bare", BARE), ("one_head", ONE_HEAD), ("deep", DEEP)):
         (work / f"{name}.json").write_text(json.dumps(architecture))
         made = pare("init", f"{name}.json", "-o", name, "--generic", cwd=work)
         assert made.returncode == 0, made.stderr
-    for name, text in (("ids", "[[1, 2, 3, 4, 5, 6, 7], [4, 5]]"), ("empty", ""), ("none", "[]"), ("hole", "[[1, 2], []]"), ("large", "[[40]]"),
+    for name, text in (("ids", "[[1, 2, 3, 4, 5, 6, 7], [4, 5]]"), ("empty", ""), ("none", "[]"), ("hole", "[[1, 2], []]"), ("large", "[[40]]"), ("half", "[[1, 6.5]]"),
                        ("one", "[[7]]"), ("same", "[[7, 7, 7, 7, 7, 7]]")):
         (work / f"{name}.json").write_text(text)
 
@@ -117,6 +126,13 @@ def check_interrupt(report, work):
             report.check("said first", "" if "PARTIAL, interrupted: 200000 sequences were asked for, these come first" in out else out[:200])
 
 
+def check_long(report, work):
+    """One long sequence: progress within it, and Ctrl-C says that nothing was measured."""
+    shown, code, out = interrupted_at("probing", "probe", "deep", "--random", "1", "--length", "512", cwd=work)
+    report.check("progress within a sequence", "" if re.search(r"[1-9]%  0 of 1", shown) else shown[-300:])
+    report.check("Ctrl-C before the first is finished", expect([code, out, "before the first sequence was finished: nothing was measured" in shown], [130, "", True]))
+
+
 def check_order(report, work):
     """What an interrupt leaves is the beginning of the file: short sequences at its end do not come first."""
     (work / "mixed.json").write_text(json.dumps([[i % 40 for i in range(30)]] * 4000 + [[1, 2]] * 4000))
@@ -154,6 +170,7 @@ def main():
         check_tables(report, work)
         check_odd(report, work)
         check_interrupt(report, work)
+        check_long(report, work)
         check_order(report, work)
         check_memory(report, work)
     report.finish()

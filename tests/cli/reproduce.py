@@ -11,7 +11,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import Report, ended, expect, pare
+from report import Report, ended, expect, interrupted_at, pare
 
 
 def check_list(report):
@@ -20,6 +20,16 @@ def check_list(report):
     report.check("every claim is in the list", expect([c["claim"] for c in listed if c["claim"] not in text], []))
     report.check("papers 0 to 4", expect(sorted({c["paper"][0] for c in listed}), list("01234")))
     report.check("the page is the list", expect(pare("reproduce", "--list", "--markdown").stdout, (ROOT / "experiments" / "README.md").read_text()))
+    commands = {c["claim"]: c["command"] for c in listed}
+    report.check("which run", expect(commands["pgop-overhead"], "pare reproduce pgop-overhead --scale small"))
+    trained = {c["claim"] for c in listed if c["verdict"] != "undecided" or "--data" not in c["command"]}  # at their scale
+    for claim, command in ((c, commands[c]) for c in sorted(trained)):
+        page = (ROOT / "experiments" / claim / "README.md").read_text()
+        report.check(f"the run of {claim}", "" if f"\n{command}\n" in page else f"{command} is not in its page")
+    said = " ".join(text.split())
+    report.check("the list says it", "" if "asymmetry-vs-rank *" in text and "* pare reproduce CLAIM --scale small --model all-MiniLM-L6-v2 --model rxnmapper_albert" in said else text)
+    bare = pare("reproduce", "asymmetry-vs-rank")
+    report.check("what to add", ended(bare, 0, ["undecided", "recorded   holds, by pare reproduce asymmetry-vs-rank --scale small --model"]))
     report.check("80 columns", expect([line for line in text.splitlines() if len(line) > 80], []))
 
 
@@ -74,6 +84,23 @@ def check_page(report, work):
     report.check("the sentence has its numbers", expect([row["measured"] in named["because"] for row in named["compared"]], [True] * 4))
 
 
+def check_interrupt(report, work):
+    """Ctrl-C while the second model is measured: the first is shown, and a folder that is there stays."""
+    deep = {"width": 64, "vocab": 23, "context": 32, "blocks": [{"repeat": 96, "attention": {"heads": 4, "head_width": 16}}]}
+    (work / "deep.json").write_text(json.dumps(deep))
+    pare("init", "deep.json", "-o", "deep", cwd=work)
+    arguments = ["reproduce", "asymmetry-vs-rank", "--model", "deep", "--model", "deep", "--model", "deep"]
+    _, code, out = interrupted_at("probing deep", *arguments, "-o", "part", cwd=work)
+    report.check("what was measured is shown", expect([code, "small random BERT" in out, "undecided: interrupted, with" in out, "of 4 measurements done" in out], [130, True, True, True]))
+    found = json.loads((work / "part" / "results.json").read_text()) if (work / "part").exists() else {}
+    report.check("and written, marked", expect(found.get("partial"), True))
+    before = (work / "part" / "report.html").stat().st_mtime_ns
+    _, code, out = interrupted_at("probing deep", *arguments, "-o", "part", "--force", "--json", cwd=work)
+    found = json.loads(out)
+    report.check("as a document", expect([code, found["verdict"], found["partial"], found["error"]["kind"]], [130, "undecided", True, "interrupted"]))
+    report.check("nothing whole is replaced by a part", expect((work / "part" / "report.html").stat().st_mtime_ns, before))
+
+
 def check_foreign_folder(report, work):
     """Files of the right names that reproduce did not write stay."""
     (work / "mine").mkdir()
@@ -101,6 +128,7 @@ def main():
         check_list(report)
         check_claim(report, pathlib.Path(folder))
         check_page(report, pathlib.Path(folder))
+        check_interrupt(report, pathlib.Path(folder))
         check_foreign_folder(report, pathlib.Path(folder))
         check_wrong_use(report)
     report.finish()

@@ -1,11 +1,13 @@
 // The whole probe on small models: every form of the schema, against plain algebra on taps, and what is known of
 // symmetries, of identical tokens and of models that break.
 
-#include "pare/probes/probe.h"
+#include "pare/probes/probe_batches.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "pare/arch/presets.h"
 #include "pare/probes/collapses.h"
 #include "pare/probes/probe_json.h"
 #include "pare/probes/probe_text.h"
@@ -274,6 +276,40 @@ TEST_CASE("sequences are measured in their order, but for a few that wait for ot
   CHECK(std::set<int64_t>(numbers.begin(), numbers.end()).size() == 200);
 }
 
+TEST_CASE("long sequences come one by one, short ones together") {
+  const Architecture a = find_preset("bert-base").value();
+  const auto largest = [&a](int64_t tokens) {
+    const Inputs inputs{.ids = at::zeros({20, tokens}, at::kLong)};
+    return probe_batches({&inputs, 1}, a).front().ids.size(0);
+  };
+  CHECK(largest(8) == 16);
+  CHECK(largest(64) > 1);
+  CHECK(largest(64) < 16);
+  CHECK(largest(512) == 1);
+}
+
+TEST_CASE("a batch tells how much of it is behind, layer by layer, and an interrupt there counts none of it") {
+  for (const auto& [text, gauge] : {std::pair{encoder, false}, {encoder, true}, {decoder, true}}) {
+    const Architecture a = parse(text);
+    Probe probe({a, as_weights(generic_tensors(a))}, {.interventions = {.permute_heads = gauge}});
+    std::vector<double> told;
+    probe.measure(random_inputs(a, 2, 10), [&told](double share) { told.push_back(share); });
+    const size_t layers = layer_blocks(a).size(), prefixes = text == encoder ? 2 : 0;  // of 4 and 8 tokens
+    REQUIRE(told.size() == layers * (1 + prefixes + (gauge ? 1 : 0)));
+    CHECK(std::is_sorted(told.begin(), told.end()));
+    CHECK(told.front() > 0);
+    CHECK(told.back() == 1);
+    const auto stop = [](double share) {
+      if (share == 1) {
+        throw Interrupted();
+      }
+    };
+    CHECK_THROWS_AS(probe.measure(random_inputs(a, 3, 10), stop), Interrupted);
+    CHECK(probe.results().sequences == 2);
+    CHECK(probe.results().points.back().ranks.rank.count == 2);
+  }
+}
+
 TEST_CASE("one token: everything has a value or a reason") {
   for (const char* text : {encoder, decoder}) {
     const Architecture a = parse(text);
@@ -307,6 +343,33 @@ TEST_CASE("a model that leaves the range of its type is measured where it is fin
   CHECK(results.warnings[0].find("1 of 3 sequences have activations that are not finite, the first at residual.0") !=
         std::string::npos);
   CHECK(to_json(results).dump().find("nan") == std::string::npos);
+}
+
+TEST_CASE("an RMSNorm whose squares overflow makes zeros of finite activations, and that is said") {
+  const Architecture a = parse(decoder);
+  Tensors tensors = generic_tensors(a);
+  tensors.at("embed.token.weight")[3].mul_(1e25);
+  Inputs inputs = random_inputs(a, 3, 6);
+  inputs.ids.fill_(7);
+  inputs.ids.select(1, 2).fill_(8);
+  inputs.ids[1][4] = 3;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    Probe probe({a, as_weights(tensors)}, {.arithmetic = {.dtype = type}});
+    probe.measure(inputs);
+    const std::vector<std::string> warnings = probe.results().warnings;
+    REQUIRE(warnings.size() == (type == at::kFloat ? 1 : 0));
+    CHECK((warnings.empty() || warnings[0].find("1 of 3 sequences have finite activations whose squares overflow in an "
+                                                "RMSNorm, first in blocks.0.attention.norm") != std::string::npos));
+  }
+}
+
+TEST_CASE("tokens that are zero decide nothing, and are not called one direction") {
+  const Architecture a = parse(decoder);
+  Tensors tensors = generic_tensors(a);
+  tensors.at("embed.token.weight").zero_();
+  const ProbeResults results = probed(a, tensors, random_inputs(a, 2, 9));
+  CHECK(results.findings[0].verdict == CollapseVerdict::undetermined);
+  CHECK(results.findings[0].undecided == "the tokens are zero before the first layer");
 }
 
 TEST_CASE("without residuals it is the same model with no skips") {

@@ -246,17 +246,20 @@
     return layout;
   }
 
-  // A logarithmic axis has no place for zeros.
-  function hasNumbers(data) {
+  // Why there is nothing to draw; empty where there is.
+  function whyEmpty(data) {
     const axis = data.panels ? data.value : data.y;
     const values = data.panels ? data.panels.flatMap((p) => p.values.flat()) : data.series.flatMap((s) => s.y);
-    return values.some((v) => v !== null && (v > 0 || !axis.log));
+    const known = values.filter((v) => v !== null);
+    if (known.length === 0) return "Nothing to draw: none of these numbers is defined for what was measured.";
+    return axis.log && !known.some((v) => v > 0) ? "Nothing to draw: all of these numbers are 0, and a logarithmic axis has no 0." : "";
   }
 
   async function draw(figure) {
     const look = theme(), { data } = figure;
-    if (!hasNumbers(data)) {
-      figure.plot.textContent = "No number of this figure is defined here.";
+    const empty = whyEmpty(data);
+    if (empty) {
+      figure.plot.textContent = empty;
       return undefined;
     }
     const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);

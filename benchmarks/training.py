@@ -21,6 +21,9 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from training_peer import gpt2_shaped, rate  # noqa: E402  (the folder above is not a package)
+
 MODELS = {  # width, layers, heads, context, vocabulary, sequences of a step
     "gpt2": (768, 12, 12, 1024, 50257, 32),
     "gpt2-round": (768, 12, 12, 1024, 50304, 32),  # a vocabulary as long as matrix units like it
@@ -31,19 +34,8 @@ OPTIMISER = {"lr": 6e-4, "min_lr": 6e-5, "warmup": 20, "betas": [0.9, 0.95], "de
 WARM = 10  # steps that are not counted: libraries load, kernels are chosen, a compiler compiles
 
 
-def architecture(name):
-    width, layers, heads, context, vocab, _ = MODELS[name]
-    norm = {"kind": "layer", "epsilon": 1e-5, "bias": True}
-    return {"width": width, "vocab": vocab, "context": context, "embedding": {"position": "learned"},
-            "blocks": [{"repeat": layers,
-                        "attention": {"heads": heads, "head_width": width // heads, "norm": norm,
-                                      "bias": {"query": True, "key": True, "value": True, "output": True}},
-                        "mlp": {"width": 4 * width, "activation": "gelu_tanh", "norm": norm, "bias": {"up": True, "down": True}}}],
-            "final_norm": norm, "head": {"tied": True}}
-
-
 def config(name, options, text):
-    return {"architecture": architecture(name), "data": {"train": [str(text)], "format": "uint16"}, "batch": MODELS[name][5],
+    return {"architecture": gpt2_shaped(*MODELS[name][:5]), "data": {"train": [str(text)], "format": "uint16"}, "batch": MODELS[name][5],
             "steps": options.steps, "dtype": options.dtype, "optimiser": OPTIMISER, "seed": 1,
             "evaluate": {"every": 10 ** 6, "batches": 1}, "checkpoint": {"every": 10 ** 6}}
 
@@ -121,16 +113,6 @@ def load(model, checkpoint):
     model.load_state_dict(state)
 
 
-def rate(step, steps):
-    import math
-
-    o = OPTIMISER
-    if step < o["warmup"]:
-        return o["lr"] * (step + 1) / o["warmup"]
-    share = (step - o["warmup"]) / (steps - o["warmup"])
-    return o["min_lr"] + (o["lr"] - o["min_lr"]) * (1 + math.cos(math.pi * share)) / 2
-
-
 def peer(name, kind, run, text, options):
     """In a process of its own. Prints losses and seconds of each step as JSON."""
     import numpy
@@ -154,7 +136,7 @@ def peer(name, kind, run, text, options):
     begun = time.perf_counter()
     for step in range(options.steps):
         for group in optimiser.param_groups:
-            group["lr"] = rate(step, options.steps)
+            group["lr"] = rate(OPTIMISER, step, options.steps)
         rows = torch.stack([tokens[w * context:(w + 1) * context + 1] for w in order[step * batch:(step + 1) * batch]])
         ids, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
         if cuda:

@@ -1,5 +1,6 @@
 """What every test script shares: it counts, says what failed, and ends with `N passed, M failed, K skipped`."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -28,13 +29,17 @@ class Report:
         self.skipped += 1
         print(f"skipped {self.name}: {case}: {why}", flush=True)
 
-    def transformers(self):
-        """The peer, quiet; ends the script where it is not installed."""
+    def peers(self, *names):
+        """The modules that a script compares with; ends it where one is not installed."""
         try:
-            import transformers
+            return [importlib.import_module(name) for name in names]
         except ImportError as missing:
             self.skip("all", f"{missing}: make test fetches it where there is a network")
             self.finish()
+
+    def transformers(self):
+        """One of them, quiet."""
+        [transformers] = self.peers("transformers")
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         return transformers

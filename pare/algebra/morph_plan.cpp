@@ -8,6 +8,7 @@
 
 #include "pare/algebra/shift.h"
 #include "pare/arch/architecture_json.h"
+#include "pare/arch/block_list.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"
@@ -248,23 +249,37 @@ class MorphPlanner {
 
   // What is different from the target, after all that can be mixed.
   void leftovers() {
-    const nlohmann::json found = architecture_to_json(reached_), wanted = architecture_to_json(plan_.to);
     if (reached_ == plan_.to) {
       return;
     }
+    nlohmann::json found = architecture_to_json(reached_), wanted = architecture_to_json(plan_.to);
+    unfold_blocks(found["blocks"]);
+    unfold_blocks(wanted["blocks"]);
     for (const nlohmann::json& change : nlohmann::json::diff(found, wanted)) {
       std::string key = change.at("path").get<std::string>().substr(1);
       std::replace(key.begin(), key.end(), '/', '.');
       const nlohmann::json::json_pointer at(change.at("path").get<std::string>());
       const std::string before = found.contains(at) ? found.at(at).dump() : "nothing",
                         after = change.contains("value") ? change.at("value").dump() : "nothing";
-      problems_.add(fmt::format(
-          "{}: {} cannot be turned into {}: norms, skips, biases, projections (into the identity) and MLP widths can",
-          key, before, after));
+      problems_.add(fmt::format("{}: {} cannot be turned into {}: {}", key, before, after, limits_at(key)));
     }
     if (problems_.empty()) {
       problems_.add("something differs that cannot be mixed");
     }
+  }
+
+  // What can be done there, for who asked for something else.
+  static std::string limits_at(const std::string& key) {
+    if (key.ends_with("mlp.width")) {
+      return "an MLP can lose neurons, and gain none";
+    }
+    if (key.ends_with(".skip")) {
+      return "a skip can go, and none can come";
+    }
+    if (key.find("norm") != std::string::npos) {
+      return "a norm can go, and not become another or come";
+    }
+    return "what can go are norms, skips, biases, projections (into the identity) and neurons of MLPs";
   }
 
   static const Stream* touched(const Streams& streams, TouchKind kind, const ModuleId& norm) {
@@ -326,8 +341,8 @@ class MorphPlanner {
       return;
     }
     if (beside && beside->kind == TouchKind::identity) {
-      refuse(module, fmt::format("its gain has nowhere to go, since {}: let the norm go alone, and 'pare rewrite' "
-                                 "removes a projection exactly afterwards",
+      refuse(module, fmt::format("its gain has nowhere to go, since {}: let the norm go in this run and that "
+                                 "projection stay; without norms 'pare rewrite' removes projections exactly",
                                  text_of(*beside)));
     } else if (beside) {
       refuse(module, fmt::format("its gain has nowhere to go: {}", text_of(*beside)));

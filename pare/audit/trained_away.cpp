@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,26 +12,12 @@
 #include "pare/arch/count.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
-
-// As a shell takes it for one word.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("._-/+=").find(c) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) {
-    return text;
-  }
-  std::string quoted = "'";
-  for (const char c : text) {
-    quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  }
-  return quoted + "'";
-}
 
 std::vector<std::string> obstacles_of(const Architecture& architecture, const Architecture& bare) {
   try {

@@ -108,6 +108,11 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
 }  // namespace
 
 ModelFolder open_model(const fs::path& folder, UnknownKeys unknown) {
+  std::error_code missing;
+  if (fs::exists(folder / "metrics.jsonl", missing) && fs::is_directory(folder / "checkpoints", missing)) {
+    throw InputError(fmt::format("{} is a training run: its models are in {}", quote(folder.string()),
+                                 (folder / "checkpoints").string()));
+  }
   ModelFolder opened;
   opened.path = folder;
   try {

@@ -133,11 +133,12 @@ Outcome rank_neutrality(const Trial& trial) {
   found.verdict = !first_half || !second_half ? ClaimVerdict::does_not_hold
                   : !elsewhere                ? ClaimVerdict::holds_corrected
                                               : ClaimVerdict::holds;
-  const auto half = [](bool holds) { return holds ? "holds" : "does not"; };
-  found.because = fmt::format(
-      "gains as they are: {}; half of them zero: {}. With fewer tokens than dimensions, as in the paper, a norm "
-      "changes the rank {}",
-      half(first_half), half(second_half), in_words(few));
+  const char* halves = first_half && second_half ? ""
+                       : first_half              ? "the first half holds, the second does not: "
+                       : second_half             ? "the second half holds, the first does not: "
+                                                 : "neither half holds: ";
+  found.because = fmt::format("{}with fewer tokens than dimensions, as in the paper, a norm changes the rank {}",
+                              halves, in_words(few));
   found.because += many.measured ? "; with as many or more " + in_words(many) : "";
   return found;
 }

@@ -144,6 +144,9 @@ std::string text_of(const ClaimTable& table) {
 Measured measure(const PaperClaim& claim, const Trial& trial) {
   const std::clock_t started = std::clock();  // of all threads: what else runs on the machine does not count
   Outcome outcome = claim.measure(trial);
+  // Of what nobody has trained yet there is nothing to show.
+  std::erase_if(outcome.tables, [](const ClaimTable& table) { return table.rows.empty(); });
+  std::erase_if(outcome.figures, [](const Figure& figure) { return figure.series.empty() && figure.panels.empty(); });
   // What is said of algebra explains the verdict that is recorded; numbers that come to another must not wear it.
   if (!claim.of_activations && !claim.trains() && outcome.verdict != claim.recorded) {
     outcome.because =
@@ -288,7 +291,7 @@ std::string list_of_claims() {
     text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);
     text += claim.number.empty() ? "" : fmt::format("{:28}{}\n", "", claim.number);
   }
-  text += "\nThese runs came to the verdicts; others may come to others:\n";
+  text += "\nThe verdicts are those of these runs:\n";
   for (size_t i = 0; i < runs.size(); ++i) {
     text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
   }

@@ -251,6 +251,18 @@ std::string difference_shown(const Settled& settled, const Settled& reference) {
 
 namespace {
 
+// A variant at its best rate. Where one seed was trained there, and several at another rate, these stand for its
+// spread.
+std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::string& variant) {
+  std::optional<Settled> best = runs.best(variant);
+  for (const Settled& other : best ? runs.at_rates(variant) : std::vector<Settled>()) {
+    if (!best->spread) {
+      best->spread = other.spread;
+    }
+  }
+  return best;
+}
+
 // W_Q = I under one condition.
 struct Gap {
   std::string words;
@@ -263,8 +275,8 @@ struct Gap {
 };
 
 std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
-  const std::optional<Settled> before = runs.best(variant_name(baseline, condition));
-  const std::optional<Settled> after = runs.best(variant_name(reduced, condition));
+  const std::optional<Settled> before = settled_at_best(runs, variant_name(baseline, condition));
+  const std::optional<Settled> after = settled_at_best(runs, variant_name(reduced, condition));
   return before && after ? std::optional(Gap{words, *before, *after}) : std::nullopt;
 }
 
@@ -275,7 +287,7 @@ struct Pair {
 };
 
 std::optional<Pair> fair_pair(const TrainedRuns& runs, const QueryForm& form) {
-  const std::optional<Settled> best = runs.best(form.id), reference = runs.best(baseline.id);
+  const std::optional<Settled> best = settled_at_best(runs, form.id), reference = settled_at_best(runs, baseline.id);
   if (!best || !reference) {
     return std::nullopt;
   }
@@ -393,8 +405,8 @@ std::vector<Gap> compare_conditions(const Trial& trial, const TrainedRuns& runs,
 
 Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  const std::optional<Settled> reference = runs.best(baseline.id);
-  const std::optional<Settled> with_half = runs.best(halved.id), plain = runs.best(reduced.id);
+  const std::optional<Settled> reference = settled_at_best(runs, baseline.id);
+  const std::optional<Settled> with_half = settled_at_best(runs, halved.id), plain = settled_at_best(runs, reduced.id);
   if (!reference || (!with_half && !plain)) {
     found.compared = {{"W_Q = I", "+0.000", "not trained yet"}};
     found.because = "the baseline and W_Q = I have not both been trained";
@@ -404,7 +416,7 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   const bool half_is_best = !plain || (with_half && with_half->loss < plain->loss);
   const Settled& best = half_is_best ? *with_half : *plain;
   found.compared.push_back(
-      {"best rate, that of W_Q = I over the baseline's", "2.7", fmt::format("{:.3g}", best.rate / reference->rate)});
+      {"best rate over the baseline's", "2.7", fmt::format("{:.3g}", best.rate / reference->rate)});
   const std::optional<double> spread = reference->spread ? reference->spread : best.spread;
   const std::vector<Gap> gaps = compare_conditions(trial, runs, spread, found);
 

@@ -15,6 +15,12 @@ std::string difference_shown(const Settled& settled, const Settled& reference);
 std::vector<PlannedRun> plan_query_elimination(const Trial& trial);
 Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs);
 
+// Paper 0, Section 8.4: relative errors of what was fitted, at each width.
+struct FittedErrors {
+  double trained = 0, linear = 0;
+};
+ClaimVerdict judge_basis_transfer(ClaimScale scale, const std::vector<FittedErrors>& by_width);
+
 // Paper 1, Figures 1, 3 and 4: neither skips nor norms, nor Q and P.
 std::vector<PlannedRun> plan_skipless(const Trial& trial);
 Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs);

@@ -16,6 +16,7 @@
 #include "pare/support/error.h"
 #include "pare/support/log.h"
 #include "pare/support/progress.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -92,8 +93,8 @@ void check_values(const CLI::App& app) {
     for (const CLI::Option* option : command->get_options()) {
       const std::vector<std::string>& values = option->results();
       if (std::find(values.begin(), values.end(), "") != values.end()) {
-        throw InputError(fmt::format("{} is empty: give it a value, or leave it out (see 'pare {} --help')",
-                                     option->get_name(), command->get_name()));
+        throw InputError(fmt::format("{} is empty: give it a value{} (see 'pare {} --help')", option->get_name(),
+                                     option->get_required() ? "" : ", or leave it out", command->get_name()));
       }
     }
   }
@@ -242,7 +243,10 @@ void add_help(CLI::App& app, const Settings& settings) {
 
 void run_command_line(const std::vector<std::string>& arguments) {
   Settings settings;
-  settings.command = fmt::format("pare {}", fmt::join(arguments, " "));
+  settings.command = "pare";
+  for (const std::string& argument : arguments) {
+    settings.command += " " + shell_word(argument);
+  }
   CLI::App app("pare tells you what a transformer can provably do without.", "pare");
   app.get_formatter()->column_width(26);
   app.set_version_flag("-V,--version", "pare " PARE_VERSION, "the version of pare");

@@ -8,6 +8,7 @@
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
 #include "pare/report/compare_report.h"
+#include "pare/support/output_place.h"
 #include "pare/train/compare.h"
 
 namespace pare {
@@ -21,6 +22,11 @@ struct CompareFlags {
 
 void compare_command(const CompareFlags& flags, const Settings& settings) {
   check_report_file(flags.report);
+  for (const std::string& run : flags.runs) {
+    if (flags.report.wanted()) {
+      check_input_stays(run, flags.report.file);
+    }
+  }
   const RunComparison comparison = compare_runs(flags.runs);
   if (flags.report.wanted()) {
     write_report(flags.report, compare_report(comparison, report_origin(settings)));

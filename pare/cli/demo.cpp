@@ -14,6 +14,7 @@
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -41,11 +42,11 @@ constexpr const char* training = R"({
 )";
 
 constexpr const char* what_next = R"(What to try next
-  build/pare passes                          every pass, its theorem and what it needs
-  build/pare audit FOLDER                    a Hugging Face checkpoint: what can go, and if not, why
-  build/pare rewrite FOLDER -o OUT --passes auto
-  build/pare audit skipless-mistral-7b       the table of Graef 2024, from the configuration
-  build/pare --help                          every command and flag
+  pare passes                          every pass, its theorem and what it needs
+  pare audit FOLDER                    a Hugging Face checkpoint: what can go, and if not, why
+  pare rewrite FOLDER -o OUT --passes auto
+  pare audit skipless-mistral-7b       the table of Graef 2024, from the configuration
+  pare --help                          every command and flag
 )";
 
 // A folder of its own: the one that was named, or one that is gone when the demo ends, however it ends.
@@ -115,7 +116,7 @@ class Story {
     }
     std::string command = "pare";
     for (const std::string& argument : arguments) {
-      command += argument.find_first_of("*{") == std::string::npos ? " " + argument : " '" + argument + "'";
+      command += " " + shell_word(argument);
     }
     say(fmt::format("$ {}\n{}{}", command, output, exit_code == 0 ? "" : fmt::format("(exit code {})\n", exit_code)));
     steps_.push_back({{"command", command}, {"exit_code", exit_code}, {"output", output}});
@@ -174,12 +175,13 @@ void demo_command(const std::string& out, const Settings& settings) {
   story.run({"rewrite", skipless, "-o", "least", "--passes", "merge_skipless"});
 
   story.say(
-      "6. Sabotage: one weight made one per cent larger. The certificate no longer fits the\n"
-      "   files; and without a certificate the functions differ.\n");
-  sabotage("smaller", "blocks.1.mlp.up.weight", 1234);
-  story.run({"verify", skipping, "smaller"});
-  std::filesystem::remove("smaller/certificate.json");
-  story.run({"verify", skipping, "smaller", "--report", "sabotage.html"});
+      "6. Sabotage: a copy with one weight made one per cent larger. The certificate no longer\n"
+      "   fits the files; and without a certificate the functions differ.\n");
+  std::filesystem::copy("smaller", "sabotaged", std::filesystem::copy_options::recursive);
+  sabotage("sabotaged", "blocks.1.mlp.up.weight", 1234);
+  story.run({"verify", skipping, "sabotaged"});
+  std::filesystem::remove("sabotaged/certificate.json");
+  story.run({"verify", skipping, "sabotaged", "--report", "sabotage.html"});
 
   if (!out.empty()) {
     story.say(fmt::format("All of it is in {}: open report.html, and sabotage.html beside it.\n", escaped(out)));

@@ -1,6 +1,7 @@
 // pare train: an Architecture trained from one JSON, into a run folder that can be continued and compared.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -70,11 +71,32 @@ nlohmann::json read_configuration(const TrainFlags& flags) {
   if (!flags.resume && !flags.changes.empty()) {
     return nlohmann::json::object();  // all of it is on the command line
   }
-  const std::filesystem::path stored = std::filesystem::path(flags.out) / "config.json";
-  if (!flags.resume || !std::filesystem::exists(stored)) {
+  if (!flags.resume) {
     throw InputError("no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
   }
-  return parse_json(read_text_file(stored, largest_training_config), stored.string());
+  std::error_code unknown;
+  if (!std::filesystem::exists(std::filesystem::path(flags.out) / "config.json", unknown)) {
+    throw InputError(fmt::format("{} is no run that could be continued: {}", quote(flags.out),
+                                 std::filesystem::exists(flags.out, unknown)
+                                     ? "it has no config.json. For the runs of a sweep, name its configuration, too"
+                                     : "nothing is there. To begin one: pare train CONFIG.json -o RUN"));
+  }
+  return read_run_json(flags.out, "config.json");
+}
+
+// Where what is wrong was written.
+std::string subject_of(const TrainFlags& flags) {
+  constexpr size_t most_shown = 3;
+  if (flags.config.empty() && !flags.resume) {
+    return "command line";
+  }
+  const std::string file = flags.config.empty() ? flags.out : flags.config;
+  if (flags.changes.empty()) {
+    return file;
+  }
+  return flags.changes.size() <= most_shown
+             ? fmt::format("{} with {}", file, fmt::join(flags.changes, " "))
+             : fmt::format("{} with {} changes of the command line", file, flags.changes.size());
 }
 
 // The text as tokens on disk, instead of a run.
@@ -111,7 +133,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
     flags.changes.insert(flags.changes.begin(), std::exchange(flags.config, ""));
   }
   nlohmann::json written = read_configuration(flags);
-  const std::string subject = !flags.config.empty() ? flags.config : flags.resume ? flags.out : "command line";
+  const std::string subject = subject_of(flags);
   for (const std::string& change : flags.changes) {
     set_key(written, change, find_architecture);
   }
@@ -137,6 +159,10 @@ void train_command(TrainFlags flags, const Settings& settings) {
   std::error_code unknown;
   if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
     RunFolder::refuse_existing(out);
+  }
+  if (sweep && std::filesystem::exists(out / "data.json", unknown)) {
+    throw InputError(
+        fmt::format("{} is a run, and a sweep is a folder of runs: choose another folder for it", quote(flags.out)));
   }
   if (sweep && !std::filesystem::exists(out, unknown)) {
     check_target(out, OutputKind::folder, nullptr);

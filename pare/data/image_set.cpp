@@ -11,6 +11,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -37,6 +38,10 @@ std::vector<uint8_t> unpacked(const std::string& path) {
     throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
   }
   return bytes;
+}
+
+std::string hash_of(const std::vector<uint8_t>& bytes) {
+  return sha256_of(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
 void check_labels(const ImageSet& set, size_t from, int64_t classes, const std::string& path) {
@@ -104,8 +109,8 @@ void read_idx_pair(const std::string& pictures, const std::string& labels, int64
   set.labels.insert(set.labels.end(), numbers.bytes.begin() + static_cast<std::ptrdiff_t>(numbers.begin),
                     numbers.bytes.end());
   check_labels(set, known, classes, labels);
-  set.files.push_back({pictures, images.sizes[0]});
-  set.files.push_back({labels, images.sizes[0]});
+  set.files.push_back({pictures, images.sizes[0], hash_of(images.bytes)});
+  set.files.push_back({labels, images.sizes[0], hash_of(numbers.bytes)});
 }
 
 void read_cifar(const std::string& path, size_t labels, int64_t classes, ImageSet& set) {
@@ -128,7 +133,7 @@ void read_cifar(const std::string& path, size_t labels, int64_t classes, ImageSe
     set.pixels.insert(set.pixels.end(), begin + labels, begin + record);
   }
   check_labels(set, known, classes, path);
-  set.files.push_back({path, static_cast<int64_t>(bytes.size() / record)});
+  set.files.push_back({path, static_cast<int64_t>(bytes.size() / record), hash_of(bytes)});
 }
 
 bool is_hidden(const fs::path& path) {
@@ -142,8 +147,8 @@ bool is_picture(const fs::path& path) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-void decode_file(const fs::path& path, const ImageShape& shape, std::span<uint8_t> into) {
-  const std::string bytes = read_text_file(path, largest_picture), subject = quote(path.string());
+void decode_file(const fs::path& path, const std::string& bytes, const ImageShape& shape, std::span<uint8_t> into) {
+  const std::string subject = quote(path.string());
   const std::span<const std::byte> file = std::as_bytes(std::span(bytes));
   if (bytes.empty()) {
     throw InputError(fmt::format("{} is empty: expected a JPEG or PNG", subject));
@@ -157,7 +162,9 @@ void decode_file(const fs::path& path, const ImageShape& shape, std::span<uint8_
   throw InputError(fmt::format("{} is no JPEG and no PNG: its first bytes say so", subject));
 }
 
-void read_class(const fs::path& folder, int64_t label, ImageSet& set, Problems& problems) {
+// Hands back the images' hashes, as sha256sum lists them in the folder of all classes.
+std::string read_class(const fs::path& folder, int64_t label, ImageSet& set, Problems& problems) {
+  std::string hashes;
   int64_t found = 0;
   for (const fs::directory_entry& entry : entries_of(folder)) {
     if (is_hidden(entry.path()) || problems.list().size() >= most_problems) {
@@ -171,7 +178,9 @@ void read_class(const fs::path& folder, int64_t label, ImageSet& set, Problems& 
     const size_t known = set.pixels.size();
     set.pixels.resize(known + static_cast<size_t>(set.shape.bytes()));
     try {
-      decode_file(entry.path(), set.shape, std::span(set.pixels).subspan(known));
+      const std::string bytes = read_text_file(entry.path(), largest_picture);
+      hashes += fmt::format("{}  {}\n", sha256_of(bytes), (folder.filename() / entry.path().filename()).string());
+      decode_file(entry.path(), bytes, set.shape, std::span(set.pixels).subspan(known));
     } catch (const InputError& error) {
       problems.add(error.what());
     }
@@ -181,6 +190,7 @@ void read_class(const fs::path& folder, int64_t label, ImageSet& set, Problems& 
   if (found == 0 && problems.list().size() < most_problems) {
     problems.add(fmt::format("{} has no images: a class needs some", quote(folder.string())));
   }
+  return hashes;
 }
 
 void read_folders(const std::string& path, int64_t classes, ImageSet& set, Problems& problems) {
@@ -211,10 +221,11 @@ void read_folders(const std::string& path, int64_t classes, ImageSet& set, Probl
   }
   set.classes = names;
   const int64_t known = set.size();
+  std::string hashes;
   for (size_t label = 0; label < folders.size(); ++label) {
-    read_class(folders[label], static_cast<int64_t>(label), set, problems);
+    hashes += read_class(folders[label], static_cast<int64_t>(label), set, problems);
   }
-  set.files.push_back({path, set.size() - known});
+  set.files.push_back({path, set.size() - known, sha256_of(hashes)});
 }
 
 }  // namespace
@@ -224,7 +235,8 @@ ImageSet read_images(const std::vector<std::string>& paths, ImageFormat format, 
   ImageSet set{.shape = shape};
   Problems problems;
   if (format == ImageFormat::idx && paths.size() % 2 != 0) {
-    throw InputError(fmt::format("{} IDX files: expected pictures, labels, pictures, labels", paths.size()));
+    throw InputError(fmt::format("{} IDX file{}: expected pictures, labels, pictures, labels", paths.size(),
+                                 paths.size() == 1 ? "" : "s"));
   }
   for (size_t i = 0; i < paths.size(); ++i) {
     switch (format) {

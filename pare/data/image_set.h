@@ -16,6 +16,7 @@ enum class ImageFormat { idx, cifar10, cifar100, folders };
 struct ImageFile {
   std::string path;
   int64_t images = 0;
+  std::string sha256;  // of what it holds unpacked; of a folder, of the list of its images as sha256sum writes it
 };
 
 struct ImageSet {

@@ -11,7 +11,7 @@ struct ByteMatcher::Compiled {};
 ByteMatcher::ByteMatcher(const std::string&, const std::string& subject) {
   throw InputError(
       fmt::format("{} splits text, and this pare was built without PCRE2: install libpcre2-dev and build it again, or "
-                  "give token ids with --tokens",
+                  "give token ids instead of text",
                   subject));
 }
 

@@ -196,14 +196,15 @@ Tokenizer open_tokenizer(const fs::path& path) {
     return open_file(found.front());
   }
   if (found.size() > 1) {
-    throw InputError(fmt::format("{} holds several tok*.bin: name one with --tokenizer", quote(path.string())));
+    throw InputError(fmt::format("{} holds several tok*.bin: name one of them (--tokenizer, or data.tokenizer)",
+                                 quote(path.string())));
   }
   if (fs::exists(path / "tokenizer.model")) {
     return open_file(path / "tokenizer.model");
   }
   throw InputError(fmt::format(
-      "{} holds no tokenizer: looked for tokenizer.json, vocab.json with merges.txt, vocab.txt and tok*.bin. Name one "
-      "with --tokenizer, or give token ids with --tokens",
+      "{} holds no tokenizer: looked for tokenizer.json, vocab.json with merges.txt, vocab.txt and tok*.bin. Name "
+      "one (--tokenizer, or data.tokenizer), or give token ids instead of text",
       quote(path.string())));
 }
 
@@ -263,7 +264,7 @@ Tokenizer read_vocab_txt(const fs::path& path) {
   if (!continuing || !parts.vocabulary.find("[UNK]")) {
     throw InputError(
         fmt::format("{}: {}, so this is no WordPiece vocabulary as BERT has it: another tokenizer's? Give token ids "
-                    "with --tokens",
+                    "instead of text",
                     parts.subject, continuing ? "it has no [UNK]" : "no token continues a word ('##...')"));
   }
   const json settings = read_settings(path);

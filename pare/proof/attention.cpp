@@ -11,6 +11,8 @@ namespace pare {
 
 namespace {
 
+const TensorId first_table = weight_of(in_embedding(Slot::table));
+
 const Projection& projection_in(const Attention& t, Slot slot) {
   switch (slot) {
     case Slot::query:
@@ -34,12 +36,13 @@ AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& cand
       block_(block),
       input_(reference.streams().blocks[static_cast<size_t>(block)].attention_input),
       output_(reference.streams().blocks[static_cast<size_t>(block)].attention_output),
-      tabled_(is_tabled(reference.architecture(), block)) {
+      tabled_(is_tabled(reference.architecture(), block)),
+      made_table_(tabled_ && (reference.is_made(first_table) || candidate.is_made(first_table))) {
   const Attention &t = spec(a_), &u = spec(b_);
-  const auto plain = [&](Slot slot) { return is_plain(projection_in(t, slot)) && is_plain(projection_in(u, slot)); };
-  if (tabled_) {
-    return;
-  }
+  const auto plain = [&](Slot slot) {
+    const bool in_table = tabled_ && slot != Slot::output;  // whatever they were made of
+    return in_table || (is_plain(projection_in(t, slot)) && is_plain(projection_in(u, slot)));
+  };
   const bool factored = t.scores == Form::factored, own_values = t.values == Form::factored;
   if (factored && plain(Slot::query) && plain(Slot::key) && !t.qk_norm && !is<FromKey>(t.value)) {
     scores_ = t.rope ? MapGroup::turning : MapGroup::general;
@@ -71,6 +74,9 @@ const Attention& AttentionProof::spec(const ProofSide& side) const {
 
 std::vector<TensorId> AttentionProof::parts() const {
   std::vector<TensorId> found;
+  if (tabled_) {
+    found.push_back(first_table);
+  }
   for (const Slot slot : {Slot::query, Slot::key, Slot::value, Slot::output, Slot::query_key}) {
     const ModuleId module = in_attention(block_, slot);
     for (const TensorId& id : {weight_of(module), bias_of(module), TensorId{module, TensorKind::pivot}}) {
@@ -121,19 +127,19 @@ MapGroup AttentionProof::group_of(Slot slot) const {
 }
 
 // Where softmax ignores it a key's bias is none: on entries that do not turn, and if nothing but softmax sees scores.
-Effective AttentionProof::key_bias(const ProofSide& side, const Effective& bias) const {
+at::Tensor AttentionProof::seen_in_keys(const ProofSide& side) const {
   const Attention& t = spec(side);
-  if (t.qk_norm || t.softcap || is<SameAsKey>(t.query)) {
-    return bias;
-  }
-  const int64_t turned = t.rope ? t.rope->width : 0;
-  at::Tensor seen = at::zeros({t.kv_heads, t.head_width}, bias.value.options());
+  const bool all = t.qk_norm || t.softcap || (is<SameAsKey>(t.query) && !tabled_);
+  const int64_t turned = all ? t.head_width : t.rope ? t.rope->width : 0;
+  at::Tensor seen = at::zeros({t.kv_heads, t.head_width}, at::kDouble);
   seen.narrow(1, 0, turned).fill_(1);
-  seen = seen.flatten();
-  return {bias.value * seen, bias.rounding * seen};
+  return seen.flatten();
 }
 
-Effective AttentionProof::projection(const ProofSide& side, Slot slot) const {
+Effective AttentionProof::projection(const ProofSide& side, Slot slot, const Tokens& tokens) const {
+  if (tabled_) {
+    return tabled(side, slot, tokens);
+  }
   const ModuleId module = in_attention(block_, slot);
   const Attention& t = spec(side);
   const int64_t rows = heads_of(slot) * t.head_width;
@@ -147,7 +153,8 @@ Effective AttentionProof::projection(const ProofSide& side, Slot slot) const {
     matrix = side.made(at::eye(rows, at::kDouble));
   }
   if (slot == Slot::key) {
-    bias = key_bias(side, bias);
+    const at::Tensor seen = seen_in_keys(side).to(bias.value.device());
+    bias = {bias.value * seen, bias.rounding * seen};
   }
   if (slot == Slot::value && a_.folded().values.contains(block_)) {  // it is in the output's
     bias = side.made(at::zeros_like(bias.value));
@@ -155,6 +162,37 @@ Effective AttentionProof::projection(const ProofSide& side, Slot slot) const {
   const Effective both = beside(matrix, bias);
   const double scale = slot == Slot::query ? query_scale(side) : 1;
   return scale == 1 ? both : times(both, scale);
+}
+
+// A constant that nobody sees, or that is in the output's bias, is in every token: what some of them have in the middle
+// is taken off.
+Effective AttentionProof::tabled(const ProofSide& side, Slot slot, const Tokens& tokens) const {
+  const Attention& t = spec(side);
+  const int64_t queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
+  const int64_t begin =
+      side.architecture().width + (slot == Slot::query ? 0 : queries) + (slot == Slot::value ? keys : 0);
+  const auto columns = [&](const Effective& rows) {
+    return transposed(narrowed(rows, 1, begin, slot == Slot::query ? queries : keys));
+  };
+  std::vector<at::Tensor> values, roundings;
+  for (const RowRange& rows : tokens) {
+    const Effective some = columns(side.load_rows(first_table, rows.begin, rows.count));
+    values.push_back(some.value);
+    roundings.push_back(some.rounding);
+  }
+  const Effective all{at::cat(values, 1), at::cat(roundings, 1)};
+  const bool folds = slot == Slot::value && a_.folded().values.contains(block_);
+  if (!folds && !(slot == Slot::key && made_table_)) {
+    return all;
+  }
+  const Effective middle = columns(middle_of_table(side));
+  const at::Tensor unseen =
+      folds ? at::ones_like(middle.value) : (1 - seen_in_keys(side)).unsqueeze(1).to(middle.value.device());
+  return sum(all, {-middle.value * unseen, middle.rounding * unseen});
+}
+
+AttentionProof::Tokens AttentionProof::some_tokens() const {
+  return tabled_ ? rows_from_all_over(a_.architecture().vocab, 4 * spec(a_).head_width + 64) : Tokens();
 }
 
 double AttentionProof::query_scale(const ProofSide& side) const {
@@ -170,13 +208,15 @@ Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tens
   const bool folds = slot != Slot::output && (a_.folded().gains.contains(input_) || a_.folded().shifts(input_));
   const bool centred = slot == Slot::output && (a_.centres(output_) || b_.centres(output_));
   const TensorId id = weight_of(in_attention(block_, slot)), bias = bias_of(id.module);
-  const bool made = a_.is_made(id) || b_.is_made(id) || a_.is_made(bias) || b_.is_made(bias);
+  const bool in_table = tabled_ && slot != Slot::output;
+  const bool made =
+      (in_table && made_table_) || a_.is_made(id) || b_.is_made(id) || a_.is_made(bias) || b_.is_made(bias);
   return scaled || folds || centred || made ? Rigour::folded : Rigour::stored;
 }
 
 double AttentionProof::unit(Slot slot) const {
   const ModuleId module = in_attention(block_, slot);
-  return b_.unit({weight_of(module), bias_of(module)});
+  return tabled_ && slot != Slot::output ? b_.unit({first_table}) : b_.unit({weight_of(module), bias_of(module)});
 }
 
 Effective AttentionProof::output(const ProofSide& side) const {
@@ -187,26 +227,52 @@ Effective AttentionProof::output(const ProofSide& side) const {
 
 // ---- the relations
 
-Finding AttentionProof::check_query(const StreamMap& in, const at::Tensor& gauge) const {
-  const Effective a = projection(a_, Slot::query), b = projection(b_, Slot::query);
+// The rows of a table are its tokens.
+Finding AttentionProof::judged_heads(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved,
+                                     const at::Tensor& whole) const {
+  if (!tabled_) {
+    return judged(residual, allowed, moved, whole);
+  }
+  return judged(residual.t(), {allowed.rounding.t(), allowed.most, allowed.unit}, moved.t(), whole.t());
+}
+
+Finding AttentionProof::check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const {
+  const auto of = [&](const Tokens& tokens) {
+    return slot == Slot::query ? check_query(in, gauge, tokens)
+           : slot == Slot::key ? check_key(in, gauge, tokens)
+                               : check_value(in, gauge, tokens);
+  };
+  if (!tabled_) {
+    return of({});
+  }
+  Finding all;
+  const int64_t tokens = a_.architecture().vocab, step = rows_at_once(a_.table().at(first_table).shape[1]);
+  for (int64_t begin = 0; begin < tokens; begin += step) {
+    merge(all, of({{begin, std::min(step, tokens - begin)}}), begin);
+  }
+  return all;
+}
+
+Finding AttentionProof::check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  const Effective a = projection(a_, Slot::query, tokens), b = projection(b_, Slot::query, tokens);
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
   const Effective expected = projected(a, in);
   const Rigour closely = rigour(Slot::query, in, gauge);
   if (!gauge.defined()) {
     const at::Tensor residual = expected.value - b.value;
-    return judged(residual,
-                  allowance(expected.rounding + solving_error_of(b.value, in), own, closely, unit(Slot::query)),
-                  projected_back(residual, in), before_projection(a.value, expected.value, in));
+    return judged_heads(residual,
+                        allowance(expected.rounding + solving_error_of(b.value, in), own, closely, unit(Slot::query)),
+                        projected_back(residual, in), before_projection(a.value, expected.value, in));
   }
   const at::Tensor residual = expected.value - on_heads(gauge, b.value), sizes = gauge.abs();
   const at::Tensor lost =
       on_heads(sizes, solving_error_of(b.value, in).expand_as(b.value)) + gauge_error(gauge, size_of(expected), in);
-  return judged(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely, unit(Slot::query)),
-                projected_back(residual, in), before_projection(a.value, expected.value, in));
+  return judged_heads(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely, unit(Slot::query)),
+                      projected_back(residual, in), before_projection(a.value, expected.value, in));
 }
 
-Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) const {
-  const Effective a = projection(a_, Slot::key), b = projection(b_, Slot::key);
+Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  const Effective a = projection(a_, Slot::key, tokens), b = projection(b_, Slot::key, tokens);
   Effective expected = projected(a, in);
   const at::Tensor whole = before_projection(a.value, expected.value, in);
   if (gauge.defined()) {
@@ -219,12 +285,12 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge) 
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
   const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
-  return judged(residual, allowance(lost, own, rigour(Slot::key, in, gauge), unit(Slot::key)),
-                projected_back(moved, in), whole);
+  return judged_heads(residual, allowance(lost, own, rigour(Slot::key, in, gauge), unit(Slot::key)),
+                      projected_back(moved, in), whole);
 }
 
-Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge) const {
-  const Effective a = projection(a_, Slot::value), b = projection(b_, Slot::value);
+Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  const Effective a = projection(a_, Slot::value, tokens), b = projection(b_, Slot::value, tokens);
   const Effective expected = projected(a, in);
   const at::Tensor found = gauge.defined() ? on_heads(gauge, b.value) : b.value;
   const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
@@ -234,9 +300,9 @@ Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge
     lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
   }
   const at::Tensor residual = expected.value - found;
-  return judged(residual,
-                allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge), unit(Slot::value)),
-                projected_back(residual, in), before_projection(a.value, expected.value, in));
+  return judged_heads(residual,
+                      allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge), unit(Slot::value)),
+                      projected_back(residual, in), before_projection(a.value, expected.value, in));
 }
 
 Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const {
@@ -285,6 +351,51 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
   return judged(residual, allowed, back(residual), in.absorbed ? back(expected) : a.value);
 }
 
+// All that the sublayer sees of a pair of factors is their product. Where two rows of a head are almost the same, a
+// gauge is known so badly that relations of the factors allow too much to hold; what one rounding of each factor does
+// to the product is no more than usual.
+Finding AttentionProof::check_products(Slot first, const StreamMap& in, const StreamMap& out) const {
+  const bool of_values = first == Slot::value;
+  const int64_t k = spec(a_).head_width, heads = spec(a_).heads, share = heads / spec(a_).kv_heads;
+  const Effective left = projection(a_, first), left_read = projected(left, in), left_found = projection(b_, first);
+  const Effective right = of_values ? transposed(output(a_)) : projection(a_, Slot::key);
+  const Effective right_read = of_values ? right : projected(right, in);
+  const Effective right_found = of_values ? written_through(transposed(output(b_)), out) : projection(b_, Slot::key);
+  const auto with_lost = [](const Effective& x, const at::Tensor& rounding, const at::Tensor& lost) {
+    return Effective{x.value, rounding + lost};
+  };
+  const auto read = [&](const Effective& x) {
+    return with_lost(x, usual_rounding(x.rounding, in, k, false), solving_error_of(x.value, in));
+  };
+  const Effective left_own = read(left_found);
+  const Effective right_own =
+      of_values ? with_lost(right_found, right_found.rounding, solving_error(right_read.value, out, Role::writer))
+                : read(right_found);
+  const auto back = [&](const at::Tensor& x) {
+    const at::Tensor half = projected_back(x.t(), in).t();
+    return of_values ? half : projected_back(half, in);
+  };
+  const double coarsest = std::max(unit(first), unit(of_values ? Slot::output : Slot::key));
+  Finding all;
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t own = h * k, shared = (h / share) * k;
+    const auto of = [&](const Effective& x, const Effective& y) {
+      return std::pair(transposed(narrowed(x, 0, of_values ? shared : own, k)),
+                       narrowed(y, 0, of_values ? own : shared, k));
+    };
+    const auto [x, y] = of(left_read, right_read);
+    const auto [u, v] = of(left_own, right_own);
+    const Effective expected = product(x, y), found = product(u, v);
+    const at::Tensor sizes = at::matmul(x.value.abs(), y.value.abs()), residual = expected.value - found.value;
+    const auto [p, q] = of(left, right);
+    const at::Tensor whole = in.absorbed ? back(expected.value) : at::matmul(p.value, q.value);
+    const Allowance allowed =
+        allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, coarsest);
+    merge(all, judged(residual, allowed, back(residual), whole), 0);
+  }
+  return all;
+}
+
 std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, const StreamMap& out,
                                                          const HeadMaps& heads) const {
   const Attention& t = spec(a_);
@@ -293,21 +404,31 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
     const ModuleId module = in_attention(block_, slot);
     const bool bias = !a_.stores(weight_of(module)) && a_.stores(bias_of(module));
     const How how = gauge.defined() ? How::gauge : stream.is_identity() ? How::same_up_to_rounding : How::basis;
-    found.push_back({bias ? bias_of(module) : weight_of(module), how, finding});
+    const bool in_table = tabled_ && slot != Slot::output;
+    found.push_back({in_table ? first_table : bias ? bias_of(module) : weight_of(module), how, finding});
   };
-  if (!tabled_ && t.scores == Form::factored) {
-    if (!is<SameAsKey>(t.query)) {
-      add(Slot::query, check_query(in, heads.scores), heads.scores, in);
+  const auto add_pair = [&](Slot first, Finding one, Slot second, Finding other, const at::Tensor& gauge,
+                            const StreamMap& stream) {
+    const bool multiplies = gauge.defined() && group_of(first) == MapGroup::general && !tabled_;
+    if (multiplies && !(one.holds() && other.holds())) {
+      if (const Finding both = check_products(first, in, out); both.holds()) {
+        one = other = both;
+      }
     }
-    add(Slot::key, check_key(in, heads.scores), heads.scores, in);
-  } else if (!tabled_) {
+    add(first, one, gauge, in);
+    add(second, other, gauge, stream);
+  };
+  if (t.scores == Form::collapsed) {
     found.push_back({weight_of(in_attention(block_, Slot::query_key)), How::basis, check_collapsed(in)});
-  }
-  if (!tabled_ && t.values == Form::factored) {
-    add(Slot::value, check_value(in, heads.values), heads.values, in);
+  } else if (is<SameAsKey>(t.query) && !tabled_) {
+    add(Slot::key, check_read(Slot::key, in, heads.scores), heads.scores, in);
+  } else {
+    add_pair(Slot::query, check_read(Slot::query, in, heads.scores), Slot::key, check_read(Slot::key, in, heads.scores),
+             heads.scores, in);
   }
   if (t.values == Form::factored) {
-    add(Slot::output, check_output(in, out, heads.values), heads.values, out);
+    add_pair(Slot::value, check_read(Slot::value, in, heads.values), Slot::output, check_output(in, out, heads.values),
+             heads.values, out);
   }
   for (const Slot slot : {Slot::key, Slot::value}) {
     if (is<Shrunk>(projection_in(t, slot)) && !tabled_) {

@@ -1,6 +1,7 @@
 #pragma once
 // What stands between a query and a key, and between a value and an output: with q_A = D q_B and D' k_A = k_B the
 // scores are the same, with v_A = E v_B and W_O,A E = Ψ W_O,B the sublayer is. One D and one E for each key/value head.
+// In a first layer that is a table these are relations of its columns, token by token.
 
 #include <map>
 #include <optional>
@@ -78,30 +79,39 @@ class AttentionProof {
   at::Tensor through_values(const at::Tensor& readers) const;
 
  private:
-  // [W | b], with all that folds into it; the bias alone where there is no matrix to compare.
-  Effective projection(const ProofSide& side, Slot slot) const;
+  // [W | b], with all that folds into it; the bias alone where there is no matrix to compare. Of a table, what these
+  // tokens have there: [entries, tokens].
+  using Tokens = std::vector<RowRange>;
+  Effective projection(const ProofSide& side, Slot slot, const Tokens& tokens = {}) const;
+  Effective tabled(const ProofSide& side, Slot slot, const Tokens& tokens) const;
+  Tokens some_tokens() const;
   Effective output(const ProofSide& side) const;    // [width, heads * k]
   double query_scale(const ProofSide& side) const;  // what a change of the scores' scale put into the query
   // How closely a projection is compared, with a stream's basis and a gauge between the sides or without.
   Rigour rigour(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;
   double unit(Slot slot) const;
-  Effective key_bias(const ProofSide& side, const Effective& bias) const;
+  at::Tensor seen_in_keys(const ProofSide& side) const;  // 1 for entries whose constants a softmax does not ignore
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;
   bool pins(Slot slot) const;  // one side stores this matrix, the other has the identity: a relation without rounding
   MapGroup group_of(Slot slot) const;
   int64_t heads_of(Slot slot) const;
   MapSamples bias_sample(Slot slot, const at::Tensor& gauges, bool of_reference) const;
-  Finding check_query(const StreamMap& in, const at::Tensor& gauge) const;
-  Finding check_key(const StreamMap& in, const at::Tensor& gauge) const;
-  Finding check_value(const StreamMap& in, const at::Tensor& gauge) const;
+  Finding check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;  // one of these, of all tokens
+  Finding judged_heads(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved,
+                       const at::Tensor& whole) const;
   Finding check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const;
   Finding check_collapsed(const StreamMap& in) const;
+  // W_V' W_O' of each head, or W_Q' W_K, biases beside the matrices: whatever stands between the two.
+  Finding check_products(Slot first, const StreamMap& in, const StreamMap& out) const;
 
   const ProofSide &a_, &b_;
   int64_t block_;
   size_t input_, output_;
-  bool tabled_;
+  bool tabled_, made_table_;  // which one side computes
   MapGroup scores_ = MapGroup::identity, values_ = MapGroup::identity;
 };
 

@@ -177,8 +177,8 @@ Finding ProofBases::check(const ProofPort& port) const {
   return all;
 }
 
-bool ProofBases::mostly_holds(const ProofPort& port, const Finding& finding) {
-  return finding.holds() || (port.rows != RowsOf::tensor && std::ssize(finding.wrong_rows) * 2 < port.samples);
+bool ProofBases::mostly_holds(const Finding& finding, int64_t rows) {
+  return finding.holds() || std::ssize(finding.wrong_rows) * 2 < rows;
 }
 
 void ProofBases::find_identities() {
@@ -186,7 +186,8 @@ void ProofBases::find_identities() {
   for (size_t i = 0; i < ports_.size(); ++i) {
     const Finding& finding = findings_[i].emplace(check(ports_[i]));
     if (ports_[i].stream && finding.size > 0) {
-      ++(mostly_holds(ports_[i], finding) ? obey : differ)[*ports_[i].stream];
+      const bool obeys = ports_[i].rows == RowsOf::tensor ? finding.holds() : mostly_holds(finding, ports_[i].samples);
+      ++(obeys ? obey : differ)[*ports_[i].stream];
     }
   }
   for (size_t s = 0; s < maps_.size(); ++s) {
@@ -428,19 +429,15 @@ int64_t ProofBases::enough_samples(const ProofPort& port) const {
 
 // Enough rows to know a map by, from all over the tensor.
 MapSamples ProofBases::samples_of(const ProofPort& port) const {
-  const int64_t enough = enough_samples(port);
-  if (!port.sliced || port.samples <= enough) {
-    const Effective a = loaded(port, a_, 0, port.samples), b = loaded(port, b_, 0, port.samples);
-    return {port.role, through_samples(port, a).value, b.value};
+  const int64_t enough = port.sliced ? enough_samples(port) : port.samples;
+  std::vector<at::Tensor> a, roundings, b;
+  for (const RowRange& rows : rows_from_all_over(port.samples, enough)) {
+    const Effective some = loaded(port, a_, rows.begin, rows.count);
+    a.push_back(some.value);
+    roundings.push_back(some.rounding);
+    b.push_back(loaded(port, b_, rows.begin, rows.count).value);
   }
-  constexpr int64_t places = 32;
-  const int64_t count = (enough + places - 1) / places, stride = (port.samples - count) / (places - 1);
-  std::vector<at::Tensor> a, b;
-  for (int64_t i = 0; i < places; ++i) {
-    a.push_back(loaded(port, a_, i * stride, count).value);
-    b.push_back(loaded(port, b_, i * stride, count).value);
-  }
-  return {port.role, at::cat(a), at::cat(b)};
+  return {port.role, through_samples(port, {at::cat(a), at::cat(roundings)}).value, at::cat(b)};
 }
 
 // Rows far from the map count less in the next fit, in proportion: least squares become least distances, which a

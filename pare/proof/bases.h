@@ -34,7 +34,7 @@ class ProofBases {
   bool is_untouched(size_t block) const;
   How how(const ProofPort& port) const;
   // Most rows of a table obey, though some may be strange.
-  static bool mostly_holds(const ProofPort& port, const Finding& finding);
+  static bool mostly_holds(const Finding& finding, int64_t rows);
 
  private:
   // Which samples are rows of a table, and how far rounding moves those.

@@ -102,13 +102,15 @@ at::Tensor best_of(const at::Tensor& first, const std::vector<at::Tensor> (&othe
 HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
   const Attention& t = spec(a_);
   const int64_t k = t.head_width, groups = t.kv_heads;
+  const Tokens tokens = some_tokens();
+  const auto read = [&](Slot slot) { return projected(projection(a_, slot, tokens), in).value; };
   HeadMaps heads;
   // Where one of the two is what it was there is no gauge; what the other is off by is not for it to explain.
   const auto stayed = [](const Finding& finding) { return finding.holds() && finding.size > 0; };
-  if (scores_ != MapGroup::identity && !(!determines(Slot::key) && stayed(check_query(in, {}))) &&
-      !(!determines(Slot::query) && stayed(check_key(in, {})))) {
-    const at::Tensor qa = projected(projection(a_, Slot::query), in).value, qb = projection(b_, Slot::query).value;
-    const at::Tensor ka = projected(projection(a_, Slot::key), in).value, kb = projection(b_, Slot::key).value;
+  if (scores_ != MapGroup::identity && !(!determines(Slot::key) && stayed(check_query(in, {}, tokens))) &&
+      !(!determines(Slot::query) && stayed(check_key(in, {}, tokens)))) {
+    const at::Tensor qa = read(Slot::query), qb = projection(b_, Slot::query, tokens).value;
+    const at::Tensor ka = read(Slot::key), kb = projection(b_, Slot::key, tokens).value;
     const auto exact = [&](Slot slot, const at::Tensor& both) {  // a missing matrix is not rounded, its bias is
       return determines(slot) ? both.narrow(1, 0, both.size(1) - 1) : both;
     };
@@ -128,12 +130,13 @@ HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
       }
     }
     const auto off = [&](const at::Tensor& gauge) {
-      return std::max(check_query(in, gauge).residual, check_key(in, gauge).residual);
+      return std::max(check_query(in, gauge, tokens).residual, check_key(in, gauge, tokens).residual);
     };
     heads.scores = gauge_or_none(best_of(at::stack(gauges), alone, off), in.is_identity());
   }
-  if (values_ != MapGroup::identity && (!check_value(in, {}).holds() || (out && !check_output(in, *out, {}).holds()))) {
-    const at::Tensor va = projected(projection(a_, Slot::value), in).value, vb = projection(b_, Slot::value).value;
+  if (values_ != MapGroup::identity &&
+      (!check_value(in, {}, tokens).holds() || (out && !check_output(in, *out, {}).holds()))) {
+    const at::Tensor va = read(Slot::value), vb = projection(b_, Slot::value, tokens).value;
     const int64_t columns = va.size(1) - (determines(Slot::value) ? 1 : 0);
     const at::Tensor oa = output(a_).value.t();
     const at::Tensor ob = out ? written_through(transposed(output(b_)), *out).value : at::Tensor();
@@ -153,7 +156,7 @@ HeadMaps AttentionProof::fit(const StreamMap& in, const StreamMap* out) const {
       }
     }
     const auto off = [&](const at::Tensor& gauge) {
-      return std::max(check_value(in, gauge).residual, check_output(in, *out, gauge).residual);
+      return std::max(check_value(in, gauge, tokens).residual, check_output(in, *out, gauge).residual);
     };
     const at::Tensor best = out ? best_of(at::stack(gauges), alone, off) : at::stack(gauges);
     heads.values = gauge_or_none(best, in.is_identity() && (!out || out->is_identity()));

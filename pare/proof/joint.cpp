@@ -55,6 +55,14 @@ void AttentionProof::add_equations(const JointMap& in, const JointMap& out, Join
   };
   std::optional<size_t> scores, values;
   for (const Slot slot : {Slot::query, Slot::key, Slot::value}) {
+    if (tabled_ && slot == Slot::value && values_ != MapGroup::identity) {  // no stream stands before a table
+      const at::Tensor a = projection(a_, slot, some_tokens()).value, b = projection(b_, slot, some_tokens()).value;
+      values = gauges(a);
+      for (int64_t g = 0; g < groups; ++g) {
+        const at::Tensor from = a.narrow(0, g * k, k), to = b.narrow(0, g * k, k);
+        system.add({{{.unknown = *values + static_cast<size_t>(g), .right = to}}, from}, one_over(from));
+      }
+    }
     if (!has_matrix(slot)) {
       continue;
     }

@@ -140,7 +140,8 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
   const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
-  const at::Tensor close = roundings <= allowed.most, little = change <= of * most_of_itself(allowed.unit);
+  const at::Tensor close = (roundings <= allowed.most) & change.isfinite();  // what cannot be had may be anything
+  const at::Tensor little = change <= of * most_of_itself(allowed.unit);
   at::Tensor right = close & little;
   if ((close & little.logical_not()).any().item<bool>()) {  // what is usual costs a sort, and decides only here
     right = close & (little | (change <= usual_size(of) * most_of_usual(allowed.unit)));

@@ -53,8 +53,9 @@ std::optional<Units> neurons(const ProofSide& a, int64_t n) {
 bool heads_may_move(const ProofSide& a, const ProofSide& b, int64_t n) {
   const Attention& t = a.architecture().blocks[static_cast<size_t>(n)].attention;
   const Attention& u = b.architecture().blocks[static_cast<size_t>(n)].attention;
-  const bool plain = all_dense(t) && all_dense(u) && t.scores == Form::factored && t.values == Form::factored;
-  return plain && !t.alibi && t.heads > 1 && !is_tabled(a.architecture(), n);
+  const bool dense =
+      is_tabled(a.architecture(), n) ? is<Dense>(t.output) && is<Dense>(u.output) : all_dense(t) && all_dense(u);
+  return dense && t.scores == Form::factored && t.values == Form::factored && !t.alibi && t.heads > 1;
 }
 
 // [count, n] for each side.
@@ -281,6 +282,24 @@ struct HeadRows {
   at::Tensor query, key, value, output;  // [heads, k, width], a group's keys and values for each of its queries
 };
 
+// Of a table, what tokens from all over it have there; keys and values may have a constant that nobody sees.
+HeadRows tabled_rows(const ProofSide& side, const Attention& t, const at::Tensor& output) {
+  const TensorId table = weight_of(in_embedding(Slot::table));
+  std::vector<at::Tensor> some;
+  for (const RowRange& rows : rows_from_all_over(side.architecture().vocab, 4 * t.head_width + 64)) {
+    some.push_back(side.load_rows(table, rows.begin, rows.count).value);
+  }
+  const at::Tensor all = at::cat(some);
+  int64_t begin = side.architecture().width;
+  const auto next = [&](int64_t heads) {
+    const at::Tensor columns = all.narrow(1, begin, heads * t.head_width);
+    begin += heads * t.head_width;
+    return columns.t().reshape({heads, t.head_width, -1}).repeat_interleave(t.heads / heads, 0);
+  };
+  const at::Tensor query = next(t.heads), key = next(t.kv_heads), value = next(t.kv_heads);
+  return {query, key - key.mean(2, true), value - value.mean(2, true), output};
+}
+
 HeadRows head_rows(const ProofSide& side, int64_t n) {
   const Attention& t = side.architecture().blocks[static_cast<size_t>(n)].attention;
   const BlockStreams& at = side.streams().blocks[static_cast<size_t>(n)];
@@ -288,10 +307,14 @@ HeadRows head_rows(const ProofSide& side, int64_t n) {
     const Effective rows = side.with_gain(side.load(weight_of(in_attention(n, slot))), at.attention_input);
     return rows.value.reshape({heads, t.head_width, -1}).repeat_interleave(t.heads / heads, 0);
   };
-  const Effective output = transposed(side.load(weight_of(in_attention(n, Slot::output))));
+  const Effective matrix = transposed(side.load(weight_of(in_attention(n, Slot::output))));
+  const at::Tensor output = side.written(matrix, at.attention_output).value.reshape({t.heads, t.head_width, -1});
+  if (is_tabled(side.architecture(), n)) {
+    return tabled_rows(side, t, output);
+  }
   const bool shared = is<SameAsKey>(t.query);
   return {read(shared ? Slot::key : Slot::query, t.heads), read(Slot::key, t.kv_heads), read(Slot::value, t.kv_heads),
-          side.written(output, at.attention_output).value.reshape({t.heads, t.head_width, -1})};
+          output};
 }
 
 at::Tensor head_signatures(const HeadRows& rows, SeenBy by) {
@@ -303,8 +326,12 @@ at::Tensor head_signatures(const HeadRows& rows, SeenBy by) {
     }
     constexpr int64_t few = 8;
     at::Generator generator = at::detail::createCPUGenerator(seed);
-    const at::Tensor onto = at::randn({2, x.size(2), few}, generator, x.options().device(at::kCPU)).to(x.device());
-    return at::matmul(at::matmul(x, onto[0]).transpose(1, 2), at::matmul(y, onto[1])).flatten(1);
+    const auto seen = [&](const at::Tensor& rows) {
+      const at::Tensor onto = at::randn({rows.size(2), few}, generator, rows.options().device(at::kCPU));
+      return at::matmul(rows, onto.to(rows.device()));
+    };
+    const at::Tensor first = seen(x), second = seen(y);
+    return at::matmul(first.transpose(1, 2), second).flatten(1);
   };
   const at::Tensor scores = product(rows.query, rows.key, 1), values = product(rows.value, rows.output, 2);
   return at::cat({scores, values}, 1).to(at::kCPU);
@@ -342,8 +369,12 @@ std::optional<HeadOrder> order_of_heads(const at::Tensor& a, const at::Tensor& b
 void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std::map<TensorId, Order>& orders) {
   const Attention& t = a.architecture().blocks[static_cast<size_t>(n)].attention;
   const auto shared = [&](Slot slot) { return b.shares(weight_of(in_attention(n, slot))); };
-  if ((shared(Slot::query) || is<SameAsKey>(t.query)) && shared(Slot::key) && shared(Slot::value) &&
-      shared(Slot::output)) {
+  const TensorId table = weight_of(in_embedding(Slot::table));
+  const bool tabled = is_tabled(a.architecture(), n);
+  const bool shared_reads =
+      tabled ? b.shares(table)
+             : (shared(Slot::query) || is<SameAsKey>(t.query)) && shared(Slot::key) && shared(Slot::value);
+  if (shared_reads && shared(Slot::output)) {
     return;
   }
   const HeadRows rows_a = head_rows(a, n), rows_b = head_rows(b, n);
@@ -377,6 +408,13 @@ void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std:
     orders[{in_attention(n, Slot::gate), kind}] = {found->heads, 0};
   }
   orders[weight_of(in_attention(n, Slot::shape))] = {found->heads, 0};
+  if (tabled) {
+    const int64_t width = a.architecture().width, queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
+    const at::Tensor of_heads = entries(found->heads), of_groups = entries(found->groups);
+    orders[table] = {at::cat({at::arange(width, at::kLong), of_heads + width, of_groups + (width + queries),
+                              of_groups + (width + queries + keys)}),
+                     1};
+  }
 }
 
 }  // namespace

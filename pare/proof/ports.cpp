@@ -128,7 +128,7 @@ class PortList {
   }
 
   // A matrix [out, in] that reads a stream, and the bias behind it, with what a norm before it folds into both.
-  void reader(const ModuleId& module, bool bias_may_be = true) {
+  void reader(const ModuleId& module) {
     const TensorId id = weight_of(module);
     if (!either(id)) {
       return;
@@ -150,7 +150,7 @@ class PortList {
                       }});
     const TensorId bias = bias_of(module);
     const bool shifted = a_.folded().shifts(stream);
-    if (!bias_may_be || (!either(bias) && !column && !shifted)) {
+    if (!either(bias) && !column && !shifted) {
       return;
     }
     add({.name = column ? name_of(id) : name_of(bias),
@@ -174,18 +174,7 @@ class PortList {
     const Embedding& e = architecture.embedding;
     if (architecture.first_layer == FirstLayer::table) {
       const TensorId rows = weight_of(in_embedding(Slot::table));
-      const size_t first = a_.streams().embedding;
-      table(rows, first, RowsOf::tokens, architecture.vocab);
-      const int64_t width = architecture.width, rest = shape_of(rows)[1] - width;
-      ports_.push_back({.name = name_of(rows),
-                        .parts = {rows},
-                        .how = How::same_up_to_rounding,
-                        .rows = RowsOf::tokens,
-                        .samples = architecture.vocab,
-                        .sliced = true,
-                        .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                          return columns(side.load_rows(rows, begin, count), width, rest);
-                        }});
+      table(rows, a_.streams().embedding, RowsOf::tokens, architecture.vocab);  // its other columns are of heads
       return;
     }
     if (const TensorId tokens = weight_of(token_table); either(tokens)) {
@@ -274,7 +263,7 @@ class PortList {
     const Block& spec = a_.architecture().blocks[static_cast<size_t>(n)];
     const auto attention = [n](Slot slot) { return in_attention(n, slot); };
     for (const Slot slot : {Slot::query_up, Slot::gate}) {
-      reader(attention(slot), slot == Slot::gate);
+      reader(attention(slot));
     }
     plain({attention(Slot::gate), TensorKind::position});
     plain(weight_of(attention(Slot::shape)));
@@ -290,15 +279,21 @@ class PortList {
 
   void collapsed(int64_t n) {
     const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
-    if (const TensorId bias = bias_of(in_attention(n, Slot::query_key)); either(bias)) {
-      const Shape shape = shape_of(bias);
+    const TensorId scores = weight_of(in_attention(n, Slot::query_key)), bias = bias_of(scores.module);
+    const bool shifted = a_.folded().shifts(input);
+    if (either(bias) || (either(scores) && shifted)) {
+      const Shape shape = {shape_of(scores)[0], shape_of(scores)[2]};
       add({.name = name_of(bias),
-           .parts = with_folds({bias}, input),
+           .parts = with_folds(shifted ? std::vector{bias, scores} : std::vector{bias}, input),
            .stream = input,
            .role = Role::reader,
-           .rigour = folded_if(a_.folded().gains.contains(input)),
+           .how = shifted ? How::shift_folded : How::basis,
+           .rigour = folded_if(shifted || a_.folded().gains.contains(input)),
            .samples = shape[0]},
-          [=](const ProofSide& side) { return side.with_gain(side.load_or_zeros(bias, shape), input); });
+          [=](const ProofSide& side) {
+            const Effective own = side.load_or_zeros(bias, shape), shift = collapsed_shift(side, scores, input);
+            return side.with_gain(shift.value.defined() ? sum(own, shift) : own, input);
+          });
     }
     if (const TensorId both = weight_of(in_attention(n, Slot::value_output)); either(both)) {
       add({.name = name_of(both),
@@ -327,7 +322,7 @@ class PortList {
     }
     const int64_t width = a_.architecture().width;
     const TensorId own = bias_of(in_attention(n, Slot::output)), value = bias_of(in_attention(n, Slot::value));
-    const bool folds = a_.folded().values.contains(n);
+    const bool folds = folds_values(a_, n);
     add({.name = name_of(either(own) || !either(value) ? own : value),
          .parts = parts,
          .stream = written,
@@ -342,16 +337,18 @@ class PortList {
 
   // What of it either side stores.
   std::vector<TensorId> bias_parts(int64_t n) const {
-    const ModuleId output = in_attention(n, Slot::output), value = in_attention(n, Slot::value);
+    const ModuleId output = in_attention(n, Slot::output), value = in_attention(n, Slot::value),
+                   both = in_attention(n, Slot::value_output);
     std::vector<TensorId> parts = {bias_of(output)};
-    if (a_.folded().values.contains(n)) {
+    if (folds_values(a_, n)) {
       const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
       parts = with_folds({bias_of(output), bias_of(value)}, input);
     }
     std::erase_if(parts, [&](const TensorId& id) { return !either(id); });
     if (std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; })) {
-      for (const TensorId& id : {weight_of(output), weight_of(value)}) {
-        if (either(id)) {
+      const TensorId first = weight_of(in_embedding(Slot::table));
+      for (const TensorId& id : {weight_of(output), weight_of(value), weight_of(both), first}) {
+        if (either(id) && (id != first || is_tabled(a_.architecture(), n))) {
           parts.push_back(id);
         }
       }
@@ -436,11 +433,12 @@ class PortList {
     };
     for (const ModuleId& module : seen) {
       plain({module, TensorKind::alpha});
-      if (!is_folded(a_.folded().biases, module)) {
-        plain(bias_of(module));
-      }
       const TensorId gain = weight_of(module);
-      if (either(gain) && !is_folded(a_.folded().gains, module)) {
+      const bool gain_folds = is_folded(a_.folded().gains, module);
+      if (!is_folded(a_.folded().biases, module)) {
+        norm_bias(module, gain_folds);
+      }
+      if (either(gain) && !gain_folds) {
         const int64_t size = shape_of(gain)[0];
         const bool alike = a_.stores(gain) && b_.stores(gain) && a_.offset(module) == b_.offset(module);
         add({.name = name_of(gain),
@@ -451,6 +449,42 @@ class PortList {
             [=](const ProofSide& side) { return as_row(alike ? side.load(gain) : side.gain(module, size)); });
       }
     }
+  }
+
+  // W (g n + c) = W g (n + c / g): beside W g, it is c / g that counts. Where a gain is zero and a bias is not, W c
+  // says more than W g does, and there is no such relation.
+  void norm_bias(const ModuleId& module, bool gain_folds) {
+    const TensorId bias = bias_of(module);
+    if (!either(bias)) {
+      return;
+    }
+    const Shape shape = shape_of(bias);
+    add({.name = name_of(bias),
+         .parts = gain_folds ? std::vector{bias, weight_of(module)} : std::vector{bias},
+         .stream = written_by(module),
+         .how = gain_folds ? How::gain_folded : How::basis,
+         .rigour = folded_if(gain_folds),
+         .samples = 1},
+        [=](const ProofSide& side) {
+          const Effective stored = side.load_or_zeros(bias, shape);
+          if (!gain_folds) {
+            return as_row(stored);
+          }
+          const at::Tensor gain = side.gain(module, shape[0]).value, none = at::zeros_like(gain);
+          return as_row({at::where(stored.value == 0, none, stored.value / gain),
+                         at::where(gain == 0, none, stored.rounding / gain.abs())});
+        });
+  }
+
+  std::optional<size_t> written_by(const ModuleId& norm) const {  // none where it is one of heads
+    for (size_t i = 0; i < a_.streams().all.size(); ++i) {
+      for (const Touch& touch : a_.streams().all[i].touches) {
+        if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
+          return i;
+        }
+      }
+    }
+    return std::nullopt;
   }
 
   const ProofSide &a_, &b_;

@@ -155,12 +155,18 @@ class Prover {
       return;
     }
     fail(port.parts, port.name, finding);
-    if (port.rows != RowsOf::tensor && ProofBases::mostly_holds(port, finding)) {
+    if (port.rows != RowsOf::tensor && ProofBases::mostly_holds(finding, port.samples)) {
       std::vector<int64_t>& strange = port.rows == RowsOf::tokens      ? proof_.strange_tokens
                                       : port.rows == RowsOf::positions ? proof_.strange_positions
                                                                        : proof_.strange_types;
-      strange.insert(strange.end(), finding.wrong_rows.begin(), finding.wrong_rows.end());
+      note_strange(finding, strange);
     }
+  }
+
+  static void note_strange(const Finding& finding, std::vector<int64_t>& strange) {
+    strange.insert(strange.end(), finding.wrong_rows.begin(), finding.wrong_rows.end());
+    std::sort(strange.begin(), strange.end());
+    strange.erase(std::unique(strange.begin(), strange.end()), strange.end());
   }
 
   // What a form rests on has to hold, as well as what was solved for it and then rounded can.
@@ -195,6 +201,10 @@ class Prover {
         std::vector<TensorId> parts = bases.attentions()[n].folded_norm();
         parts.insert(parts.end(), {named.tensor, bias_of(named.tensor.module)});
         fail(parts, name_of(named.tensor), named.finding);
+        if (named.tensor == weight_of(in_embedding(Slot::table)) &&
+            ProofBases::mostly_holds(named.finding, a_.architecture().vocab)) {
+          note_strange(named.finding, proof_.strange_tokens);
+        }
       }
     }
   }

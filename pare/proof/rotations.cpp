@@ -25,12 +25,10 @@ bool is_uniform(const ProofSide& side, const ModuleId& norm, int64_t width) {
   return (gain == gain[0]).all().item<bool>();
 }
 
-// Nothing of the norm that writes stream `after` knows the coordinates.
+// Nothing of the norm that writes stream `after` knows the coordinates. A bias is written there like anything else.
 bool commutes(const ProofSide& a, const ProofSide& b, const ModuleId& norm, size_t after) {
   const int64_t width = a.streams().all[after].width;
-  const bool gain = a.folded().gains.contains(after) || (is_uniform(a, norm, width) && is_uniform(b, norm, width));
-  const bool bias = a.folded().biases.contains(after) || (a.is_zero(bias_of(norm)) && b.is_zero(bias_of(norm)));
-  return gain && bias;
+  return a.folded().gains.contains(after) || (is_uniform(a, norm, width) && is_uniform(b, norm, width));
 }
 
 }  // namespace
@@ -63,6 +61,9 @@ std::vector<std::vector<size_t>> turning_together(const ProofSide& a, const Proo
   for (size_t s = 0; s < count; ++s) {
     for (const ProofSide* side : {&a, &b}) {
       for (const Touch& touch : side->streams().all[s].touches) {
+        if (touch.kind == TouchKind::sinusoidal) {  // computed positions are rows like stored ones
+          continue;
+        }
         const bool norm = touch.kind == TouchKind::norm_reads || touch.kind == TouchKind::norm_writes;
         if (!norm || !is_rms(first, touch.module) || !is_rms(second, touch.module) ||
             !commutes(a, b, touch.module, written.at(touch.module))) {

@@ -13,13 +13,15 @@ namespace pare {
 namespace {
 
 // Keys that are computed from values take the values' bias off first (or values the keys'): a constant in it is lost.
-// Collapsed scores multiply it with the other token, and what that adds is not looked at.
+// In collapsed scores it becomes a bias, and numbers that are the same for every key, which only a softmax ignores; in
+// collapsed values an output bias, where rows of attention sum to one.
 bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
   if (reader.sublayer != Sublayer::attention || !reader.block) {
     return false;
   }
   const Attention& t = architecture.blocks[static_cast<size_t>(*reader.block)].attention;
-  return is<FromValue>(t.key) || is<FromKey>(t.value) || t.scores == Form::collapsed || t.values == Form::collapsed;
+  return is<FromValue>(t.key) || is<FromKey>(t.value) || (t.scores == Form::collapsed && t.softcap) ||
+         (t.values == Form::collapsed && !rows_sum_to_one(t));
 }
 
 bool gain_folds(const Stream& stream, const ModuleId& norm) {
@@ -53,7 +55,7 @@ bool attention_alone_writes(const ProofSide& side, const Stream& stream, int64_t
 // Where rows of attention sum to one.
 bool value_bias_folds(const Architecture& architecture, int64_t block) {
   const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
-  return rows_sum_to_one(t) && t.values == Form::factored && !is_tabled(architecture, block);
+  return rows_sum_to_one(t) && t.values == Form::factored;
 }
 
 }  // namespace
@@ -119,8 +121,7 @@ Effective ProofSide::unordered(const TensorId& id) const {
   return with_rounding(found.load(), found.dtype());
 }
 
-Effective ProofSide::load(const TensorId& id) const {
-  const Effective found = unordered(id);
+Effective ProofSide::placed(const Effective& found, const TensorId& id) const {
   const auto order = orders_.find(id);
   if (order == orders_.end()) {
     return found;
@@ -135,6 +136,10 @@ Effective ProofSide::load(const TensorId& id) const {
   // What is below the smallest number of its type has lost its digits, and no factor brings them back.
   const at::Tensor value = placed.value * along.to(device_);
   return {value, at::minimum(placed.rounding * along.abs().to(device_), value.abs() * roundoff(id))};
+}
+
+Effective ProofSide::load(const TensorId& id) const {
+  return placed(unordered(id), id);
 }
 
 Effective ProofSide::load_source(const TensorId& id) const {
@@ -158,12 +163,16 @@ bool ProofSide::is_zero(const TensorId& id) const {
 }
 
 Effective ProofSide::load_rows(const TensorId& id, int64_t begin, int64_t count) const {
-  if (const auto made = form_.made.find(id); made != form_.made.end() && made->second.rows && !is_reordered(id)) {
+  const auto order = orders_.find(id);
+  return order != orders_.end() && order->second.axis == 0 ? narrowed(load(id), 0, begin, count)
+                                                           : placed(unordered_rows(id, begin, count), id);
+}
+
+Effective ProofSide::unordered_rows(const TensorId& id, int64_t begin, int64_t count) const {
+  if (const auto made = form_.made.find(id); made != form_.made.end()) {
     use(id);
-    return made->second.rows(*this, begin, count);
-  }
-  if (is_reordered(id) || is_made(id)) {
-    return narrowed(load(id), 0, begin, count);
+    return made->second.rows ? made->second.rows(*this, begin, count)
+                             : narrowed(made->second.load(*this), 0, begin, count);
   }
   use(id);
   const Weight& found = weight(id);
@@ -197,13 +206,16 @@ Effective ProofSide::with_gain(const Effective& matrix, size_t stream) const {
   return scaled_columns(matrix, exact(gain(found->second, matrix.value.size(-1)).value));
 }
 
-Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
-  Effective constant;
+Effective ProofSide::constant_on(size_t stream) const {
   if (const auto norm = folded_.biases.find(stream); norm != folded_.biases.end()) {
-    constant = stores(bias_of(norm->second)) ? load(bias_of(norm->second)) : Effective();
-  } else if (const auto block = folded_.constants.find(stream); block != folded_.constants.end()) {
-    constant = attention_bias(*this, block->second);
+    return stores(bias_of(norm->second)) ? load(bias_of(norm->second)) : Effective();
   }
+  const auto block = folded_.constants.find(stream);
+  return block != folded_.constants.end() ? attention_bias(*this, block->second) : Effective();
+}
+
+Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
+  const Effective constant = constant_on(stream);
   if (!constant.value.defined()) {
     return {};
   }
@@ -219,6 +231,19 @@ Effective ProofSide::shift(const TensorId& reader, size_t stream) const {
     roundings.push_back(part.rounding);
   }
   return {at::cat(values), at::cat(roundings)};
+}
+
+std::vector<RowRange> rows_from_all_over(int64_t rows, int64_t enough) {
+  if (rows <= enough) {
+    return {{0, rows}};
+  }
+  const int64_t places = std::clamp<int64_t>(enough, 2, 32);
+  const int64_t count = (enough + places - 1) / places, stride = (rows - count) / (places - 1);
+  std::vector<RowRange> found;
+  for (int64_t i = 0; i < places; ++i) {
+    found.push_back({i * stride, count});
+  }
+  return found;
 }
 
 // A tied head reads rows without their mean, behind a norm of what has none: its own means are not seen there.
@@ -269,14 +294,19 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
     }
   }
   find_blind(a, b, folds);
+  const TensorId table = weight_of(in_embedding(Slot::table));
+  const bool made_table = a.is_made(table) || b.is_made(table);
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
     const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
     const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;
-    if (value_bias_folds(a.architecture(), n) && (one_is_zero(value) || folds.biases.contains(input))) {
+    const bool tabled = is_tabled(a.architecture(), n);  // nobody can tell what of a table's values is a bias
+    const bool moved = tabled ? made_table && !a.shares(output) && (a.stores(output) || b.stores(output))
+                              : one_is_zero(value) || folds.biases.contains(input);
+    if (value_bias_folds(a.architecture(), n) && moved) {
       folds.values.insert(n);
     }
     const auto adds = [&](const ProofSide& side) {
-      return !side.is_zero(output) || (folds.values.contains(n) && !side.is_zero(value));
+      return !side.is_zero(output) || (folds.values.contains(n) && (tabled || !side.is_zero(value)));
     };
     const size_t written = a.streams().blocks[static_cast<size_t>(n)].attention_output;
     if (adds(a) != adds(b) && attention_alone_writes(a, streams[written], n) &&
@@ -287,15 +317,54 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   return folds;
 }
 
+Effective collapsed_shift(const ProofSide& side, const TensorId& matrices, size_t stream) {
+  const Effective constant = side.constant_on(stream);
+  if (!constant.value.defined()) {
+    return {};
+  }
+  const Effective row = reshaped(constant, {1, 1, -1}), through = product(row, side.load_factor(matrices));
+  return reshaped(through, {through.value.size(0), -1});
+}
+
+Effective middle_of_table(const ProofSide& side) {
+  constexpr int64_t few = 16;
+  std::vector<at::Tensor> values, roundings;
+  for (const RowRange& rows : rows_from_all_over(side.architecture().vocab, few)) {
+    const Effective some = side.load_rows(weight_of(in_embedding(Slot::table)), rows.begin, rows.count);
+    values.push_back(some.value);
+    roundings.push_back(some.rounding);
+  }
+  return {at::cat(values).mean(0, true), at::cat(roundings).mean(0, true)};
+}
+
+bool folds_values(const ProofSide& side, int64_t block) {
+  const bool collapsed = side.architecture().blocks[static_cast<size_t>(block)].attention.values == Form::collapsed;
+  const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;
+  return collapsed ? side.folded().shifts(input) : side.folded().values.contains(block);
+}
+
 Effective attention_bias(const ProofSide& side, int64_t block) {
   const Attention& t = side.architecture().blocks[static_cast<size_t>(block)].attention;
   const ModuleId value = in_attention(block, Slot::value), output = in_attention(block, Slot::output);
   const Effective own = side.stores(bias_of(output)) ? side.load(bias_of(output)) : Effective();
-  if (!side.folded().values.contains(block)) {
+  if (!folds_values(side, block)) {
     return own;
   }
   const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;
+  if (t.values == Form::collapsed) {
+    const Effective heads = collapsed_shift(side, weight_of(in_attention(block, Slot::value_output)), input);
+    if (!heads.value.defined()) {
+      return own;
+    }
+    const Effective added{heads.value.sum(0), heads.rounding.sum(0)};
+    return own.value.defined() ? sum(own, added) : added;
+  }
   Effective bias = side.stores(bias_of(value)) ? side.load(bias_of(value)) : Effective();
+  if (is_tabled(side.architecture(), block)) {
+    const int64_t rows = t.kv_heads * t.head_width;
+    const Effective middle = middle_of_table(side);
+    bias = reshaped(narrowed(middle, 1, middle.value.size(1) - rows, rows), {rows});
+  }
   if (side.stores(weight_of(value))) {
     const Effective shift = side.shift(weight_of(value), input);
     bias = !shift.value.defined() ? bias : bias.value.defined() ? sum(bias, shift) : shift;

@@ -98,6 +98,8 @@ class ProofSide {
   // Rows that write a stream whose mean nobody sees.
   bool centres(size_t stream) const { return form_.centred.contains(stream); }
   Effective written(const Effective& rows, size_t stream) const { return centres(stream) ? without_mean(rows) : rows; }
+  // What is added to a stream and folds into what reads it. Undefined where there is none.
+  Effective constant_on(size_t stream) const;
   // W c, with W as it is stored: what a constant on the stream adds behind a reader. Undefined where there is none.
   Effective shift(const TensorId& reader, size_t stream) const;
 
@@ -110,6 +112,8 @@ class ProofSide {
   Effective exact(const at::Tensor& stored) const;
 
   Effective unordered(const TensorId& id) const;
+  Effective unordered_rows(const TensorId& id, int64_t begin, int64_t count) const;
+  Effective placed(const Effective& found, const TensorId& id) const;  // in the other side's order
 
   const Model* model_;
   PlainForm form_;
@@ -124,6 +128,12 @@ class ProofSide {
   mutable std::set<TensorId> used_;
 };
 
+struct RowRange {
+  int64_t begin = 0, count = 0;
+};
+// Of `rows` rows enough to know a map by, from all over them.
+std::vector<RowRange> rows_from_all_over(int64_t rows, int64_t enough);
+
 // Of a table, so that a slice in float64 is never large.
 constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
@@ -136,6 +146,13 @@ constexpr double one_rounding = 1 + 0x1p-12;
 // Where it is legal on both sides, and one of them did it.
 Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);
 
+// c' M for each head of collapsed scores or values [heads, width, n], what a constant on the stream before them adds:
+// [heads, n]. Undefined where there is none.
+Effective collapsed_shift(const ProofSide& side, const TensorId& matrices, size_t stream);
+// The mean of a few tokens' rows in a first-layer table, from all over it: a strange one is hardly among them.
+Effective middle_of_table(const ProofSide& side);
+// What a block's values always add is in its output's bias.
+bool folds_values(const ProofSide& side, int64_t block);
 // b_O + W_O b_V, or b_O alone where values are not folded; undefined where there is none of them.
 Effective attention_bias(const ProofSide& side, int64_t block);
 

@@ -98,26 +98,50 @@ void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
 
 // ---- a skip that the neurons took in
 
-// Both norm-free, one after the other, plain neurons of one kind, and only one of them adds its input.
+// Plain neurons that read and write the stream itself (a norm behind the sum sees no difference), of one kind or seen
+// as heads by the other, and only one of the two adds its input.
 bool skip_may_be_inside(const Block& with, const Block& without) {
   if (!with.mlp || !without.mlp || with.wiring != Wiring::serial || without.wiring != Wiring::serial) {
     return false;
   }
+  const auto on_the_stream = [](const Mlp& m) {
+    return (!m.norm || m.norm->place == NormPlace::post) && !m.output_norm;
+  };
   const Mlp &m = *with.mlp, &o = *without.mlp;
   const DenseMlp *mine = std::get_if<DenseMlp>(&m.kind), *other = std::get_if<DenseMlp>(&o.kind);
-  return mine && other && m.skip && !o.skip && !m.norm && !o.norm && !m.output_norm && !o.output_norm && !mine->gated &&
-         !other->gated && mine->activation == other->activation && has_linear_odd_part(mine->activation);
+  if (!mine || !m.skip || o.skip || !on_the_stream(m) || !on_the_stream(o) || mine->gated ||
+      !has_linear_odd_part(mine->activation)) {
+    return false;
+  }
+  return other ? !other->gated && mine->activation == other->activation : sigmoid_slope(*mine).has_value();
 }
 
 struct Neurons {
   at::Tensor up, down;  // [f, d], [d, f]
 };
 
+at::Tensor mlp_matrix(const Model& model, int64_t n, Slot slot, at::Device device) {
+  return model.weights.at(name_of(weight_of(in_mlp(n, slot)))).load().to(device, at::kDouble);
+}
+
 Neurons neurons_of(const Model& model, int64_t n, at::Device device) {
-  const auto load = [&](Slot slot) {
-    return model.weights.at(name_of(weight_of(in_mlp(n, slot)))).load().to(device, at::kDouble);
-  };
-  return {load(Slot::up), load(Slot::down)};
+  return {mlp_matrix(model, n, Slot::up, device), mlp_matrix(model, n, Slot::down, device)};
+}
+
+// What each neuron reads, up to a factor that is positive.
+at::Tensor rows_read(const Model& model, int64_t n, at::Device device) {
+  const Mlp& mlp = *model.architecture.blocks[static_cast<size_t>(n)].mlp;
+  const NeuronHeads* heads = std::get_if<NeuronHeads>(&mlp.kind);
+  if (!heads) {
+    return mlp_matrix(model, n, Slot::up, device);
+  }
+  const at::Tensor all = mlp_matrix(model, n, heads->shared_value ? Slot::query : Slot::value, device);
+  return all.narrow(1, 0, model.architecture.width);
+}
+
+int64_t neuron_count(const Mlp& mlp) {
+  const DenseMlp* dense = std::get_if<DenseMlp>(&mlp.kind);
+  return dense ? dense->width : std::get<NeuronHeads>(mlp.kind).width;
 }
 
 // -1 for each neuron that the other side has with the opposite sign, 1 for the others; undefined where they are no
@@ -174,17 +198,21 @@ void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_
     mlp.bias.down = true;
   }
   mlp_of(form, n).skip = false;
-  // The premise, to one rounding of what is stored.
+  // The premise, to one rounding of what is stored, and to what is lost where somebody solved for W₂ or W₁. Each row of
+  // a solution by orthogonal factors solves equations whose columns c_j were moved by a few u |c_j| (Higham 2002,
+  // chapter 21), so an entry of the product is off by that times the length of its row: lengths, not a product of
+  // sizes.
   const at::Tensor chosen = ((1 - signs) / 2).unsqueeze(0);
   const Effective w1 = rounded_as_stored(model, ids.up, own.up);
   const Effective w2{own.down * chosen,
                      half_spacing(own.down.contiguous(), model.weights.at(name_of(ids.down)).dtype()) * chosen};
   const Effective both = product(w2, w1);
-  const at::Tensor size = at::matmul(w2.value.abs(), w1.value.abs()) * lost_in_solving;
+  const at::Tensor read = (w1.value * chosen.t()).norm(2, {0}, true), wrote = w2.value.norm(2, {1}, true);
+  const at::Tensor lost = wrote * read * lost_in_solving;
   const auto unit = [&](const TensorId& id) { return unit_roundoff(model.weights.at(name_of(id)).dtype()); };
   forms.premises.push_back({ids.down,
                             {ids.up, ids.down},
-                            {both.value, size},
+                            {both.value, lost},
                             {-at::eye(width, both.value.options()), both.rounding},
                             std::max(unit(ids.up), unit(ids.down))});
 }
@@ -217,8 +245,7 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
             at::Device device) {
   PlainForm& form = of_reference ? forms.reference : forms.candidate;
   PlainForm& other = of_reference ? forms.candidate : forms.reference;
-  const int64_t mine = std::get<DenseMlp>(mlp_of(form, n).kind).width;
-  const int64_t theirs = std::get<DenseMlp>(mlp_of(other, n).kind).width;
+  const int64_t mine = neuron_count(mlp_of(form, n)), theirs = neuron_count(mlp_of(other, n));
   if (theirs == mine + 2 * form.architecture.width) {
     widen(form, n);
     return;
@@ -227,7 +254,7 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
     return;
   }
   const Neurons own = neurons_of(with, n, device);
-  at::Tensor signs = signs_by_rows(own.up, neurons_of(without, n, device).up);
+  at::Tensor signs = signs_by_rows(own.up, rows_read(without, n, device));
   signs = signs.defined() ? signs : signs_by_equation(own);
   if (signs.defined()) {
     flip_neurons(forms, form, with, n, own, signs);

@@ -39,10 +39,14 @@ ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first) {
   return verdict;
 }
 
+std::string steps_text(int64_t step, int64_t steps) {
+  return step == steps ? with_commas(steps) : fmt::format("{} of {}", with_commas(step), with_commas(steps));
+}
+
 ReportTable table_of_runs(const RunComparison& comparison) {
   ReportTable table{fmt::format("Validation after {} steps", with_commas(comparison.step)),
-                    {"run", "parameters", "outside embeddings", "largest rate", "loss (nats)", "difference", "spread",
-                     "seeds", "accuracy", "verdict"},
+                    {"run", "parameters", "outside embeddings", "largest rate", "steps", "loss (nats)", "difference",
+                     "spread", "seeds", "accuracy", "start", "verdict"},
                     {}};
   const ComparedRuns& first = comparison.rows.front();
   for (const ComparedRuns& row : comparison.rows) {
@@ -50,20 +54,21 @@ ReportTable table_of_runs(const RunComparison& comparison) {
     const std::string difference =
         fmt::format("{:+.4f} ({:+.2f}\u00a0%)", row.loss - first.loss, 100 * (row.loss - first.loss) / first.loss);
     table.rows.push_back({row.name, with_commas(row.parameters), with_commas(row.outside_embeddings),
-                          fmt::format("{:g}", row.rate), loss_text(row.loss), other ? difference : "",
-                          row.spread ? "±\u00a0" + loss_text(*row.spread) : "unknown",
+                          fmt::format("{:g}", row.rate), steps_text(comparison.step, row.steps), loss_text(row.loss),
+                          other ? difference : "", row.spread ? "±\u00a0" + loss_text(*row.spread) : "unknown",
                           std::to_string(row.losses.size()), fmt::format("{:.2f}\u00a0%", 100 * row.accuracy),
+                          row.teacher.empty() ? row.start : fmt::format("{}, taught by {}", row.start, row.teacher),
                           other ? difference_words(row) : "the first"});
   }
   return table;
 }
 
 ReportTable table_of_seeds(const RunComparison& comparison) {
-  ReportTable table{"Validation of each seed", {"run", "folder", "loss (nats)", "accuracy"}, {}};
+  ReportTable table{"Validation of each seed", {"run", "folder", "seed", "steps done", "loss (nats)", "accuracy"}, {}};
   for (const ComparedRuns& row : comparison.rows) {
     for (size_t i = 0; i < row.paths.size(); ++i) {
-      table.rows.push_back(
-          {row.name, row.paths[i], loss_text(row.losses[i]), fmt::format("{:.2f} %", 100 * row.accuracies[i])});
+      table.rows.push_back({row.name, row.paths[i], std::to_string(row.seeds[i]), steps_text(row.done[i], row.steps),
+                            loss_text(row.losses[i]), fmt::format("{:.2f} %", 100 * row.accuracies[i])});
     }
   }
   return table;
@@ -123,12 +128,13 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
   ReportSection drawn{
       .title = "Curves",
       .words = "Every line is the mean over the seeds of a variant, its band one standard deviation over them.",
-      .figures = {
-          curves(comparison, &ComparedRuns::validation, "Loss on the validation set, by step",
-                 "The same sequences for all, each time."),
-          curves(comparison, &ComparedRuns::training, "Loss of training, by step",
-                 comparison.window == 1 ? "Of every step, before the weights move."
-                                        : fmt::format("Each point is the mean over {} steps.", comparison.window))}};
+      .figures = {curves(comparison, &ComparedRuns::validation, "Loss on the validation set, by step",
+                         "The same sequences for all, each time."),
+                  curves(comparison, &ComparedRuns::training, "Cross-entropy of training, by step",
+                         fmt::format("{} What a teacher or a morph adds to the loss is not in it.",
+                                     comparison.window == 1
+                                         ? "Of every step, before the weights move."
+                                         : fmt::format("Each point is the mean over {} steps.", comparison.window)))}};
   if (comparison.rows.size() > 1) {
     drawn.figures.push_back(
         curves(comparison, &ComparedRuns::difference, "Difference on the validation set, by step",
@@ -144,6 +150,13 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
        .tables = {table_of_runs(comparison)}},
       std::move(drawn),
       {.title = "Every run", .words = "", .tables = {table_of_seeds(comparison)}}};
+  if (!comparison.notes.empty()) {
+    ReportTable notes{"What else sets these runs apart", {"note"}, {}};
+    for (const std::string& note : comparison.notes) {
+      notes.rows.push_back({note + "."});
+    }
+    report.sections.front().tables.push_back(std::move(notes));
+  }
   return report;
 }
 

@@ -115,7 +115,9 @@ void remove_stale(const fs::path& parent, const fs::path& target) {
 // Whether what stands there may make room.
 void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck& replace) {
   const std::string subject = quote(shown(target));
-  if (is_folder(target) != (kind == OutputKind::folder)) {
+  std::error_code unknown;
+  const bool link = fs::is_symlink(target, unknown);
+  if (!link && is_folder(target) != (kind == OutputKind::folder)) {
     throw InputError(
         kind == OutputKind::folder
             ? fmt::format("{} is a file, expected the name of a folder: choose another output", subject)
@@ -124,8 +126,7 @@ void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck&
   if (!replace) {
     throw InputError(fmt::format("{} exists already: choose another output, or replace it with --force", subject));
   }
-  std::error_code unknown;
-  if (fs::is_symlink(target, unknown)) {
+  if (link) {
     throw InputError(fmt::format("{} is a link, which is not replaced: name what it points to, or remove it", subject));
   }
   replace(target);

@@ -40,20 +40,20 @@ void show_progress(bool shown) {
   progress_shown = shown;
 }
 
-std::string progress_line(const std::string& label, double done, uint64_t total, Progress::Unit unit, double seconds,
-                          int columns) {
-  double share = total == 0 ? 1.0 : std::min(1.0, done / static_cast<double>(total));
-  std::string numbers =
-      fmt::format(" {:3.0f}%  {} of {}", 100 * share, amount(static_cast<uint64_t>(done), unit), amount(total, unit));
-  if (seconds > 0.5 && done > 0) {
-    double rate = done / seconds;
+std::string progress_line(const std::string& label, uint64_t done, uint64_t total, Progress::Unit unit, double seconds,
+                          int columns, double part) {
+  double behind = static_cast<double>(done) + part;
+  double share = total == 0 ? 1.0 : std::min(1.0, behind / static_cast<double>(total));
+  std::string numbers = fmt::format(" {:3.0f}%  {} of {}", 100 * share, amount(done, unit), amount(total, unit));
+  if (seconds > 0.5 && behind > 0) {
+    double rate = behind / seconds;
     bool slow = unit == Progress::Unit::items && rate < 0.1;
     bool rough = unit == Progress::Unit::bytes || rate >= 10;
     numbers += slow    ? fmt::format("  {} each", human_time(1 / rate))
                : rough ? fmt::format("  {}/s", amount(static_cast<uint64_t>(rate), unit))
                        : fmt::format("  {:.2f}/s", rate);
     if (share < 1) {
-      numbers += fmt::format("  {} left", human_time((static_cast<double>(total) - done) / rate));
+      numbers += fmt::format("  {} left", human_time((static_cast<double>(total) - behind) / rate));
     }
   }
   if (columns == 0) {
@@ -102,8 +102,7 @@ void Progress::show() {
     return;
   }
   shown_ = now;
-  double done = static_cast<double>(done_) + part_;
-  std::string line = progress_line(label_, done, total_, unit_, since_start.count(), columns);
+  std::string line = progress_line(label_, done_, total_, unit_, since_start.count(), columns, part_);
   if (columns > 0) {
     show_status(std::move(line));
   } else {

@@ -36,7 +36,8 @@ class Progress {
 };
 
 // The text of one state, shorter than `columns`; 0 columns: no terminal, so no bar and no limit. Pure, for the tests.
-std::string progress_line(const std::string& label, double done, uint64_t total, Progress::Unit unit, double seconds,
-                          int columns);
+// `part` is what is done of further items: it counts in share and time, and not among those that are done.
+std::string progress_line(const std::string& label, uint64_t done, uint64_t total, Progress::Unit unit, double seconds,
+                          int columns, double part = 0);
 
 }  // namespace pare

@@ -1,15 +1,21 @@
 #include "pare/train/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
+#include "pare/algebra/morph_plan.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/train/morph.h"
 #include "pare/train/run_folder.h"
 
 namespace pare {
@@ -19,9 +25,9 @@ namespace {
 struct ReadRun {
   std::string path;
   TrainConfig config;
-  nlohmann::json manifest;
+  nlohmann::json manifest, source;                          // data.json, start.json
   std::map<int64_t, std::pair<double, double>> validation;  // step: loss, accuracy
-  std::vector<double> losses;                               // of step 1, 2, ...
+  std::vector<double> losses;  // of step 1, 2, ...: the cross-entropy, without what a teacher or a morph adds
 };
 
 ReadRun read_run(const std::string& path) {
@@ -30,13 +36,12 @@ ReadRun read_run(const std::string& path) {
     throw InputError(fmt::format("{} is not a run: expected a folder that 'pare train' wrote", quote(path)));
   }
   ReadRun run{.path = path};
-  run.config = train_config_from_json(
-      read_run_json(path, "config.json"), path + "/config.json", [](const std::string& word) -> Architecture {
-        throw InputError("the architecture of a run is written out, found " + quote(word));
-      });
+  run.config = read_run_config(path);
   run.manifest = read_run_json(path, "data.json");
+  run.source = read_run_source(path);
   for (const nlohmann::json& line : read_metrics(path)) {
-    if (const auto trained = line.find("loss"); trained != line.end() && line.at("step") == run.losses.size() + 1) {
+    const char* key = has_other_parts(run.config) ? "cross_entropy" : "loss";
+    if (const auto trained = line.find(key); trained != line.end() && line.at("step") == run.losses.size() + 1) {
       run.losses.push_back(trained->get<double>());
     }
     const auto loss = line.find("validation"), accuracy = line.find("accuracy");
@@ -55,6 +60,29 @@ bool is_packaging(const std::string& key, const nlohmann::json& a, const nlohman
   return key.ends_with("/path") || (known && (key.starts_with("/data/train") || key.starts_with("/data/validation/")));
 }
 
+// A longer run begins with the order of a shorter one: what both have drawn is compared, not how much.
+bool has_same_order(const ReadRun& a, const ReadRun& b) {
+  const std::filesystem::path files[] = {std::filesystem::path(a.path) / "order.i32",
+                                         std::filesystem::path(b.path) / "order.i32"};
+  std::error_code unknown;
+  if (!std::filesystem::exists(files[0], unknown) || !std::filesystem::exists(files[1], unknown)) {
+    return false;
+  }
+  const InputFile first(files[0]), second(files[1]);
+  const uint64_t common = std::min(first.size(), second.size());
+  constexpr uint64_t piece = 1 << 20;
+  std::vector<std::byte> ours(piece), theirs(piece);
+  for (uint64_t begin = 0; begin < common; begin += piece) {
+    const size_t count = static_cast<size_t>(std::min(piece, common - begin));
+    const std::span<std::byte> left = std::span(ours).first(count), right = std::span(theirs).first(count);
+    if (first.read_at(begin, left) != count || second.read_at(begin, right) != count ||
+        !std::equal(left.begin(), left.end(), right.begin())) {
+      return false;
+    }
+  }
+  return common > 0;
+}
+
 void note_differences(const ReadRun& first, const ReadRun& other, Problems& problems) {
   const nlohmann::json a = first.manifest.flatten(), b = other.manifest.flatten();
   std::map<std::string, std::pair<std::string, std::string>> differing;
@@ -67,6 +95,10 @@ void note_differences(const ReadRun& first, const ReadRun& other, Problems& prob
   };
   note(a, b);
   note(b, a);
+  if (differing.contains("/order/draws") && has_same_order(first, other)) {
+    differing.erase("/order/draws");
+    differing.erase("/order/sha256");
+  }
   for (const auto& [key, values] : differing) {
     std::string dotted = key.substr(1);
     std::replace(dotted.begin(), dotted.end(), '/', '.');
@@ -75,21 +107,127 @@ void note_differences(const ReadRun& first, const ReadRun& other, Problems& prob
   }
 }
 
+// The start is no step of training: what stands there was learned by nobody.
 int64_t last_common_step(const std::vector<ReadRun>& runs) {
-  for (auto at = runs.front().validation.rbegin(); at != runs.front().validation.rend(); ++at) {
+  for (auto at = runs.front().validation.rbegin(); at != runs.front().validation.rend() && at->first > 0; ++at) {
     const auto has = [&](const ReadRun& run) { return run.validation.contains(at->first); };
     if (std::all_of(runs.begin(), runs.end(), has)) {
       return at->first;
     }
   }
-  throw InputError("the runs have no step at which all of them were measured: choose the same evaluate.every");
+  Problems problems;
+  for (const ReadRun& run : runs) {
+    const int64_t last = run.validation.empty() ? 0 : run.validation.rbegin()->first;
+    problems.add(fmt::format("{} has done {} of its {} steps, and was last measured after step {}", quote(run.path),
+                             run.losses.size(), run.config.steps, last));
+  }
+  problems.throw_if_any(
+      "these runs have no step after their start at which all of them were measured: continue those that were stopped "
+      "(--resume), leave them out, or choose the same evaluate.every");
+  return 0;
 }
 
-std::string without_seed(TrainConfig config) {
+// What files a run began with, or learned from, wherever they lie.
+std::string hashes_in(const nlohmann::json& source, const char* key) {
+  const auto found = source.find(key);
+  return found == source.end() ? "" : found->value("sha256", nlohmann::json()).dump();
+}
+
+// Runs with the same key are one row. A path may hold another model than when the run before began.
+std::string without_seed(const ReadRun& run) {
+  TrainConfig config = run.config;
   config.seed = 0;
   config.name.clear();
   config.checkpoint = {};
-  return train_config_to_json(config).dump();
+  return train_config_to_json(config).dump() + hashes_in(run.source, "from") + hashes_in(run.source, "teacher");
+}
+
+// A folder, with the beginning of its hash where another row has another model of that path.
+std::string model_words(const ReadRun& run, const char* key, const std::vector<ReadRun>& runs) {
+  const auto found = run.source.find(key);
+  if (found == run.source.end()) {
+    return "";
+  }
+  const std::string path = found->value("path", ""), hashes = hashes_in(run.source, key);
+  const bool ambiguous = std::any_of(runs.begin(), runs.end(), [&](const ReadRun& other) {
+    return other.source.contains(key) && other.source[key].value("path", "") == path &&
+           hashes_in(other.source, key) != hashes;
+  });
+  return ambiguous ? fmt::format("{} as it was with the SHA-256 {}...", path, sha256_of(hashes).substr(0, 8)) : path;
+}
+
+std::string recipe_words(const TrainConfig& config) {
+  const std::string recipe = train_config_to_json(config).at("init").at("recipe").get<std::string>();
+  switch (config.init.recipe) {
+    case InitRecipe::plain:
+      return recipe;
+    case InitRecipe::gpt2:
+      return fmt::format("{} with deviation {:g}", recipe, config.init.deviation);
+    case InitRecipe::norm_free:
+    case InitRecipe::orthogonal:
+      return fmt::format("{} with embeddings of {:g}", recipe, config.init.embedding);
+  }
+  PARE_UNREACHABLE("a recipe that nobody draws by");
+}
+
+std::string start_words(const ReadRun& run, const std::vector<ReadRun>& runs) {
+  const std::string from = model_words(run, "from", runs);
+  return from.empty() ? "drawn by " + recipe_words(run.config) : "from " + from;
+}
+
+// What decides the numbers of the start, but for the seed: files, wherever they lie, and how the rest is drawn.
+std::string start_key(const ReadRun& run) {
+  const auto from = run.source.find("from");
+  const bool drawn =
+      from == run.source.end() || from->value("drawn", nlohmann::json::array()) != nlohmann::json::array();
+  return hashes_in(run.source, "from") + (drawn ? recipe_words(run.config) : "");
+}
+
+// What is not the same in all rows besides what they are to be compared for.
+std::vector<std::string> notes_on(const RunComparison& comparison, bool starts_differ) {
+  std::vector<std::string> notes;
+  const std::vector<ComparedRuns>& rows = comparison.rows;
+  for (const ComparedRuns& row : rows) {
+    if (comparison.step < row.steps) {
+      const auto [least, most] = std::minmax_element(row.done.begin(), row.done.end());
+      notes.push_back(
+          fmt::format("{} is not at its end there: step {} of {}, of which {} done; its learning rate has yet to fall",
+                      row.name, with_commas(comparison.step), with_commas(row.steps),
+                      *least == *most ? fmt::format("{} are", with_commas(*least))
+                                      : fmt::format("{} to {} are", with_commas(*least), with_commas(*most))));
+    }
+    if (row.t) {
+      notes.push_back(
+          fmt::format("{} is still between two Architectures there (t = {:.3g}): its parameters are those that it has "
+                      "then, not those of its end",
+                      row.name, *row.t));
+    }
+  }
+  if (starts_differ) {
+    std::string list;
+    for (const ComparedRuns& row : rows) {
+      list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", row.name, row.start);
+    }
+    notes.push_back(
+        fmt::format("They did not start from the same numbers, so a difference may be the start's ({})", list));
+  }
+  const auto seeds_of = [](const ComparedRuns& row) { return std::set(row.seeds.begin(), row.seeds.end()); };
+  const auto other_seeds = [&](const ComparedRuns& row) { return seeds_of(row) != seeds_of(rows.front()); };
+  if (std::any_of(rows.begin(), rows.end(), other_seeds)) {
+    std::string list;
+    for (const ComparedRuns& row : rows) {
+      list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", row.name, fmt::join(row.seeds, ", "));
+    }
+    notes.push_back(fmt::format("The seeds are not the same ({})", list));
+  }
+  return notes;
+}
+
+// What a run is at a step: before the end of a morph it has what leaves, too.
+Architecture architecture_at(const TrainConfig& config, int64_t step) {
+  return config.morph.to && step < config.morph.steps
+             ? plan_morph(config.architecture, *config.morph.to, "morph.to").from
+             : last_architecture(config);
 }
 
 std::string name_of_run(const ReadRun& run) {
@@ -203,12 +341,18 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
                       "only: was it edited?",
                       quote(run.path), comparison.step, run.losses.size()));
     }
-    const auto [place, added] = rows.emplace(without_seed(run.config), comparison.rows.size());
+    const auto [place, added] = rows.emplace(without_seed(run), comparison.rows.size());
     if (added) {
-      const Counts counted = count(last_architecture(run.config));
+      const MorphConfig& morph = run.config.morph;
+      const Counts counted = count(architecture_at(run.config, comparison.step));
       const auto embeddings = counted.parts.find(Part::embedding);
       comparison.rows.push_back(
           {.name = name_of_run(run),
+           .steps = run.config.steps,
+           .start = start_words(run, runs),
+           .teacher = model_words(run, "teacher", runs),
+           .t = morph.to && comparison.step < morph.steps ? std::optional(morph_t(comparison.step, morph.steps))
+                                                          : std::nullopt,
            .parameters = counted.total,
            .outside_embeddings = counted.total - (embeddings == counted.parts.end() ? 0 : embeddings->second),
            .rate = run.config.optimiser.lr});
@@ -220,6 +364,8 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
       row.name = name_of_seeds(name_of_run(run), run.config.seed);
     }
     row.paths.push_back(run.path);
+    row.seeds.push_back(run.config.seed);
+    row.done.push_back(std::ssize(run.losses));
     row.losses.push_back(run.validation.at(comparison.step).first);
     row.accuracies.push_back(run.validation.at(comparison.step).second);
   }
@@ -239,6 +385,8 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
       row.within_spread = joint ? std::optional(std::abs(row.loss - first.loss) <= *joint) : std::nullopt;
     }
   }
+  const auto other_start = [&](const ReadRun& run) { return start_key(run) != start_key(runs.front()); };
+  comparison.notes = notes_on(comparison, std::any_of(runs.begin(), runs.end(), other_start));
   return comparison;
 }
 
@@ -271,6 +419,9 @@ std::string comparison_text(const RunComparison& comparison) {
                            *joint_spread(row, first));
     }
   }
+  for (const std::string& note : comparison.notes) {
+    words += wrapped(note + ".", 2, "");
+  }
   if (unknown) {
     words += "Whether a difference is more than the seeds' spread needs two seeds of each.\n";
   }
@@ -278,23 +429,34 @@ std::string comparison_text(const RunComparison& comparison) {
                      with_commas(comparison.step), table.text(), words.empty() ? "" : "\n", words);
 }
 
+template <class T>
+static nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
 nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const ComparedRuns& row : comparison.rows) {
-    rows.push_back({{"name", row.name},
-                    {"paths", row.paths},
-                    {"parameters", row.parameters},
-                    {"outside_embeddings", row.outside_embeddings},
-                    {"lr", row.rate},
-                    {"loss", row.loss},
-                    {"difference", row.loss - comparison.rows.front().loss},
-                    {"spread", row.spread ? nlohmann::ordered_json(*row.spread) : nlohmann::ordered_json(nullptr)},
-                    {"within_spread",
-                     row.within_spread ? nlohmann::ordered_json(*row.within_spread) : nlohmann::ordered_json(nullptr)},
-                    {"losses", row.losses},
-                    {"accuracy", row.accuracy}});
+    rows.push_back(
+        {{"name", row.name},
+         {"paths", row.paths},
+         {"seeds", row.seeds},
+         {"steps", row.steps},
+         {"done", row.done},
+         {"start", row.start},
+         {"teacher", row.teacher.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(row.teacher)},
+         {"t", or_null(row.t)},
+         {"parameters", row.parameters},
+         {"outside_embeddings", row.outside_embeddings},
+         {"lr", row.rate},
+         {"loss", row.loss},
+         {"difference", row.loss - comparison.rows.front().loss},
+         {"spread", or_null(row.spread)},
+         {"within_spread", or_null(row.within_spread)},
+         {"losses", row.losses},
+         {"accuracy", row.accuracy}});
   }
-  return {{"step", comparison.step}, {"runs", rows}};
+  return {{"step", comparison.step}, {"notes", comparison.notes}, {"runs", rows}};
 }
 
 }  // namespace pare

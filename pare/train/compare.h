@@ -20,11 +20,15 @@ struct LossCurve {
 struct ComparedRuns {
   std::string name;
   std::vector<std::string> paths;
-  int64_t parameters = 0, outside_embeddings = 0;
-  double rate = 0;                         // the largest learning rate
-  std::vector<double> losses, accuracies;  // on the validation set, of each run
-  double loss = 0, accuracy = 0;           // their means
-  std::optional<double> spread;            // standard deviation over the seeds, where there are several
+  std::vector<int64_t> seeds, done;                // of each run: its seed, and how many steps it has behind it
+  int64_t steps = 0;                               // that each is to do
+  std::string start, teacher;                      // in words; no teacher: empty
+  std::optional<double> t;                         // of a morph that is not at its end at the step of the comparison
+  int64_t parameters = 0, outside_embeddings = 0;  // at that step
+  double rate = 0;                                 // the largest learning rate
+  std::vector<double> losses, accuracies;          // on the validation set, of each run
+  double loss = 0, accuracy = 0;                   // their means
+  std::optional<double> spread;                    // standard deviation over the seeds, where there are several
   // Whether the difference to the first row is no more than the spread of such a difference between single runs,
   // sqrt(spread^2 + spread^2 of the first); unknown where one of them has no spread.
   std::optional<bool> within_spread;
@@ -32,13 +36,15 @@ struct ComparedRuns {
 };
 
 struct RunComparison {
-  int64_t step = 0;     // the last that all have measured
-  int64_t window = 1;   // the training losses of so many steps are one point of a curve, their mean
-  nlohmann::json data;  // the manifest that all share
+  int64_t step = 0;                // the last that all have measured
+  int64_t window = 1;              // the training losses of so many steps are one point of a curve, their mean
+  nlohmann::json data;             // the manifest that all share
+  std::vector<std::string> notes;  // what else than their Architectures sets the rows apart, a sentence each
   std::vector<ComparedRuns> rows;
 };
 
-// InputError where a folder is no run, and where runs saw different data, listing every difference.
+// InputError where a folder is no run, where runs saw different data, listing every difference, and where they have
+// nothing but their start in common.
 RunComparison compare_runs(const std::vector<std::string>& runs);
 
 // "equal within the spread" and the like, of a row that is not the first; empty where nobody can know.

@@ -388,7 +388,12 @@ void check_task(const TrainConfig& c, Problems& problems) {
   }
 }
 
-void check_morph(const MorphConfig& morph, int64_t steps, Problems& problems) {
+void check_morph(const TrainConfig& config, Problems& problems) {
+  const MorphConfig& morph = config.morph;
+  const int64_t steps = config.steps;
+  if (morph.to == config.architecture) {
+    problems.add("morph.to: the model is that already: name what goes, such as morph.to.norms=none");
+  }
   if (!morph.to && morph.steps != 0) {
     problems.add("morph.to: nothing is there to become: name an Architecture, or what changes (morph.to.norms=none)");
   }
@@ -429,7 +434,7 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
     RangeChecker ranges("", problems);
     describe(ranges, written);
     check_together(config, problems);
-    check_morph(config.morph, config.steps, problems);
+    check_morph(config, problems);
   }
   if (problems.empty()) {
     check_task(config, problems);
@@ -464,6 +469,10 @@ std::vector<ConfigKey> train_config_keys() {
 
 const Architecture& last_architecture(const TrainConfig& config) {
   return config.morph.to ? *config.morph.to : config.architecture;
+}
+
+bool has_other_parts(const TrainConfig& config) {
+  return !config.teacher.empty() || config.morph.to.has_value();
 }
 
 int64_t context_of(const TrainConfig& config) {

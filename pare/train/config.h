@@ -99,13 +99,19 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
                                    const FindArchitecture& find);
 nlohmann::ordered_json train_config_to_json(const TrainConfig& config);
 
+// Everything that a run of it reads, which nothing may be written into.
+std::vector<std::string> paths_read(const TrainConfig& config);
+// Keys that were set and change nothing in this run, a sentence each with the reason.
+std::vector<std::string> keys_without_effect(const TrainConfig& config);
+
 struct ConfigKey {
   std::string key, fallback, meaning;
 };
 std::vector<ConfigKey> train_config_keys();
 
 // Sets "optimiser.lr=1e-3": the value is JSON, or else a string. Lists are entered by number, or by * for each of their
-// entries (architecture.blocks.*.attention.query=identity). An Architecture that is named, or that of `from`, is looked
+// entries (architecture.blocks.*.attention.query=identity). The number of a block is the one that its tensors have; of
+// `repeat`, that of the entry which is repeated. An Architecture that is named, or that of `from`, is looked
 // up to be changed.
 void set_key(nlohmann::json& config, const std::string& key, const nlohmann::json& value, const FindArchitecture& find);
 void set_key(nlohmann::json& config, const std::string& assignment, const FindArchitecture& find);
@@ -120,6 +126,7 @@ std::vector<SweepRun> expand_sweep(const nlohmann::json& config, const std::stri
                                    const FindArchitecture& find);
 
 const Architecture& last_architecture(const TrainConfig& config);  // of what a run ends with
+bool has_other_parts(const TrainConfig& config);                   // whether the loss is not the cross-entropy alone
 int64_t context_of(const TrainConfig& config);                     // tokens of one sequence, as the model sees it
 bool is_generated(TrainTask task);
 const char* word(TrainTask task);

@@ -50,7 +50,7 @@ ImageData data_of(const ImageSet& set) {
 nlohmann::ordered_json set_json(const ImageSet& set) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ImageFile& file : set.files) {
-    list.push_back({{"path", file.path}, {"images", file.images}});
+    list.push_back({{"path", file.path}, {"images", file.images}, {"sha256", file.sha256}});
   }
   return list;
 }

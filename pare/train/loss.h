@@ -21,6 +21,7 @@ struct HeadGradients {
 
 struct LossParts {
   at::Tensor sum;         // float64 scalar, over all targets
+  at::Tensor plain;       // the same of the cross-entropy alone, where the loss has other parts; else undefined
   at::Tensor right;       // int64 scalar: for how many targets the largest logit is theirs; only without gradients
   at::Tensor head_input;  // the gradient of the scaled sum; undefined without gradients
 };

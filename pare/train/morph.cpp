@@ -127,11 +127,9 @@ Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device devic
   blend_.neurons = plan_.neurons;
 }
 
-// Fast at first and slow at the end, 1 - (1 - s)²: without the last of a norm nothing keeps the stream small, and that
-// is what has to be learned.
-double Morph::t(int64_t step) const {
-  const double left = 1 - static_cast<double>(step) / static_cast<double>(steps_);
-  return step >= steps_ ? 1 : 1 - left * left;
+double morph_t(int64_t step, int64_t steps) {
+  const double left = 1 - static_cast<double>(step) / static_cast<double>(steps);
+  return step >= steps ? 1 : 1 - left * left;
 }
 
 void Morph::go_to(int64_t step) const {
@@ -141,10 +139,11 @@ void Morph::go_to(int64_t step) const {
   pace_.fill_(std::max(slowest_pace, 1 / static_cast<double>(step + 1)) * (1 - t(step)));
 }
 
-void Morph::remeasure(const Tensors& weights) const {
+void Morph::remeasure(const Tensors& weights, const at::Tensor& stopped) const {
   const at::NoGradGuard no_grad;
   for (const auto& [module, norm] : blend_.norms) {
-    norm.constant.add_((norm.sum / norm.count - norm.constant) * pace_);
+    const at::Tensor moved = norm.constant + (norm.sum / norm.count - norm.constant) * pace_;
+    norm.constant.copy_(at::where(stopped > 0, norm.constant, moved));
     norm.sum.zero_();
     norm.count.zero_();
   }

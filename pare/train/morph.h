@@ -14,6 +14,10 @@
 
 namespace pare {
 
+// How far a morph of so many steps is, from 0 to 1. Fast at first and slow at the end, 1 - (1 - s)²: without the last
+// of a norm nothing keeps the stream small, and that is what has to be learned.
+double morph_t(int64_t step, int64_t steps);
+
 class Morph {
  public:
   using Tensors = std::map<std::string, at::Tensor>;
@@ -23,11 +27,12 @@ class Morph {
   const MorphPlan& plan() const { return plan_; }
   const Blend& blend() const { return blend_; }
   int64_t steps() const { return steps_; }
-  double t(int64_t step) const;  // from 0 to 1
+  double t(int64_t step) const { return morph_t(step, steps_); }
 
   // Between two steps: t of the next, and the constants of what was seen in the last, a running mean.
   void go_to(int64_t step) const;
-  void remeasure(const Tensors& weights) const;
+  // `stopped`: above zero where the step was a bad one, of which nothing is taken on.
+  void remeasure(const Tensors& weights, const at::Tensor& stopped) const;
 
   // How unlike in size the tokens were that the norms saw in the last forward pass, with its graph; undefined without
   // norms. Taken, it is gone.

@@ -6,6 +6,7 @@
 
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
+#include "pare/arch/block_list.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 
@@ -33,13 +34,7 @@ void change(json& place, const json& changes, const std::string& path) {
       }
       continue;
     }
-    size_t number = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-    if (error != std::errc() || end != key.data() + key.size() || number >= place.size()) {
-      throw InputError(fmt::format("{}: {} is not an entry of a list of {}: expected a number from 0 on, or *", below,
-                                   quote(key), place.size()));
-    }
-    change(place[number], value, below);
+    change(entry_at(place, key, below), value, below);
   }
 }
 
@@ -58,6 +53,16 @@ void change_blocks(json& architecture, const char* sublayer, const json& changes
 
 }  // namespace
 
+json& entry_at(json& list, const std::string& part, const std::string& subject) {
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+  if (error != std::errc() || end != part.data() + part.size() || number >= list.size()) {
+    throw InputError(fmt::format("{}: {} is not an entry of a list of {}: expected a number from 0 on, or * for each",
+                                 subject, quote(part), list.size()));
+  }
+  return list[number];
+}
+
 Architecture morph_target(const Architecture& source, const json& to, const std::string& subject,
                           const FindArchitecture& find) {
   if (to.is_string()) {
@@ -65,6 +70,9 @@ Architecture morph_target(const Architecture& source, const json& to, const std:
   }
   if (to.contains("blocks") && to["blocks"].is_array()) {
     return architecture_from_json(to, subject);
+  }
+  if (to.empty()) {
+    throw InputError(fmt::format("{}: {{}} changes nothing: name what goes, such as {}.norms=none", subject, subject));
   }
   json target = architecture_to_json(source), changes = to;
   if (const auto norms = changes.find("norms"); norms != changes.end()) {
@@ -74,6 +82,7 @@ Architecture morph_target(const Architecture& source, const json& to, const std:
     target = architecture_to_json(without_norms(source));
     changes.erase(norms);
   }
+  unfold_blocks(target["blocks"]);
   for (const char* sublayer : {"attention", "mlp"}) {
     if (const auto found = changes.find(sublayer); found != changes.end()) {
       change_blocks(target, sublayer, *found, subject);

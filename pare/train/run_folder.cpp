@@ -17,6 +17,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
+#include "pare/support/sha256.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -29,6 +30,7 @@ constexpr const char* config_file = "config.json";
 constexpr const char* data_file = "data.json";
 constexpr const char* start_file = "start.json";
 constexpr const char* order_file = "order.i32";
+constexpr const char* hashes_file = "run.sha256";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
 constexpr const char* optimiser_file = "optimizer.safetensors";
@@ -86,6 +88,11 @@ int locked(const fs::path& path) {
   return descriptor;
 }
 
+// As sha256sum writes it, and checks it.
+std::string hash_line(const std::string& name, const std::string& text) {
+  return fmt::format("{}  {}\n", sha256_of(text), name);
+}
+
 struct MetricLine {
   std::string text;
   nlohmann::json json;
@@ -105,7 +112,7 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
     if (!line.json.is_object() || !line.json.contains("step") || !line.json["step"].is_number_integer()) {
       throw InputError(fmt::format("{} has no step", subject));
     }
-    for (const char* key : {"loss", "lr", "validation", "accuracy"}) {
+    for (const char* key : {"loss", "lr", "cross_entropy", "validation", "accuracy"}) {
       if (line.json.contains(key) && !line.json[key].is_number()) {
         throw InputError(
             fmt::format("{}: {} is {}, not a number: was it edited?", subject, key, line.json[key].dump()));
@@ -148,6 +155,28 @@ int64_t measured_steps(const fs::path& run) {
   return last;
 }
 
+std::string stored_hashes(const fs::path& run) {
+  std::error_code unknown;
+  if (!fs::exists(run / hashes_file, unknown)) {
+    throw InputError(
+        fmt::format("{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun "
+                    "with",
+                    quote(run.string()), hashes_file));
+  }
+  return read_text_file(run / hashes_file, largest_run_file);
+}
+
+// Refuses a file that is not the one that the run began with: it would be believed, and what was computed came from
+// another.
+void check_unedited(const fs::path& run, const std::string& name, const std::string& text) {
+  if (stored_hashes(run).find(hash_line(name, text)) == std::string::npos) {
+    throw InputError(
+        fmt::format("{} is not as it was when the run began ({} has another SHA-256): what was computed did not come "
+                    "from it. Put it back, or begin a new run with the change",
+                    quote((run / name).string()), hashes_file));
+  }
+}
+
 [[noreturn]] Architecture no_names(const std::string& word) {
   throw InputError(fmt::format("the architecture of a run is written out, found the name {}", quote(word)));
 }
@@ -163,11 +192,18 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
                        const nlohmann::ordered_json& source) {
   AtomicFolder output(path, refuse_existing);
   const fs::path& folder = output.temporary();
-  write_text_file(folder / config_file, json_text(train_config_to_json(config)));
-  write_text_file(folder / data_file, json_text(batches.manifest()));
+  std::string hashes;
+  const auto write = [&](const char* name, const nlohmann::ordered_json& json) {
+    const std::string text = json_text(json);
+    write_text_file(folder / name, text);
+    hashes += hash_line(name, text);
+  };
+  write(config_file, train_config_to_json(config));
+  write(data_file, batches.manifest());
   if (!source.empty()) {
-    write_text_file(folder / start_file, json_text(source));
+    write(start_file, source);
   }
+  write_text_file(folder / hashes_file, hashes);
   if (const std::vector<int32_t>& order = batches.order(); !order.empty()) {
     OutputFile file(folder / order_file);
     file.write(std::as_bytes(std::span(order)));
@@ -185,7 +221,7 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
 RunFolder::RunFolder(const fs::path& path) : path_(output_target(path)), lock_(locked(path_)) {}
 
 TrainConfig RunFolder::config() const {
-  return train_config_from_json(read_run_json(path_, config_file), (path_ / config_file).string(), no_names);
+  return read_run_config(path_);
 }
 
 nlohmann::json RunFolder::manifest() const {
@@ -193,8 +229,7 @@ nlohmann::json RunFolder::manifest() const {
 }
 
 nlohmann::json RunFolder::source() const {
-  std::error_code unknown;
-  return fs::exists(path_ / start_file, unknown) ? read_run_json(path_, start_file) : nlohmann::json::object();
+  return read_run_source(path_);
 }
 
 std::vector<int64_t> RunFolder::checkpoints() const {
@@ -310,11 +345,22 @@ std::vector<nlohmann::json> RunFolder::metrics() const {
 
 nlohmann::json read_run_json(const fs::path& run, const char* name) {
   const fs::path path = run / name;
-  nlohmann::json json = parse_json(read_text_file(path, largest_run_file), path.string());
+  const std::string text = read_text_file(path, largest_run_file);
+  check_unedited(run, name, text);
+  nlohmann::json json = parse_json(text, path.string());
   if (!json.is_object() || json.empty()) {
     throw InputError(fmt::format("{} is no object with something in it: is this a run folder?", path.string()));
   }
   return json;
+}
+
+TrainConfig read_run_config(const fs::path& run) {
+  return train_config_from_json(read_run_json(run, config_file), (run / config_file).string(), no_names);
+}
+
+nlohmann::json read_run_source(const fs::path& run) {
+  const bool listed = stored_hashes(run).find(fmt::format("  {}\n", start_file)) != std::string::npos;
+  return listed ? read_run_json(run, start_file) : nlohmann::json::object();
 }
 
 std::vector<nlohmann::json> read_metrics(const fs::path& run) {

@@ -1,7 +1,7 @@
 #pragma once
-// A run on disk: config.json, data.json, start.json, order.i32, metrics.jsonl and checkpoints/STEP, each a model in the
-// native format with optimizer.safetensors beside it. It appears whole, with its start as checkpoint 0, and whatever
-// ends a process, what is there can be continued.
+// A run on disk: config.json, data.json and start.json, with their hashes in run.sha256; order.i32, metrics.jsonl and
+// checkpoints/STEP, each a model in the native format with optimizer.safetensors beside it. It appears whole, with its
+// start as checkpoint 0, and whatever ends a process, what is there can be continued.
 
 #include <filesystem>
 #include <map>
@@ -15,8 +15,11 @@
 
 namespace pare {
 
-// What is read of a run that nobody need have finished, for who compares.
+// What is read of a run that nobody need have finished, for who compares. InputError where a file is not as it was when
+// the run began.
 nlohmann::json read_run_json(const std::filesystem::path& run, const char* name);
+TrainConfig read_run_config(const std::filesystem::path& run);
+nlohmann::json read_run_source(const std::filesystem::path& run);  // start.json; empty where there is none
 std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run);
 
 struct StoredState {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "pare/algebra/operations.h"
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 #include "pare/train/initialise.h"
@@ -29,6 +30,25 @@ std::string shape_text(const Shape& shape) {
 Weight taken(const std::string& name, const Weight& weight, at::ScalarType type) {
   const at::Tensor loaded = weight.load().to(type);
   return Weight::leaf(name, dtype_of(type), loaded.sizes().vec(), [loaded] { return loaded.clone(); });
+}
+
+// Of a text that is read as bytes by a model to whose tokens bytes mean nothing; empty where they may.
+std::string warning_of_bytes(const TrainConfig& config, const Architecture& source) {
+  const DataConfig& data = config.data;
+  const bool text = config.task == TrainTask::causal_lm || config.task == TrainTask::masked_lm;
+  if (!text || data.format != DataFormat::bytes || !data.tokenizer.empty() || !data.shards.empty()) {
+    return "";
+  }
+  constexpr int64_t bytes = 256;
+  const bool has_tokenizer = !tokenizers_in(config.from).empty();
+  if (!has_tokenizer && source.vocab <= bytes + (data.mask_token ? 1 : 0)) {
+    return "";
+  }
+  return fmt::format("each byte of the text is a token, but {} {}: to it these tokens may mean something else. {}",
+                     quote(config.from),
+                     has_tokenizer ? "has a tokenizer" : fmt::format("has {} tokens", with_commas(source.vocab)),
+                     has_tokenizer ? fmt::format("data.tokenizer={} reads the text with it", config.from)
+                                   : "Name its tokenizer (data.tokenizer), unless it learned bytes");
 }
 
 }  // namespace
@@ -81,6 +101,9 @@ Start start_of_run(const TrainConfig& config, const Inputs& sample) {
   if (count == 0) {
     throw InputError(fmt::format("from: {} has no tensor that this Architecture has in the same shape: it has {}",
                                  quote(config.from), some_of(left)));
+  }
+  if (const std::string warning = warning_of_bytes(config, source.model.architecture); !warning.empty()) {
+    start.warnings.push_back(warning);
   }
   start.manifest["from"] = source_manifest(config.from, source);
   start.manifest["from"]["taken"] = count;

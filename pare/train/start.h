@@ -17,6 +17,7 @@ struct Start {
   // start.json: "from" with the files' SHA-256, what was taken and what was not; empty where all is drawn.
   nlohmann::ordered_json manifest = nlohmann::ordered_json::object();
   std::string note;  // a line for people; empty where there is nothing to say
+  std::vector<std::string> warnings;
 };
 
 // InputError where the folder is no model, or nothing of it fits.

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/arch/block_list.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
 #include "pare/support/text.h"
+#include "pare/train/morph_target.h"
 
 namespace pare {
 
@@ -54,13 +55,11 @@ void set_at(json& place, const std::vector<std::string>& parts, size_t depth, co
     }
     return;
   }
-  size_t number = 0;
-  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-  if (error != std::errc() || end != part.data() + part.size() || number >= place.size()) {
-    refuse_key(key, fmt::format("{} is not an entry of a list of {}: expected a number from 0 on, or * for each",
-                                quote(part), place.size()));
+  const bool of_entry = depth + 1 < parts.size() && parts[depth + 1] == "repeat";
+  if (depth > 0 && parts[depth - 1] == "blocks" && !of_entry) {
+    unfold_blocks(place);
   }
-  set_at(place[number], parts, depth + 1, key, value);
+  set_at(entry_at(place, part, fmt::format("the key {}", quote(key))), parts, depth + 1, key, value);
 }
 
 // Short, and fit for the name of a folder.
@@ -99,6 +98,23 @@ std::vector<Choice> variants_of(const json& variants, const std::string& subject
   return choices;
 }
 
+// As few of a key's last parts as no other axis ends in: data.seed is not called as seeds are.
+std::string label_of(const std::string& key, const json& axes) {
+  if (key == "seeds") {
+    return "seed";
+  }
+  const auto is_taken = [&](const std::string& label) {
+    return label == "seed" || std::any_of(axes.items().begin(), axes.items().end(), [&](const auto& axis) {
+             return axis.key() != key && ("." + axis.key()).ends_with("." + label);
+           });
+  };
+  size_t begin = key.rfind('.');
+  while (begin != std::string::npos && is_taken(key.substr(begin + 1))) {
+    begin = begin == 0 ? std::string::npos : key.rfind('.', begin - 1);
+  }
+  return begin == std::string::npos ? key : key.substr(begin + 1);
+}
+
 Sweep sweep_of(const json& written, const std::string& subject) {
   if (!written.is_object()) {
     throw InputError(fmt::format("{}: sweep is {}, expected an object", subject, written.type_name()));
@@ -115,8 +131,7 @@ Sweep sweep_of(const json& written, const std::string& subject) {
     if (!values.is_array() || values.empty()) {
       throw InputError(fmt::format("{}: sweep.{} is not a list of values", subject, escaped(key)));
     }
-    const std::string set = key == "seeds" ? "seed" : key;
-    const std::string label = set.substr(set.rfind('.') + 1);
+    const std::string set = key == "seeds" ? "seed" : key, label = label_of(key, written);
     std::vector<Choice> choices;
     for (const json& value : values) {
       choices.push_back({label + shown_value(value), {{set, value}}});
@@ -125,6 +140,9 @@ Sweep sweep_of(const json& written, const std::string& subject) {
   }
   if (!seeds.empty()) {
     sweep.push_back(std::move(seeds));
+  }
+  if (sweep.empty()) {
+    throw InputError(fmt::format("{}: sweep is empty: expected seeds, variants or keys with lists of values", subject));
   }
   return sweep;
 }

@@ -72,7 +72,8 @@ LossParts distilled_loss(const at::Tensor& x, const LossHead& head, const at::Te
              "rows and targets that do not belong together");
   const double weight = teacher.weight, tau = teacher.temperature;
   const int64_t rows = x.size(0), step = std::max<int64_t>(1, piece / 2 / head.weight.size(0));
-  LossParts parts{.sum = at::zeros({}, x.options().dtype(at::kDouble)), .head_input = at::empty_like(x)};
+  const at::TensorOptions wide = x.options().dtype(at::kDouble);
+  LossParts parts{.sum = at::zeros({}, wide), .plain = at::zeros({}, wide), .head_input = at::empty_like(x)};
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin);
     const at::Tensor read = x.narrow(0, begin, count), asked = targets.narrow(0, begin, count).unsqueeze(1);
@@ -81,7 +82,9 @@ LossParts distilled_loss(const at::Tensor& x, const LossHead& head, const at::Te
         at::log_softmax(scores_of(teacher.x.narrow(0, begin, count), teacher.head).logits / tau, 1);
     const at::Tensor found = at::log_softmax(own.logits / tau, 1), share = wanted.exp();
     const at::Tensor plain = tau == 1 ? found : at::log_softmax(own.logits, 1);
-    parts.sum.add_(plain.gather(1, asked).sum(at::kDouble), weight - 1);
+    const at::Tensor right = plain.gather(1, asked).sum(at::kDouble);
+    parts.plain.sub_(right);
+    parts.sum.add_(right, weight - 1);
     parts.sum.add_((share * (wanted - found)).sum(at::kDouble), weight * tau * tau);
     // d/dz of the two: p - 1[target], and τ² (p_τ - q_τ) / τ.
     at::Tensor wrong = plain.exp();

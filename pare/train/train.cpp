@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
@@ -13,6 +14,7 @@
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/output_place.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 #include "pare/train/diagnosis.h"
 #include "pare/train/run_folder.h"
@@ -57,6 +59,11 @@ void check_same_run(const RunFolder& folder, const TrainConfig& config, const Ba
     throw InputError(fmt::format("{} was begun with other data ({} in data.json): its files have changed since",
                                  quote(folder.path().string()), differing_keys(before, now)));
   }
+}
+
+bool is_finite(const Model& model) {
+  return std::all_of(model.weights.begin(), model.weights.end(),
+                     [](const auto& named) { return named.second.load().isfinite().all().template item<bool>(); });
 }
 
 std::string words_of(const MorphPlan& plan, int64_t steps) {
@@ -107,6 +114,10 @@ class Run {
         finish_step();
       }
       save();
+      if (options_.note) {
+        options_.note(fmt::format("saved after step {}: 'pare train --resume -o {}' goes on from there",
+                                  with_commas(step_), shell_word(options_.folder.string())));
+      }
       throw;
     }
     save();
@@ -171,8 +182,16 @@ class Run {
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
     check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
                  3 * checkpoint + 4 * batches_.order().size());
+    for (const std::string& read : paths_read(config_)) {
+      check_input_stays(read, options_.folder);
+    }
     Start start = start_of_run(config_, batches_.training(0).inputs);
     source_.update(start.manifest);
+    std::vector<std::string> warnings = keys_without_effect(config_);
+    warnings.insert(warnings.end(), start.warnings.begin(), start.warnings.end());
+    for (const std::string& warning : warnings) {
+      options_.warn ? options_.warn(warning) : void();
+    }
     if (options_.note && !start.note.empty()) {
       options_.note(start.note);
     }
@@ -264,6 +283,9 @@ class Run {
     last_rate_ = step.rate;
     nlohmann::ordered_json line = {
         {"step", step_}, {"loss", found.loss}, {"lr", step.rate}, {"gradient_norm", found.gradient_norm}};
+    if (has_other_parts(config_)) {
+      line["cross_entropy"] = found.cross_entropy;
+    }
     if (step.t) {
       line["t"] = *step.t;
     }
@@ -324,9 +346,28 @@ class Run {
     if (std::isfinite(found.loss) && found.loss > limit) {
       why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", limit);
     }
-    throw TrainingStopped(fmt::format("{}: training stopped: {}. Its last good checkpoint is {}",
-                                      quote(folder_.path().string()), why,
-                                      folder_.checkpoint_path(folder_.checkpoints().back()).string()));
+    throw TrainingStopped(
+        fmt::format("{}: training stopped: {}. {}", quote(folder_.path().string()), why, kept_at_stop()));
+  }
+
+  // What the last good step left, where these are numbers. No other checkpoint goes for it: whatever went wrong may
+  // have begun before.
+  std::string kept_at_stop() {
+    const std::string before = folder_.checkpoint_path(folder_.checkpoints().back()).string();
+    std::string lost;
+    if (!is_finite(trainer_.model())) {
+      lost = "the weights are no numbers any more";
+    } else {
+      try {
+        folder_.save(step_, trainer_, /*keep=*/0);
+        const std::string kept = folder_.checkpoint_path(step_).string();
+        return kept == before ? fmt::format("Its last good step is kept as {}", kept)
+                              : fmt::format("Its last good step is kept as {}, beside {}", kept, before);
+      } catch (const IoError& error) {
+        lost = error.what();
+      }
+    }
+    return fmt::format("Its last good step could not be kept ({}); the checkpoint before it is {}", lost, before);
   }
 
   void save() {

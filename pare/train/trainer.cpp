@@ -54,6 +54,11 @@ at::Tensor sent(const at::Tensor& tensor, at::Device device) {
   return !tensor.defined() || device.is_cpu() ? tensor : tensor.pin_memory().to(device, tensor.scalar_type(), true);
 }
 
+StepMeasure measured(const at::Tensor& numbers) {
+  const double* found = numbers.const_data_ptr<double>();
+  return {found[0], found[1], found[2]};
+}
+
 bool same_shape(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && a.dtype() == b.dtype()));
 }
@@ -94,7 +99,7 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   }
   head_.softcap = architecture_.head.softcap;
   const at::TensorOptions here = at::TensorOptions(device);
-  numbers_ = at::zeros({2}, here.dtype(at::kDouble));
+  numbers_ = at::zeros({3}, here.dtype(at::kDouble));
   limit_ = at::zeros({}, here.dtype(at::kDouble));
   stopped_ = at::zeros({}, here.dtype(at::kFloat));
 }
@@ -153,7 +158,7 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
       leaves_[i].mutable_grad() = gradients_[i];
     }
   }
-  at::Tensor sum = at::zeros_like(limit_);
+  at::Tensor sum = at::zeros_like(limit_), plain = at::zeros_like(limit_);
   for (size_t i = 0; i < batches.size(); ++i) {
     std::optional<Dropout> dropout;
     if (dropout_ != DropoutRates{}) {
@@ -163,6 +168,7 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
     const double scale = 1 / static_cast<double>(count);
     const LossParts parts = loss_of(rows, scale);
     sum.add_(parts.sum);
+    plain.add_(parts.plain.defined() ? parts.plain : parts.sum);
     const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
     if (uneven.defined() && evenness_ > 0) {
       const at::Tensor asked = uneven * (evenness_ * static_cast<double>(rows.targets.size(0)));
@@ -183,6 +189,7 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
   const at::NoGradGuard no_grad;
   numbers_.select(0, 0).copy_(sum.div_(static_cast<double>(count)));
   numbers_.select(0, 1).copy_(optimiser_.clip(gradients_));
+  numbers_.select(0, 2).copy_(plain.div_(static_cast<double>(count)));
 }
 
 // What is added up is added in float32.
@@ -210,11 +217,11 @@ void Trainer::collect_narrow(bool first) {
 void Trainer::run_step(const std::vector<Placed>& batches, int64_t step) {
   compute_gradients(batches, step);
   const at::NoGradGuard no_grad;
-  const at::Tensor good = numbers_.isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
+  const at::Tensor good = numbers_.narrow(0, 0, 2).isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
   stopped_.copy_(at::maximum(stopped_, good.logical_not().to(stopped_.scalar_type())));
   optimiser_.step(gradients_, stopped_);
   if (company_.morph) {
-    company_.morph->remeasure(masters_);
+    company_.morph->remeasure(masters_, stopped_);
   }
   if (!narrow_) {
     return;
@@ -280,7 +287,7 @@ void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& pl
     begun_.push_back({numbers_.clone(), std::nullopt});
     return;
   }
-  const at::Tensor host = at::empty({2}, at::TensorOptions(at::kDouble).pinned_memory(true));
+  const at::Tensor host = at::empty(numbers_.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
   host.copy_(numbers_, /*non_blocking=*/true);
   c10::Event arrived(device_.type());
   arrived.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
@@ -294,14 +301,12 @@ StepMeasure Trainer::finish_step() {
   if (step.arrived) {
     step.arrived->synchronize();
   }
-  const double* numbers = step.numbers.const_data_ptr<double>();
-  return {numbers[0], numbers[1]};
+  return measured(step.numbers);
 }
 
 StepMeasure Trainer::measure(std::span<const TrainBatch> batches, int64_t step) {
   compute_gradients(placed(batches), step);
-  const at::Tensor numbers = numbers_.cpu();
-  return {numbers[0].item<double>(), numbers[1].item<double>()};
+  return measured(numbers_.cpu());
 }
 
 Evaluation Trainer::evaluate(const Batches& batches) const {

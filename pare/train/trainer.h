@@ -27,6 +27,7 @@ namespace pare {
 
 struct StepMeasure {
   double loss = 0, gradient_norm = 0;
+  double cross_entropy = 0;  // the loss without what a teacher and a morph add
 };
 
 struct Evaluation {
@@ -84,7 +85,7 @@ class Trainer {
     at::Tensor asked, targets;  // asked is undefined where every row is
   };
   struct Begun {
-    at::Tensor numbers;  // loss and length of the gradient, on their way to the CPU
+    at::Tensor numbers;  // loss, length of the gradient and cross-entropy, on their way to the CPU
     std::optional<c10::Event> arrived;
   };
   Placed placed(const TrainBatch& batch) const;

@@ -186,6 +186,20 @@ TEST_CASE("the README shows the head of the list") {
   CHECK(text_of_file("README.md").find("$ pare reproduce --list\n" + head + "...\n") != std::string::npos);
 }
 
+TEST_CASE("a table of what nobody has measured yet is not shown") {
+  PaperClaim claim = *find_claim("pgop-overhead");
+  claim.measure = [](const Trial&) {
+    Outcome outcome{.verdict = ClaimVerdict::does_not_hold};
+    outcome.tables = {{"by model", {"rank", "±"}, {}, "rank", {}, "model", {}}};
+    outcome.figures = {{.title = "curves of no run"}};
+    return outcome;
+  };
+  const Measured measured = measure(claim, {});
+  CHECK(measured.outcome.tables.empty());
+  CHECK(report_of(measured, "now", {}).sections.at(0).figures.empty());
+  CHECK(page_of(measured).find("by model") == std::string::npos);
+}
+
 TEST_CASE("claims have names of their own, a page each, and one list") {
   std::set<std::string> names;
   for (const PaperClaim& claim : claims()) {

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 
 #include "pare/arch/count.h"
@@ -83,6 +84,9 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   // Each is taken at its best rate.
   CHECK(of_queries({base, base1, invented("no-query-half", 1.11), invented("no-query-half", 1.101, 0, 4e-3)}) ==
         "holds");
+  // One seed at the best rate, several at another: these tell what seeds do.
+  CHECK(of_queries({base, base1, invented("baseline", 1.09, 0, 4e-3), invented("no-query", 1.10, 0, 4e-3)}) ==
+        "does not hold");
   // What was trained at no rate of the baseline's best is held against the baseline at a rate of its own.
   const Outcome uneven = judge_query_elimination(
       small_trial, {{base, invented("baseline", 1.12, 0, 1e-3), invented("no-query", 1.13, 0, 1e-3)}, {}});
@@ -115,6 +119,40 @@ TEST_CASE("query elimination: under which condition it begins to hold") {
   CHECK(measured_of(shrinking, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0060: shrinks");
   const Outcome same = with({narrow[0], narrow[1], wide, invented("no-query-d768", 1.079)});
   CHECK(measured_of(same, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0290 (equal)");
+}
+
+TEST_CASE("an MLP in another basis: holds, holds corrected, does not hold, undecided") {
+  const auto judged = [](ClaimScale scale, double trained, double linear) {
+    return to_words(judge_basis_transfer(scale, {{0.05, 0.12}, {trained, linear}}));
+  };
+  CHECK(judged(ClaimScale::small, 0.055, 0.13) == "holds");
+  CHECK(judged(ClaimScale::small, 0.055, 0.098) == "holds with a correction");
+  CHECK(judged(ClaimScale::small, 0.08, 0.13) == "undecided");
+  CHECK(judged(ClaimScale::full, 0.08, 0.13) == "does not hold");
+  CHECK(judged(ClaimScale::full, 0.06, 0.05) == "does not hold");
+  CHECK(judged(ClaimScale::smoke, 0.055, 0.13) == "undecided");
+}
+
+TEST_CASE("an MLP in another basis: the linear map is as far off as a Gaussian integral says, a wider MLP is exact") {
+  const PaperClaim* claim = find_claim("mlp-basis-transfer");
+  REQUIRE(claim != nullptr);
+  const Outcome outcome = claim->measure({.seed = 3});
+  // What no linear map has of GELU(u) = u / 2 + r(u), with r(u) = u erf(u / sqrt 2) / 2 and u of deviation 1/2.
+  double residue = 0, weights = 0;
+  for (double u = -4; u <= 4; u += 1e-3) {
+    const double weight = std::exp(-2 * u * u), r = u * std::erf(u / std::sqrt(2.0)) / 2;
+    residue += weight * r * r;
+    weights += weight;
+  }
+  const double derived = std::sqrt(residue / weights / (2 + 1.0 / 16 + residue / weights));
+  REQUIRE(outcome.tables.at(0).rows.size() == 2);
+  for (const std::vector<double>& row : outcome.tables[0].rows) {
+    CAPTURE(row[0]);
+    CHECK(row[2] == doctest::Approx(derived).epsilon(0.2));  // random matrices of width 16 and 24
+    CHECK(row[3] < row[2]);
+    CHECK(row[4] < 1e-5);
+    CHECK(row[1] < 0.5);  // it learns
+  }
 }
 
 namespace {

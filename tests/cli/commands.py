@@ -11,7 +11,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
 from files import integers, read_tensors, write_tensors
-from report import SHARED, Report, pare
+from report import SHARED, Report, ended, expect, pare
 
 COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "reproduce", "demo", "help", "completion"]
 PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "shape", "query_key", "value_output"}
@@ -53,14 +53,6 @@ PAPER = {
 }
 
 
-def good(result):
-    return "" if result.returncode == 0 else f"exit code {result.returncode}: {result.stderr.strip()[-400:]}"
-
-
-def expect(found, expected):
-    return "" if found == expected else f"found {found!r}, expected {expected!r}"
-
-
 def doubles(tensor):
     dtype, _, data = tensor
     assert dtype == "F64", dtype
@@ -74,9 +66,9 @@ def distance(a, b):
 def one_document(result):
     """The JSON on stdout, or what is wrong with it."""
     try:
-        return json.loads(result.stdout), good(result)
+        return json.loads(result.stdout), ended(result)
     except json.JSONDecodeError as error:
-        return {}, good(result) or f"stdout is no JSON document: {error}"
+        return {}, ended(result) or f"stdout is no JSON document: {error}"
 
 
 def check_help(report):
@@ -84,8 +76,8 @@ def check_help(report):
     for name, result in texts.items():
         wide = [line for line in result.stdout.splitlines() if len(line) > 80]
         missing = [w for w in (["Exit codes", *COMMANDS] if name == "pare" else ["Example: pare"]) if w not in result.stdout]
-        report.check(f"help of {name}", good(result) or (f"wider than 80: {wide}" if wide else f"no {missing}" if missing else ""))
-    report.check("version", good(pare("--version")) or expect(pare("--version").stdout.split()[0], "pare"))
+        report.check(f"help of {name}", ended(result) or (f"wider than 80: {wide}" if wide else f"no {missing}" if missing else ""))
+    report.check("version", ended(pare("--version")) or expect(pare("--version").stdout.split()[0], "pare"))
 
 
 def check_audit(report, work):
@@ -98,7 +90,7 @@ def check_audit(report, work):
             wrong = wrong or expect(audit["bytes"]["bfloat16"], 2 * audit["parameters"])
         text = pare("audit", preset)
         wide = [line for line in text.stdout.splitlines() if len(line) > 80]
-        report.check(f"audit {preset}", wrong or good(text) or (f"wider than 80: {wide}" if wide else ""))
+        report.check(f"audit {preset}", wrong or ended(text) or (f"wider than 80: {wide}" if wide else ""))
     for preset, rows in PAPER.items():
         lines = pare("audit", preset).stdout.splitlines()
         for label, value in rows.items():
@@ -113,18 +105,18 @@ def check_audit(report, work):
 
 def check_init(report, work):
     (work / "tiny.json").write_text(json.dumps(ARCHITECTURE))
-    report.check("init", good(pare("init", "tiny.json", "-o", "model", "--seed", "3", "--generic", cwd=work)))
+    report.check("init", ended(pare("init", "tiny.json", "-o", "model", "--seed", "3", "--generic", cwd=work)))
     first = (work / "model" / "model.safetensors").read_bytes()
-    report.check("init again", good(pare("init", "tiny.json", "-o", "again", "--seed", "3", "--generic", cwd=work)))
+    report.check("init again", ended(pare("init", "tiny.json", "-o", "again", "--seed", "3", "--generic", cwd=work)))
     report.check("same seed, same bytes", expect((work / "again" / "model.safetensors").read_bytes() == first, True))
-    report.check("force", good(pare("init", "tiny.json", "-o", "again", "--seed", "4", "--force", cwd=work)))
+    report.check("force", ended(pare("init", "tiny.json", "-o", "again", "--seed", "4", "--force", cwd=work)))
     report.check("other seed, other bytes", expect((work / "again" / "model.safetensors").read_bytes() == first, False))
     result = pare("init", "tiny.json", "-o", "shards", "--seed", "3", "--generic", "--shard-size", "1KB", cwd=work)
     files = list((work / "shards").glob("model-*-of-*.safetensors"))
-    report.check("shards", good(result) or ("" if len(files) > 1 else f"{len(files)} shards"))
+    report.check("shards", ended(result) or ("" if len(files) > 1 else f"{len(files)} shards"))
     result = pare("init", "tiny.json", "-o", "halves/", "--dtype", "bfloat16", cwd=work)
-    kinds = {tensor[0] for tensor in read_tensors(work / "halves" / "model.safetensors").values()} if not good(result) else {}
-    report.check("bfloat16, and a slash at the end", good(result) or expect(kinds, {"BF16"}))
+    kinds = {tensor[0] for tensor in read_tensors(work / "halves" / "model.safetensors").values()} if not ended(result) else {}
+    report.check("bfloat16, and a slash at the end", ended(result) or expect(kinds, {"BF16"}))
 
 
 def check_run(report, work):
@@ -140,8 +132,8 @@ def check_run(report, work):
     report.check("shape of probabilities", expect(lists["blocks.0.attention.probabilities.1"][1], [2, 3, 3]))
 
     result = pare("run", "shards", "-o", "from-shards", "--tokens", "ids.json", cwd=work)
-    far = 0 if good(result) else distance(doubles(read_tensors(work / "from-shards")["logits.1"]), doubles(lists["logits.1"]))
-    report.check("shards run the same", good(result) or ("" if far < 1e-12 else f"logits differ by {far}"))
+    far = 0 if ended(result) else distance(doubles(read_tensors(work / "from-shards")["logits.1"]), doubles(lists["logits.1"]))
+    report.check("shards run the same", ended(result) or ("" if far < 1e-12 else f"logits differ by {far}"))
 
     for side in ("left", "right"):  # padded places hold an id that does not exist
         pad = [([99] * (5 - len(s)) + s) if side == "left" else (s + [99] * (5 - len(s))) for s in ids]
@@ -149,7 +141,7 @@ def check_run(report, work):
         flat = lambda rows: [x for row in rows for x in row]
         write_tensors(work / "padded", {"input_ids": integers([3, 5], flat(pad)), "attention_mask": integers([3, 5], flat(mask))})
         result = pare("run", "model", "-o", f"out-{side}", "--inputs", "padded", "--taps", "residual.1,*probabilities", cwd=work)
-        wrong = good(result)
+        wrong = ended(result)
         if not wrong:
             padded = read_tensors(work / f"out-{side}")
             shapes = {name: tensor[1] for name, tensor in padded.items()}
@@ -159,14 +151,14 @@ def check_run(report, work):
         report.check(f"{side} padding", wrong)
 
     result = pare("run", "model", "-o", "single", "--tokens", "ids.json", "--dtype", "float32", cwd=work)
-    report.check("float32", good(result) or expect(read_tensors(work / "single")["logits.0"][0], "F32"))
+    report.check("float32", ended(result) or expect(read_tensors(work / "single")["logits.0"][0], "F32"))
 
     (work / "images.json").write_text(json.dumps(IMAGES))
-    report.check("init of an image model", good(pare("init", "images.json", "-o", "vit", cwd=work)))
+    report.check("init of an image model", ended(pare("init", "images.json", "-o", "vit", cwd=work)))
     write_tensors(work / "pixels", {"pixel_values": ("F32", [2, 1, 4, 4], struct.pack("<32f", *[i / 32 for i in range(32)]))})
     result = pare("run", "vit", "-o", "classes", "--inputs", "pixels", "--taps", "final", cwd=work)
-    shapes = {n: t[1] for n, t in read_tensors(work / "classes").items()} if not good(result) else {}
-    report.check("images", good(result) or expect(shapes, {"logits.0": [3], "logits.1": [3], "final.0": [5, 8], "final.1": [5, 8]}))
+    shapes = {n: t[1] for n, t in read_tensors(work / "classes").items()} if not ended(result) else {}
+    report.check("images", ended(result) or expect(shapes, {"logits.0": [3], "logits.1": [3], "final.0": [5, 8], "final.1": [5, 8]}))
 
 
 def check_ends(report, work):
@@ -175,10 +167,10 @@ def check_ends(report, work):
     for name, (task, head, shapes) in ENDS.items():
         end = ARCHITECTURE | {"task": task, "head": head, "final_norm": {"kind": "layer", "bias": True}}
         (work / f"{name}.json").write_text(json.dumps(end))
-        report.check(f"init {name}", good(pare("init", f"{name}.json", "-o", name, "--generic", "--dtype", "float64", cwd=work)))
+        report.check(f"init {name}", ended(pare("init", f"{name}.json", "-o", name, "--generic", "--dtype", "float64", cwd=work)))
         result = pare("run", name, "-o", f"{name}.out", "--tokens", "five.json", cwd=work)
-        found = {n: t[1] for n, t in read_tensors(work / f"{name}.out").items()} if not good(result) else {}
-        report.check(f"run {name}", good(result) or expect(found, {f"{n}.0": shape for n, shape in shapes.items()}))
+        found = {n: t[1] for n, t in read_tensors(work / f"{name}.out").items()} if not ended(result) else {}
+        report.check(f"run {name}", ended(result) or expect(found, {f"{n}.0": shape for n, shape in shapes.items()}))
         result = pare("rewrite", name, "-o", f"{name}.less", "--passes", "fold_norm_gain", "--json", cwd=work)
         document, wrong = one_document(result)
         stored = read_tensors(work / f"{name}.less" / "model.safetensors") if not wrong else {}
@@ -203,12 +195,13 @@ def check_demo(report, work):
     report.check("demo --json", wrong or expect([s["exit_code"] for s in document["steps"]], [0, 0, 0, 0, 0, 1, 3]) or expect(document["folder"], None))
     report.check("demo leaves nothing", expect(list((work / "tmp").iterdir()), []))
     result = pare("demo", "-o", "kept", cwd=work, env=environment)
-    report.check("demo", good(result) or ("" if "What to try next" in result.stdout else "no next step"))
+    report.check("demo", ended(result) or ("" if "What to try next" in result.stdout else "no next step"))
     accuracies = [float(found) for found in re.findall(r"\(([0-9.]+) % right\)", result.stdout)]
     report.check("demo trains", expect([len(accuracies), all(a > 90 for a in accuracies)], [2, True]))
     report.check("demo proves", expect(result.stdout.count(": proved"), 3))
     kept = [(work / "kept" / name).exists() for name in ("report.html", "sabotage.html", "smaller/model.safetensors", "least/certificate.json")]
     report.check("demo keeps", expect(kept, [True] * 4))
+    report.check("demo's smaller model is the good one", ended(pare("verify", "runs/attention-skip/checkpoints/400", "smaller", cwd=work / "kept"), 0, ["proved"]))
     verdict = json.loads((work / "kept/least/certificate.json").read_text())["verdict"]
     report.check("demo's second model", expect(verdict, "proved"))
     again = pare("demo", "-o", "kept", cwd=work, env=environment)

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,20 @@ def check_killed(report, work):
     report.check("the same weights", expect(models[0] == models[1], True))
 
 
+def check_stopped(report, work):
+    """A morph that its loss ends goes on as if nothing had been: what the bad step measured is not in its constants."""
+    report.check("with all checkpoints", ended(pare("train", "config.json", "-o", "stopped", *MORPH, "teacher=source", "checkpoint.keep=0", cwd=work)))
+    for checkpoint in (work / "stopped/checkpoints").iterdir():
+        if int(checkpoint.name) > 7:
+            shutil.rmtree(checkpoint)
+    losses = [line["loss"] for line in curve(work / "run") if "loss" in line]
+    bad = next(n for n in range(9, 40) if losses[n] > max(losses[7:n]))  # more than all since the checkpoint
+    result = pare("train", "-o", "stopped", "--resume", f"stop_above={max(losses[7:bad])}", cwd=work)
+    report.check("stopped while it changes", ended(result, 1, [f"at step {bad} ", f"kept as stopped/checkpoints/{bad}"]))
+    report.check("and continued", ended(pare("train", "-o", "stopped", "--resume", "stop_above=1000", cwd=work)))
+    report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
+
+
 def check_command_line(report, work):
     """No file at all, and what audit says can be run."""
     data = ["task=sorting", "data.length=5", "steps=3", "batch=2", "morph.steps=2"]
@@ -71,8 +86,22 @@ def check_command_line(report, work):
     result = subprocess.run(["bash", "-c", command.replace("pare ", f"'{PARE}' ", 1)], cwd=work, capture_output=True, text=True)
     report.check("the command works", ended(result, 0, ["RUN: 3 steps"]))
     report.check("no norms, no way", expect("without_norms" in json.loads(pare("audit", "RUN/checkpoints/3", "--json", cwd=work).stdout), False))
+    one = pare("train", "from=source", "morph.to.blocks.1.mlp.skip=false", *data, "-o", "one", cwd=work)
+    skips = [block["mlp"]["skip"] for block in json.loads((work / "one/checkpoints/3/config.json").read_text())["architecture"]["blocks"]]
+    report.check("a block is that of the tensors' names", ended(one) or expect(skips, [True, False]))
     changed = pare("train", "from=source", "architecture.blocks.*.mlp.width=8", *data[:-1], "-o", "narrow", cwd=work)
     report.check("a change of what it starts from", ended(changed, 0, ["not taken: blocks.0.mlp.down.weight (it is [16, 32] there, [16, 8] here)"]))
+
+
+def check_bytes(report, work):
+    """A text that is read as bytes by a model of other tokens is worth a word."""
+    arguments = ["train", "from=source", 'data.train=["TEXT"]', "steps=1", "batch=2", "optimiser.warmup=0"]
+    report.check("sixteen tokens may be bytes", ended(pare(*arguments, "-o", "bytes", cwd=work), 0, [], ["warning"]))
+    (work / "source/vocab.txt").write_text("[UNK]\n##a\n")
+    report.check("a tokenizer is there", ended(pare(*arguments, "-o", "as-bytes", cwd=work), 0, ["warning: each byte of the text is a token", "data.tokenizer=source"]))
+    (work / "source/vocab.txt").unlink()
+    (work / "large.json").write_text(json.dumps(ARCHITECTURE | {"vocab": 300}))
+    report.check("a large vocabulary", ended(pare("init", "large.json", "-o", "large", cwd=work)) or ended(pare(*arguments, "from=large", "-o", "large-run", cwd=work), 0, ["has 300 tokens"]))
 
 
 def check_own_teacher(report, work):
@@ -88,7 +117,11 @@ def check_wrong_use(report, work):
     data = ["task=sorting", "data.length=5", "steps=3"]
     for arguments, words in ((["from=nothing"], "nothing"), (["from=source", "morph.to.vocab=3", "morph.steps=2"], "vocab: 16 cannot be turned into 3"),
                              (["from=source", "morph.to.norms=none"], "morph.steps: 0"), (["from=source", "morph.to.nroms=none", "morph.steps=2"], "nroms"),
-                             (["from=source", "morph.to.attention.query=identity", "morph.to.norms=none", "morph.steps=2"], "let the norm go alone"),
+                             (["from=source", "morph.to.attention.query=identity", "morph.to.norms=none", "morph.steps=2"], "let the norm go in this run and that projection stay"),
+                             (["from=source", "morph.to={}", "morph.steps=2"], "{} changes nothing"),
+                             (["from=source", "morph.to.mlp.skip=true", "morph.steps=2"], "the model is that already"),
+                             (["from=source", "morph.to.blocks.1.mlp.width=64", "morph.steps=2"], "blocks.1.mlp.width: 32 cannot be turned into 64: an MLP can lose neurons, and gain none"),
+                             (["from=line/checkpoints/3", "morph.to.mlp.skip=true", "morph.steps=2"], "a skip can go, and none can come"),
                              (["from=source", "teacher=gpt3"], "gpt3"), (["from=source", "teacher=other"], "its vocabulary has 9 tokens, this run's 16"),
                              (["from=source", "distillation.weight=2"], "more than 1"), (["morph.steps=2"], "or a model to start from")):
         result = pare("train", *arguments, *data, "-o", "wrong", cwd=work)
@@ -108,7 +141,9 @@ def main():
             report.check(f"a {name} model", ended(pare("init", f"{name}.json", "-o", name, cwd=work)))
         check_morph(report, work)
         check_killed(report, work)
+        check_stopped(report, work)
         check_command_line(report, work)
+        check_bytes(report, work)
         check_own_teacher(report, work)
         check_wrong_use(report, work)
     report.finish()

@@ -51,7 +51,7 @@ def check_run(report, work):
     report.check("plain lines where there is no terminal", expect([c for c in "\r\x1b" if c in result.stderr], []))
     report.check("progress", ended(result, 0, ["step 20 of 60  loss", "tokens/s", "left"]))
     report.check("what is in it", expect(sorted(p.name for p in (work / "whole").iterdir()),
-                                         ["checkpoints", "config.json", "data.json", "metrics.jsonl"]))
+                                         ["checkpoints", "config.json", "data.json", "metrics.jsonl", "run.sha256"]))
     report.check("its checkpoints", expect(sorted(p.name for p in (work / "whole/checkpoints").iterdir()), ["0", "56", "60"]))
     report.check("a checkpoint is a model", ended(pare("audit", "whole/checkpoints/60", cwd=work)))
     report.check("and can be rewritten", ended(pare("rewrite", "whole/checkpoints/60", "-o", "less", "--passes", "shrink_head_pairs", cwd=work)))
@@ -84,10 +84,26 @@ def check_interrupt(report, work):
     locked = pare("train", "-o", "stopped", "--resume", cwd=work)
     report.check("a second process", ended(locked, 1, ["is in use", "another process"]))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    _, said = process.communicate(timeout=120)
     report.check("Ctrl-C", expect(process.returncode, 130))
+    report.check("it says how to go on", expect("'pare train --resume -o stopped' goes on from there" in said, True))
     saved = max(int(p.name) for p in (work / "stopped/checkpoints").iterdir())
     report.check("it saved what it had done", expect(saved, max(line["step"] for line in curve(work / "stopped"))))
+
+
+def check_stopped(report, work):
+    """A run that its loss ends has a checkpoint of its last good step, beside the older ones, and goes on from there."""
+    limit = sorted(line["loss"] for line in curve(work / "whole") if "loss" in line)[-3]  # above it are two steps, and the last of them is no first one
+    result = pare("train", "config.json", "-o", "high", f"stop_above={limit}", cwd=work)
+    bad = [line["step"] for line in curve(work / "whole") if line.get("loss", 0) > limit]
+    last = bad[0] - 1
+    report.check("stopped", ended(result, 1, [f"training stopped: at step {last} ", f"Its last good step is kept as high/checkpoints/{last}", "stop_above"]))
+    report.check("it is a model", ended(pare("audit", f"high/checkpoints/{last}", cwd=work)))
+    report.check("and the run goes on", ended(pare("train", "-o", "high", "--resume", "stop_above=1000", cwd=work)))
+    report.check("as if nothing had been", same_curve(curve(work / "high"), curve(work / "whole")))
+    result = pare("train", "config.json", "-o", "burst", "optimiser.lr=1e30", "optimiser.warmup=0", "optimiser.clip=0", "optimiser.min_lr=0", cwd=work)
+    report.check("weights that are no numbers", ended(result, 1, ["training stopped", "Its last good step", "burst/checkpoints/"]))
+    report.check("checkpoints hold numbers", ended(pare("audit", str(max((work / "burst/checkpoints").iterdir(), key=lambda p: int(p.name))), cwd=work)))
 
 
 def check_full_disk(report, work):
@@ -135,6 +151,12 @@ def check_sweep(report, work):
     result = pare("train", "bad.json", "-o", "uneven", cwd=work)
     report.check("a bad variant does not end the others", ended(result, 1, ["uneven/a: 4 steps", "uneven/c: 4 steps", "1 of 3 runs came to no end", "uneven/bad"]))
     report.check("one run twice is no spread", ended(pare("compare", "uneven/a", "uneven/a", cwd=work), 0, ["2 alike"], ["±"]))
+    report.check("an empty sweep", ended(pare("train", "config.json", "-o", "hollow", "sweep={}", cwd=work), 1, ["sweep is empty"]))
+    report.check("leaves nothing", expect((work / "hollow").exists(), False))
+    report.check("no sweep within a run", ended(pare("train", "-o", "whole", "--resume", 'sweep={"seeds":[1,2]}', cwd=work), 1, ["'whole' is a run", "a sweep is a folder of runs"]))
+    report.check("nothing is in the run", expect((work / "whole/seed1").exists(), False))
+    pare("train", "config.json", "-o", "named", "steps=2", 'sweep={"seeds":[1],"data.seed":[2,3],"optimiser.lr":[1e-3]}', cwd=work)
+    report.check("names of a sweep", expect(sorted(p.name for p in (work / "named").iterdir()), ["data.seed2-lr0.001-seed1", "data.seed3-lr0.001-seed1"]))
     report.check("a sweep nowhere", ended(pare("train", "sweep.json", "-o", "no/such/place", cwd=work), 1, ["no folder 'no/such'"]))
     refused = pare("compare", "sweep/base-seed0", "whole", "model", cwd=work)
     report.check("not a run", ended(refused, 1, ["is not a run"]))
@@ -169,6 +191,10 @@ def check_packed(report, work):
     for name in ("gz", "xz"):
         report.check(f".{name}", ended(pare("train", "text.json", "-o", f"{name}-run", f'data.train=["text.{name}"]', cwd=work)))
         report.check(f".{name}: the same curve", same_curve(curve(work / f"{name}-run"), curve(work / "plain-run")))
+    report.check("a shorter run", ended(pare("train", "text.json", "-o", "shorter-run", "steps=10", "evaluate.every=10", cwd=work)))
+    report.check("saw the beginning of what a longer one saw", ended(pare("compare", "plain-run", "shorter-run", cwd=work), 1, ["no step after their start"]))
+    report.check("a run as often looked at", ended(pare("train", "text.json", "-o", "often", "evaluate.every=10", cwd=work)))
+    report.check("side by side", ended(pare("compare", "often", "shorter-run", cwd=work), 0, ["after 10 steps", "often is not at its end there: step 10 of 20"]))
     (work / "cut.xz").write_bytes(lzma.compress(text)[:-30])
     (work / "cut.gz").write_bytes(gzip.compress(text)[:-30])
     for name in ("cut.xz", "cut.gz"):
@@ -214,6 +240,8 @@ def check_images(report, work):
     result = json.loads(pare("train", "images.json", "-o", "image-run", "--json", "--quiet", cwd=work).stdout)["runs"][0]
     report.check("dark and bright are told apart", expect(result["accuracy"], 1.0))
     manifest = json.loads((work / "image-run/data.json").read_text())
+    listed = "".join(f"{hashlib.sha256(png.read_bytes()).hexdigest()}  {png.relative_to(work / 'pictures')}\n" for png in sorted((work / "pictures").glob("*/*"), key=str))
+    report.check("the hash of the folder", expect(manifest["data"]["train"][0]["sha256"], hashlib.sha256(listed.encode()).hexdigest()))
     report.check("the classes", expect(manifest["data"]["classes"], ["bright", "dark"]))
     report.check("the images", expect([manifest["training_sequences"], manifest["validation_sequences"], manifest["data"]["mean"]], [36, 4, [0.5]]))
     pixels = b"".join(bytes([base + (7 * i + 3 * x + y) % 60 for y in range(4) for x in range(4)]) for base in (160, 10) for i in sorted(range(20), key=str))
@@ -267,8 +295,18 @@ def check_wrong_use(report, work):
                              (["config.json", "-o", "x", "architecture=gpt3"], "gpt2"), (["config.json", "-o", "no/such/place"], "no/such"),
                              (["config.json", "-o", "x", "architecture.blocks.9.wiring=serial"], "list of"), (["missing.json", "-o", "x"], "missing.json"),
                              (["config.json", "-o", "x", "context=100000000"], "sequences of 10 tokens"),
+                             (["-o", "nowhere", "--resume"], "'nowhere' is no run that could be continued: nothing is there"),
+                             (["config.json", "-o", "x", "batch=0"], "config.json with batch=0"),
+                             (["config.json", "-o", "source/run", "from=source"], "the output 'source/run' lies in 'source'"),
+                             (["config.json", "-o", "x", "from=whole"], "'whole' is a training run: its models are in whole/checkpoints"),
+                             (["text.json", "-o", "x", "data.tokenizer=whole"], "(--tokenizer, or data.tokenizer)"),
                              (["config.json", "-o", "x", "optimiser.lr=1e9", "optimiser.clip=0", "steps=50"], "likely cause")):
         report.check(" ".join(["train", *arguments]), ended(pare("train", *arguments, cwd=work), 1, [words]))
+    for more, words in ((["data.mask_share=0.3"], "data.mask_share changes nothing here: only masked_lm masks"), (["init.embedding=1"], "init.embedding changes nothing here"),
+                        (["optimiser.warmup=60"], "never reaches optimiser.lr=0.01"), (["distillation.weight=0.1"], "there is no teacher")):
+        name = f"idle-{more[0].split('=')[0]}"
+        report.check(" ".join(more), ended(pare("train", "config.json", "-o", name, "steps=2", "optimiser.warmup=0", *more, cwd=work), 0, ["warning", words]))
+        report.check(f"{more[0]}: not again", ended(pare("train", "-o", name, "--resume", cwd=work), 0, [], ["warning"]))
     listed = pare("train", "--print-config").stdout
     keys = [entry["key"] for entry in json.loads(pare("train", "--print-config", "--json").stdout)["keys"]]
     report.check("every key is listed", expect([key for key in keys if f"{key} [" not in listed], []))
@@ -281,9 +319,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         (work / "config.json").write_text(json.dumps(CONFIG))
+        (work / "architecture.json").write_text(json.dumps(ARCHITECTURE))
+        report.check("a model", ended(pare("init", "architecture.json", "-o", "source", cwd=work)))
         check_run(report, work)
         check_kill(report, work)
         check_interrupt(report, work)
+        check_stopped(report, work)
         check_full_disk(report, work)
         check_memory(report, work)
         check_sweep(report, work)

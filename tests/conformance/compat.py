@@ -449,12 +449,7 @@ def main():
     options = parse()
     report = Report("compat")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-    except ImportError as missing:
-        report.skip("all", f"{missing}: make test fetches it where there is a network")
-        report.finish()
+    torch, transformers = report.peers("torch", "transformers")
     pinned = re.search(r"^transformers==(\S+)", (HERE / "requirements.txt").read_text(), re.M).group(1)
     if transformers.__version__ != pinned and not options.any_version:
         report.skip("all", f"transformers is {transformers.__version__}, pinned is {pinned} (see --any-version)")

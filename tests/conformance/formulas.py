@@ -16,13 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from report import Report, pare  # noqa: E402  (the folder above is not a package)
 
-try:
-    import numpy
-    from safetensors.numpy import load_file, save_file
-except ImportError as missing:
-    report = Report("formulas")
-    report.skip("all", f"{missing}: make test fetches it where there is a network")
-    report.finish()
+Report("formulas").peers("numpy", "safetensors.numpy")
+import numpy  # noqa: E402
+from safetensors.numpy import load_file, save_file  # noqa: E402
 
 WIDTH = 16
 TABLES = ("embed.token.weight", "embed.position.weight", "embed.type.weight", "embed.table.weight", ".qk.bias")

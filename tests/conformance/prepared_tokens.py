@@ -39,12 +39,9 @@ def check(report, np, work, name, tokenizer, path, texts, vocab):
 
 def main():
     report = Report("prepared tokens")
-    try:
-        import numpy as np
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    except ImportError as missing:
-        report.skip("all", f"{missing}: make test fetches it where there is a network")
-        report.finish()
+    report.peers("numpy", "tokenizers")
+    import numpy as np
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     book = (ROOT / "docs/design.md").read_text() + (ROOT / "README.md").read_text()
     third = len(book) // 3
     texts = [book[:third], book[third:2 * third] + " naïve 日本語 🙂\n\n", book[2 * third:]]

@@ -13,14 +13,10 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from report import Report, pare
 
-try:
-    import numpy
-    import scipy.linalg
-    from safetensors.numpy import load_file, save_file
-except ImportError as missing:
-    report = Report("probes")
-    report.skip("everything", f"no {missing.name}")
-    report.finish()
+Report("probes").peers("numpy", "scipy.linalg", "safetensors.numpy")
+import numpy
+import scipy.linalg
+from safetensors.numpy import load_file, save_file
 
 LAYER = {"kind": "layer", "bias": True}
 MODELS = {

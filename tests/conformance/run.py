@@ -37,14 +37,7 @@ def main():
     report.PARE = options.pare.resolve()
     result = report.Report("conformance")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import random_models
-        import real_models
-        import refusals
-        import transformers
-    except ImportError as missing:
-        result.skip("all", f"{missing}: make test fetches it where there is a network")
-        result.finish()
+    random_models, real_models, refusals, transformers = result.peers("random_models", "real_models", "refusals", "transformers")
     pinned = re.search(r"^transformers==(\S+)", (HERE / "requirements.txt").read_text(), re.M).group(1)
     if transformers.__version__ != pinned and not options.any_version:
         result.skip("all", f"transformers is {transformers.__version__}, pinned is {pinned} (see --any-version)")

@@ -15,22 +15,13 @@ import tempfile
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
 from report import Report, pare  # noqa: E402
+from training_peer import gpt2_shaped, rate  # noqa: E402
 
 STEPS, CONTEXT, BATCH, ACCUMULATE, VOCAB, WIDTH, LAYERS, HEADS = 20, 24, 3, 2, 256, 32, 2, 4
 OPTIMISER = {"lr": 3e-3, "min_lr": 1e-4, "warmup": 5, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0}
 TAUGHT = {"weight": 0.6, "temperature": 1.7}
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
-LAYER_NORM = {"kind": "layer", "epsilon": 1e-5, "bias": True}
 RMS_NORM = {"kind": "rms", "epsilon": 1e-6}
-
-
-def gpt2_architecture():
-    return {"width": WIDTH, "vocab": VOCAB, "context": CONTEXT, "embedding": {"position": "learned"},
-            "blocks": [{"repeat": LAYERS,
-                        "attention": {"heads": HEADS, "head_width": WIDTH // HEADS, "norm": LAYER_NORM,
-                                      "bias": {"query": True, "key": True, "value": True, "output": True}},
-                        "mlp": {"width": 4 * WIDTH, "activation": "gelu_tanh", "norm": LAYER_NORM, "bias": {"up": True, "down": True}}}],
-            "final_norm": LAYER_NORM, "head": {"tied": True}}
 
 
 def llama_architecture():
@@ -130,15 +121,6 @@ def shaped_peer(transformers, ours):
     return Model(), state
 
 
-def rate(step):
-    """Warm-up and cosine, from their description."""
-    o = OPTIMISER
-    if step < o["warmup"]:
-        return o["lr"] * (step + 1) / o["warmup"]
-    share = (step - o["warmup"]) / (STEPS - o["warmup"])
-    return o["min_lr"] + (o["lr"] - o["min_lr"]) * (1 + math.cos(math.pi * share)) / 2
-
-
 def peer_losses(transformers, peer, run, text, dtype, teacher=None):
     import torch
     from reference import Float64
@@ -161,14 +143,15 @@ def peer_losses(transformers, peer, run, text, dtype, teacher=None):
         groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": OPTIMISER["decay"]},
                   {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
         optimiser = torch.optim.AdamW(groups, betas=tuple(OPTIMISER["betas"]), eps=1e-8, fused=False, foreach=False)
-        losses = []
+        losses, plain = [], []
         for step in range(STEPS):
             for group in optimiser.param_groups:
-                group["lr"] = rate(step)
+                group["lr"] = rate(OPTIMISER, step, STEPS)
             rows = order[step * BATCH * ACCUMULATE:(step + 1) * BATCH * ACCUMULATE].tolist()
             batch = torch.stack([tokens[w * CONTEXT:(w + 1) * CONTEXT + 1] for w in rows])
             logits = model(batch[:, :-1]).logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            plain.append(loss.item())
             if teacher:
                 weight, tau = TAUGHT["weight"], TAUGHT["temperature"]
                 with torch.no_grad():
@@ -180,10 +163,10 @@ def peer_losses(transformers, peer, run, text, dtype, teacher=None):
             torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMISER["clip"], foreach=False)
             optimiser.step()
             losses.append(loss.item())
-    return losses
+    return losses, plain
 
 
-def our_losses(work, name, architecture, dtype, more={}):
+def our_losses(work, name, architecture, dtype, more={}, keys=("loss",)):
     config = {"architecture": architecture, "data": {"train": ["text"]}, "batch": BATCH, "accumulate": ACCUMULATE, "steps": STEPS, "dtype": dtype,
               "optimiser": OPTIMISER, "seed": 5, "init": {"deviation": 0.1}, "evaluate": {"batches": 1}} | more
     (work / f"{name}.json").write_text(json.dumps(config))
@@ -191,7 +174,7 @@ def our_losses(work, name, architecture, dtype, more={}):
     if result.returncode != 0:
         raise RuntimeError(result.stderr)
     lines = [json.loads(line) for line in (work / name / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if "loss" in line]
+    return [[line[key] for line in lines if key in line] for key in keys]
 
 
 def main():
@@ -202,20 +185,21 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         (work / "text").write_bytes(text)
-        for family, architecture, peer in (("gpt2", gpt2_architecture(), gpt2_peer), ("llama", llama_architecture(), llama_peer),
+        for family, architecture, peer in (("gpt2", gpt2_shaped(WIDTH, LAYERS, HEADS, CONTEXT, VOCAB), gpt2_peer), ("llama", llama_architecture(), llama_peer),
                                            ("shaped", shaped_architecture(), shaped_peer)):
             for dtype, tolerance in TOLERANCES.items():
                 name = f"{family}-{dtype}"
-                found = our_losses(work, name, architecture, dtype)
-                expected = peer_losses(transformers, peer, work / name, text, dtype)
+                [found] = our_losses(work, name, architecture, dtype)
+                expected, _ = peer_losses(transformers, peer, work / name, text, dtype)
                 worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
                 print(f"{name}: losses {found[0]:.6f} to {found[-1]:.6f}, at most {worst:.2g} from the peer's")
                 fell = found[-1] < 0.8 * found[0]
                 report.check(name, "" if worst <= tolerance and fell else f"{worst} is more than {tolerance}, or nothing was learned: {found}")
             teacher = work / f"{family}-float64" / "checkpoints" / str(STEPS)
-            found = our_losses(work, f"{family}-taught", architecture, "float64", {"seed": 8, "teacher": str(teacher), "distillation": TAUGHT})
-            expected = peer_losses(transformers, peer, work / f"{family}-taught", text, "float64", teacher)
-            worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+            found, alone = our_losses(work, f"{family}-taught", architecture, "float64", {"seed": 8, "teacher": str(teacher), "distillation": TAUGHT},
+                                      ("loss", "cross_entropy"))
+            expected, plain = peer_losses(transformers, peer, work / f"{family}-taught", text, "float64", teacher)
+            worst = max(abs(a - b) for a, b in zip(found + alone, expected + plain, strict=True))
             print(f"{family}-taught: losses {found[0]:.6f} to {found[-1]:.6f}, at most {worst:.2g} from the peer's")
             report.check(f"{family}-taught", "" if worst <= TOLERANCES["float64"] else f"{worst} is more than {TOLERANCES['float64']}")
     report.finish()

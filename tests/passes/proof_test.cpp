@@ -29,7 +29,7 @@ Model stored_in(Model model, Dtype dtype) {
 }
 
 struct ProofTally {
-  int64_t proved = 0, applied = 0;
+  int64_t proved = 0, applied = 0, unchanged = 0;
   double residual = 0, moved = 0;
   std::vector<std::string> missed;
 };
@@ -61,7 +61,7 @@ void prove_seed(uint64_t seed, ProofTallies& tallies) {
         CHECK_FALSE(proof.gaps.empty());
         continue;
       }
-      CHECK_FALSE(proof.identical);
+      tally.unchanged += proof.identical ? 1 : 0;
       for (const Relation& relation : proof.relations) {
         tally.residual = std::max(tally.residual, relation.residual);
       }
@@ -156,14 +156,16 @@ TEST_CASE("what passes make is proved, in all four types") {
     static const std::map<std::string, Percent> percent_of_bases = {{"eliminate_projection", {100, 100, 85}},
                                                                     {"merge_skipless", {100, 100, 80}},
                                                                     {"rotate_residual", {100, 100, 85}},
-                                                                    {"gauge_heads", {100, 96, 98}},
-                                                                    {"shrink_head_pairs", {98, 93, 90}}};
+                                                                    {"gauge_heads", {100, 100, 98}},
+                                                                    {"shrink_head_pairs", {100, 98, 97}}};
     const auto found = percent_of_bases.find(std::string(key.first));
     const Percent least = found == percent_of_bases.end() ? Percent{100, 100, 100} : found->second;
     const int64_t percent = key.second == Dtype::f64   ? least.exact
                             : key.second == Dtype::f32 ? least.wide
                                                        : least.narrow;
     CHECK(tally.proved * 100 >= tally.applied * percent);
+    // A head that has lost its rank stays as it is, and some model has no other: only its product tells.
+    CHECK(tally.unchanged * 100 <= (key.first == "gauge_heads" ? tally.applied : 0));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,7 +47,8 @@ TEST_CASE("what several passes make, one after another, is proved") {
     std::vector<PassCall> calls;
     for (const Pass* pass : all_passes()) {
       if (draw.chance(0.6)) {
-        calls.push_back(call_of(*pass));
+        const bool keeps = pass->id == "fold_norm_gain" && seed % 4 >= 2;  // what no reader can take stays, divided
+        calls.push_back(call_of(*pass, keeps ? Options{{"bias", "keep"}} : Options{}));
       }
     }
     const Pipeline pipeline = run_passes(source, calls);
@@ -58,12 +60,19 @@ TEST_CASE("what several passes make, one after another, is proved") {
     ++asked;
     proved += proof.complete ? 1 : 0;
     if (!proof.complete) {
-      std::cout << fmt::format("seed {} in {} is not proved: {}\n", seed, word(dtype), proof.gaps.front());
+      std::vector<std::string_view> applied;
+      for (const PassStep& step : pipeline.steps) {
+        if (step.proposal.applies) {
+          applied.push_back(step.call.pass->id);
+        }
+      }
+      std::cout << fmt::format("seed {} in {}, {}: not proved: {}\n", seed, word(dtype), fmt::join(applied, " "),
+                               proof.gaps.front());
     }
   }
   std::cout << fmt::format("one after another: {} of {} proved\n", proved, asked);
   CHECK(asked * 2 > static_cast<int64_t>(draws));
-  CHECK(proved * 100 >= asked * 93);  // docs/certificates/README.md, "What is not proved"
+  CHECK(proved * 100 >= asked * 98);  // docs/certificates/README.md, "What is not proved"
 }
 
 }  // namespace pare::test

@@ -103,6 +103,37 @@ TEST_CASE("form: a skip that the neurons took in") {
     CHECK_FALSE(proof_of(absorbed(with_activation(skipped, "tanh"))).complete);
     CHECK_FALSE(proof_of(absorbed(with_activation(skipped, "relu_squared"))).complete);
   }
+  SUBCASE("behind a norm that stands after the sum, and not behind one before it") {
+    std::string normed = skipped;
+    normed.insert(normed.find("\"activation\""), R"("norm": {"kind": "rms", "place": "post"}, )");
+    check_form(absorbed(normed), /*narrow=*/false);
+    normed.replace(normed.find("post"), 4, "pre");
+    const Pair pair = absorbed(normed);
+    CHECK(distance(pair) > 1e-6);
+    CHECK_FALSE(proof_of(pair).complete);
+  }
+  SUBCASE("and stored as heads") {
+    for (const auto& [activation, slope] : {std::pair("silu", 1.0), std::pair("quick_gelu", 1.702)}) {
+      CAPTURE(activation);
+      Pair pair = absorbed(with_activation(skipped, activation));
+      for (int64_t n = 0; n < 2; ++n) {
+        const std::string prefix = fmt::format("blocks.{}.mlp.", n);
+        const at::Tensor up =
+            at::cat({pair.tb.at(prefix + "up.weight"), pair.tb.at(prefix + "up.bias").unsqueeze(1)}, 1);
+        pair.tb[prefix + "query.weight"] = up * slope;
+        pair.tb[prefix + "output.weight"] = pair.tb.at(prefix + "down.weight") / slope;
+        pair.tb[prefix + "output.bias"] = pair.tb.at(prefix + "down.bias");
+        for (const char* gone : {"up.weight", "up.bias", "down.weight", "down.bias"}) {
+          pair.tb.erase(prefix + gone);
+        }
+        pair.b.blocks[static_cast<size_t>(n)].mlp->kind = NeuronHeads{20, true, true};
+      }
+      check_form(pair, /*narrow=*/false);
+      pair.tb["blocks.1.mlp.query.weight"][3].neg_();  // one that should not have been turned round again
+      CHECK(distance(pair) > 1e-6);
+      CHECK_FALSE(proof_of(pair).complete);
+    }
+  }
   SUBCASE("in another basis afterwards") {
     Pair pair = absorbed(skipped);
     const at::Tensor theta = random_matrix(6, 4), back = at::linalg_inv(theta);  // of what the second block writes

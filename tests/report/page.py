@@ -190,6 +190,25 @@ def check_attack(report, browser, work, path):
     page.close()
 
 
+def check_empty(report, browser, work, path):
+    """Figures with nothing to draw say why: no number is defined, or all are zeros on a logarithmic axis."""
+    for value, words in ((None, "none of these numbers is defined"), (0, "all of these numbers are 0, and a logarithmic axis has no 0")):
+        def emptied(match):
+            data = json.loads(match[2])
+            for series in data.get("series", []):
+                series["y"] = [value for _ in series["y"]]
+                data["y"]["log"] = True
+            return match[1] + json.dumps(data).replace("<", "\\u003c") + match[3]
+
+        changed = work / "empty.html"
+        changed.write_text(re.sub(r'(<script type="application/json">)(.*?)(</script>)', emptied, path.read_text(encoding="utf-8"), flags=re.S), encoding="utf-8")
+        page = browser.open(changed)
+        said = page.evaluate("[...document.querySelectorAll('.plot')].map(p => p.textContent).filter(t => t.startsWith('Nothing to draw'))")
+        report.check(f"figures of {value}", "" if said and all(words in text for text in said) else f"{said}")
+        report.check(f"figures of {value}: no complaint", "; ".join(page.problems()))
+        page.close()
+
+
 def check_without_plots(report, browser, work, path):
     """As a build without plotly writes it, and in a browser that cannot unpack it."""
     text = path.read_text(encoding="utf-8")
@@ -226,6 +245,7 @@ def main():
         check_narrow(report, browser, work, path)
         check_resize(report, browser, path)
         check_attack(report, browser, work, path)
+        check_empty(report, browser, work, path)
         check_without_plots(report, browser, work, path)
     report.finish()
 

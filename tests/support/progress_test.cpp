@@ -39,7 +39,7 @@ TEST_CASE("a progress line has bar, share, rate and time left") {
         "reading [..............................]   0%  0 of 100");
   CHECK(progress_line("writing", 3'000'000'000, 4'000'000'000, Unit::bytes, 3, 0) ==
         "writing  75%  3 GB of 4 GB  1 GB/s  1 s left");
-  CHECK(progress_line("probing", 2.5, 4, Unit::items, 50, 0) == "probing  62%  2 of 4  20 s each  30 s left");
+  CHECK(progress_line("probing", 1, 4, Unit::items, 50, 0, 1.5) == "probing  62%  1 of 4  20 s each  30 s left");
   CHECK(progress_line("done", 0, 0, Unit::items, 1, 80) == "done [##############################] 100%  0 of 0");
 }
 

@@ -105,6 +105,14 @@ TEST_CASE("keys are set by their path, in every block too, and an Architecture t
   CHECK(config.optimiser.lr == 0.25);
   CHECK(config.task == TrainTask::copying);
   CHECK(is<Identity>(config.architecture.blocks.back().attention.query));
+  set_key(json, "architecture.blocks.1.mlp.width=24", no_architecture);  // two blocks, of one entry that is repeated
+  const std::vector<Block> blocks = train_config_from_json(json, "test", no_architecture).architecture.blocks;
+  REQUIRE(blocks.size() == 2);
+  CHECK(std::get<DenseMlp>(blocks[0].mlp->kind).width == 32);
+  CHECK(std::get<DenseMlp>(blocks[1].mlp->kind).width == 24);
+  json = sorting_json();
+  set_key(json, "architecture.blocks.0.repeat=5", no_architecture);  // of the entry
+  CHECK(train_config_from_json(json, "test", no_architecture).architecture.blocks.size() == 5);
   CHECK_THROWS_AS(set_key(json, "architecture.blocks.7.wiring=serial", no_architecture), InputError);
   CHECK_THROWS_AS(set_key(json, "batch", no_architecture), InputError);
   CHECK_THROWS_AS(set_key(json, "task.size=3", no_architecture), InputError);

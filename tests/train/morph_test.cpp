@@ -302,10 +302,13 @@ TEST_CASE("what cannot be mixed is refused, with the reason") {
     CHECK(found.find(wanted) != std::string::npos);
   };
   says(refusal(plain, R"({"vocab": 29})"), "vocab: 23 cannot be turned into 29");
-  says(refusal(plain, R"({"mlp": {"width": 21}})"), "blocks.0.mlp.width: 20 cannot be turned into 21");
+  says(refusal(plain, R"({"mlp": {"width": 21}})"),
+       "blocks.0.mlp.width: 20 cannot be turned into 21: an MLP can lose neurons, and gain none");
+  says(refusal(plain, R"({"blocks": {"1": {"mlp": {"width": 21}}}})"),
+       "blocks.1.mlp.width: 20 cannot be turned into 21");
   says(refusal(plain, R"({"attention": {"norm": {"kind": "layer"}}})"), "blocks.0.attention.norm.kind");
   says(refusal(plain, R"({"attention": {"scale": 0.3}})"), "blocks.0.attention.scale");
-  says(refusal(plain, R"({"norms": "none", "attention": {"query": "identity"}})"), "let the norm go alone");
+  says(refusal(plain, R"({"norms": "none", "attention": {"query": "identity"}})"), "let the norm go in this run");
   says(refusal(normed(rms, "", "", R"(, "head": {"tied": true})"), R"({"final_norm": null})"), "untie the head");
   says(refusal(normed(R"({"kind": "dyt"})", "", "", ""), no_norms), "DyT");
   says(refusal(R"({"width": 12, "vocab": 23, "context": 32, "blocks": [{"attention": {"heads": 4, "head_width": 3,
@@ -325,13 +328,15 @@ TEST_CASE("a target is written in as few words as it takes") {
   const Architecture none = target_of(source, no_norms);
   CHECK((!none.final_norm && !none.blocks[1].attention.norm && !none.blocks[1].mlp->norm));
   CHECK(!target_of(source, R"({"blocks": {"*": {"mlp": {"skip": false}}}})").blocks[1].mlp->skip);
-  CHECK(!target_of(source, R"({"blocks": {"0": {"mlp": {"skip": false}}}})").blocks[1].mlp->skip);  // both, by repeat
+  const Architecture first = target_of(source, R"({"blocks": {"0": {"mlp": {"skip": false}}}})");
+  CHECK(!first.blocks[0].mlp->skip);
+  CHECK(first.blocks[1].mlp->skip);  // though one entry of the list stands for both
   CHECK((target_of(source, R"({"final_norm": null})").final_norm == std::nullopt));
   CHECK((target_of(source, architecture_text(none)) == none));
   CHECK((morph_target(source, "named", "morph.to", [&](const std::string&) { return none; }) == none));
   CHECK(message_of<InputError>([&] { target_of(source, R"({"norms": "some"})"); }).find("none") != std::string::npos);
   CHECK(message_of<InputError>([&] { target_of(source, R"({"nroms": "none"})"); }).find("nroms") != std::string::npos);
-  CHECK(message_of<InputError>([&] { target_of(source, R"({"blocks": {"4": {"mlp": null}}})"); }).find("list of 1") !=
+  CHECK(message_of<InputError>([&] { target_of(source, R"({"blocks": {"4": {"mlp": null}}})"); }).find("list of 2") !=
         std::string::npos);
   CHECK(message_of<InputError>([&] { target_of(source, R"({"mlp": false})"); }).find("object") != std::string::npos);
 }

@@ -51,6 +51,8 @@ TEST_CASE("the loss and its gradients are those of kl_div and cross_entropy over
         const HeadGradients gradients{at::ones_like(head.weight), at::ones_like(head.bias)};
         const LossParts parts = distilled_loss(x, head, targets, {read, taught, weight, tau}, piece, 0.3, gradients);
         CHECK(furthest(parts.sum, sum.detach()) < 1e-12 * (1 + sum.item<double>()));
+        const at::Tensor plain = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).detach();
+        CHECK(furthest(parts.plain, plain) < 1e-12 * (1 + plain.item<double>()));
         CHECK(furthest(parts.head_input, leaf.grad()) < 1e-12);
         CHECK(furthest(gradients.weight - 1, matrix.grad()) < 1e-12);  // added, not overwritten
         CHECK(furthest(gradients.bias - 1, bias.grad()) < 1e-12);

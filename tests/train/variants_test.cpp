@@ -1,5 +1,7 @@
 // Every variant of the papers trains: from its own start, with the settings that the documentation names.
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -26,6 +28,30 @@ TEST_CASE("a few steps lower the loss of every variant") {
     CHECK(first > 2);  // of 12 symbols: log 12 is 2.48
     CHECK(last < first - 0.15);
   }
+}
+
+TEST_CASE("without skips, shaped attention starts as one that looks at no other token, whatever is the identity") {
+  int seen = 0;
+  for (const Variant& variant : paper_variants()) {
+    if (!variant.name.ends_with("shaped")) {
+      continue;
+    }
+    CAPTURE(variant.name);
+    ++seen;
+    const TrainConfig config = config_of(variant);
+    const Batches batches(open_sequences(config), config);
+    Inputs inputs = batches.training(0).inputs;
+    const Trainer trainer(config, initial_model(config, inputs), at::kCPU);
+    const at::NoGradGuard no_grad;
+    const at::Tensor before = trainer.executor().forward(inputs).logits;
+    inputs.ids = inputs.ids.clone();
+    at::Tensor first = inputs.ids.select(1, 0);
+    first.copy_((first + 1) % 12);
+    const at::Tensor moved = (trainer.executor().forward(inputs).logits - before).abs();
+    CHECK(moved.select(1, 0).max().item<double>() > 1e-2);
+    CHECK(moved.narrow(1, 1, moved.size(1) - 1).max().item<double>() < 1e-5);
+  }
+  CHECK(seen == 4);
 }
 
 TEST_CASE("the documentation names the settings of every variant") {

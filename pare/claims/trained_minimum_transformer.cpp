@@ -56,10 +56,9 @@ std::vector<ImageTask> tasks_of(const Trial& trial) {
            .epochs = full ? epochs_of_paper : 40,
            .mean = {0.4914, 0.4822, 0.4465},
            .deviation = {0.247, 0.2435, 0.2616},
-           .train = {"cifar10/data_batch_1.bin", "cifar10/data_batch_2.bin", "cifar10/data_batch_3.bin",
-                     "cifar10/data_batch_4.bin", "cifar10/data_batch_5.bin"},
-           .validation = {"cifar10/test_batch.bin"},
-           .format = "cifar10"}};
+           .train = {"cifar10/train"},
+           .validation = {"cifar10/test"},
+           .format = "folders"}};
 }
 
 // The full model of one head, which every form changes. Attention has no biases: an identity cannot have one.

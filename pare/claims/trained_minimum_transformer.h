@@ -1,7 +1,7 @@
 #pragma once
 // Paper 3's claim that needs training: how much of a transformer a classifier of images can do without.
-// Beyond smoke scale the folder of corpora holds MNIST's four files in mnist/, and CIFAR-10's binary batches in
-// cifar10/ (tools/cifar10_batches.py makes them of pictures).
+// Beyond smoke scale the folder of corpora holds MNIST's four files in mnist/, and CIFAR-10's pictures in
+// cifar10/train and cifar10/test, a folder for each class.
 
 #include <vector>
 

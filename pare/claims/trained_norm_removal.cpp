@@ -83,8 +83,11 @@ class NormPlan {
                                   {"data.seed", order},  // the same batches for all, and none as the baseline had them
                                   {"optimiser.warmup", std::max<int64_t>(1, steps / 20)},
                                   {"evaluate.every", std::max<int64_t>(steps / 5, 1)}});
-    return to.is_null() ? config
-                        : changed(config, {{"morph.to", to}, {"morph.steps", steps * 3 / 5}, {"morph.evenness", 0.1}});
+    if (to.is_null()) {
+      return config;
+    }
+    config = changed(config, {{"morph.to", to}, {"morph.steps", steps * 3 / 5}});
+    return to.contains("norms") ? changed(config, {{"morph.evenness", 0.1}}) : config;
   }
 
   std::string baseline(const std::string& variant, const json& model, int64_t steps, int64_t seed) {

@@ -127,8 +127,9 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
       away.obstacles.push_back(fmt::format("nothing trains a {}", word(architecture.task)));
     }
     if (away.obstacles.empty()) {
-      away.command = fmt::format("pare train from={} {} morph.steps=1000 steps=1500 {} -o RUN", shell_word(model),
-                                 way.keys, data_keys(architecture, model));
+      // Evenness as models ask for that were trained to their end (docs/training.md).
+      away.command = fmt::format("pare train from={} {} morph.steps=1000 morph.evenness=1 steps=1500 {} -o RUN",
+                                 shell_word(model), way.keys, data_keys(architecture, model));
     }
     return away;
   }

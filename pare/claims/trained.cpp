@@ -59,7 +59,18 @@ std::map<int64_t, double> by_step_from(const nlohmann::json& json) {
   return values;
 }
 
-Json to_json(const TrainedRun& run, const nlohmann::json& config) {
+Json to_json(const PlannedRun& planned) {
+  Json json = {{"config", planned.config}};
+  for (const auto& [key, text] :
+       {std::pair("from", planned.from), std::pair("teacher", planned.teacher), std::pair("passes", planned.passes)}) {
+    if (!text.empty()) {
+      json[key] = text;
+    }
+  }
+  return json;
+}
+
+Json to_json(const TrainedRun& run, const PlannedRun& planned) {
   Json json = {{"name", run.name},
                {"parameters", run.parameters},
                {"steps", run.steps},
@@ -76,7 +87,7 @@ Json to_json(const TrainedRun& run, const nlohmann::json& config) {
   if (!run.seen.is_null()) {
     json["seen"] = run.seen;
   }
-  json["config"] = config;
+  json.update(to_json(planned));
   return json;
 }
 
@@ -121,11 +132,17 @@ class KeptRuns {
     }
   }
 
-  // Nothing where it was trained under another configuration: that was another run.
+  // Nothing where it was trained under another configuration, or from another start: that was another run.
   std::optional<TrainedRun> find(const PlannedRun& planned) const {
     const auto found = runs_.find(planned.name());
-    if (found == runs_.end() || nlohmann::json(found->second.at("config")) != planned.config) {
+    if (found == runs_.end()) {
       return std::nullopt;
+    }
+    const Json asked = to_json(planned);
+    for (const char* key : {"config", "from", "teacher", "passes"}) {
+      if (nlohmann::json(found->second.value(key, Json())) != nlohmann::json(asked.value(key, Json()))) {
+        return std::nullopt;
+      }
     }
     try {
       return run_from_json(planned, found->second);
@@ -135,8 +152,8 @@ class KeptRuns {
     }
   }
 
-  void keep(const TrainedRun& run, const nlohmann::json& config) {
-    runs_[run.name] = to_json(run, config);
+  void keep(const TrainedRun& run, const PlannedRun& planned) {
+    runs_[run.name] = to_json(run, planned);
     Json list = Json::array();
     for (const auto& [name, kept] : runs_) {
       list.push_back(kept);
@@ -317,10 +334,10 @@ class Training {
 
   // Of a run that others start from: trained again where its folder is gone.
   fs::path checkpoint_of(const std::string& name) {
-    const PlannedRun& run = planned(name);
+    starts_.insert(name);
     std::error_code unknown;
     if (!fs::exists(folder_of(name), unknown) || !is_finished(name)) {
-      train_and_keep(run);
+      train_and_keep(planned(name));
     }
     const RunFolder folder(folder_of(name));
     return folder.checkpoint_path(folder.checkpoints().back());
@@ -332,9 +349,9 @@ class Training {
   }
 
   bool is_needed_later(const std::string& name) const {
-    return std::any_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
-      return (run.from == name || run.teacher == name) && !kept_.find(run);
-    });
+    return starts_.contains(name) || std::any_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
+             return (run.from == name || run.teacher == name) && !kept_.find(run);
+           });
   }
 
   TrainedRun train_and_keep(const PlannedRun& planned) {
@@ -375,8 +392,10 @@ class Training {
     if (planned.look && run.stopped.empty()) {
       run.seen = planned.look(folder);
     }
-    kept_.keep(run, planned.config);
+    kept_.keep(run, planned);
     fs::remove_all(start_of(name));
+    starts_.erase(planned.from);
+    starts_.erase(planned.teacher);
     for (const std::string& done : {name, planned.from, planned.teacher}) {
       if (!done.empty() && !is_needed_later(done)) {
         fs::remove_all(folder_of(done));
@@ -390,6 +409,7 @@ class Training {
   std::optional<ScratchFolder> scratch_;
   fs::path folder_;
   KeptRuns kept_;
+  std::set<std::string> starts_;   // runs whose checkpoints somebody is about to start from
   std::set<std::string> lacking_;  // what the folder of corpora has not
   SequencesCache data_;
   Clock::time_point started_ = Clock::now();

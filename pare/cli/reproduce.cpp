@@ -255,7 +255,7 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("CLAIM", asked->claim, "one of --list")->check(suggested(claim_names()));
   command->add_flag("--list", asked->list, "every claim with its verdict");
   command->add_flag("--markdown", asked->markdown, "the list as the page experiments/README.md");
-  command->add_option("--scale", asked->scale, "smoke: seconds; small: minutes; full: as the paper trained")
+  command->add_option("--scale", asked->scale, "smoke: seconds; small: minutes; full: the paper's")
       ->check(one_of({"smoke", "small", "full"}))
       ->type_name("NAME")
       ->capture_default_str();
@@ -263,9 +263,7 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
   command->add_option("--data", asked->data, "corpora to train on, for claims that train")->type_name("FOLDER");
   command->add_option("--minutes", asked->minutes, "begin no training that would not end by then");
-  command
-      ->add_option("-o,--output", asked->output,
-                   "a folder for README.md, results.json, report.html; what is trained goes on there")
+  command->add_option("-o,--output", asked->output, "a folder for the page, the results and what is trained")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
   command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.

@@ -164,8 +164,7 @@ Effective AttentionProof::projection(const ProofSide& side, Slot slot, const Tok
   return scale == 1 ? both : times(both, scale);
 }
 
-// A constant that nobody sees, or that is in the output's bias, is in every token: what some of them have in the middle
-// is taken off.
+// A constant that nobody sees, or that is in the output's bias, is in every token: the quietest one's row is taken off.
 Effective AttentionProof::tabled(const ProofSide& side, Slot slot, const Tokens& tokens) const {
   const Attention& t = spec(side);
   const int64_t queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
@@ -174,21 +173,25 @@ Effective AttentionProof::tabled(const ProofSide& side, Slot slot, const Tokens&
   const auto columns = [&](const Effective& rows) {
     return transposed(narrowed(rows, 1, begin, slot == Slot::query ? queries : keys));
   };
-  std::vector<at::Tensor> values, roundings;
+  std::vector<at::Tensor> values, roundings, numbers;
   for (const RowRange& rows : tokens) {
     const Effective some = columns(side.load_rows(first_table, rows.begin, rows.count));
     values.push_back(some.value);
     roundings.push_back(some.rounding);
+    numbers.push_back(at::arange(rows.begin, rows.begin + rows.count, some.value.device()));
   }
   const Effective all{at::cat(values, 1), at::cat(roundings, 1)};
   const bool folds = slot == Slot::value && a_.folded().values.contains(block_);
   if (!folds && !(slot == Slot::key && made_table_)) {
     return all;
   }
-  const Effective middle = columns(middle_of_table(side));
+  const Effective middle = columns(constant_in_table(side));
   const at::Tensor unseen =
       folds ? at::ones_like(middle.value) : (1 - seen_in_keys(side)).unsqueeze(1).to(middle.value.device());
-  return sum(all, {-middle.value * unseen, middle.rounding * unseen});
+  const Effective found = sum(all, {-middle.value * unseen, middle.rounding * unseen});
+  // Of that token nothing is left there, whichever way its row was multiplied.
+  const at::Tensor gone = (at::cat(numbers) == side.folded().quietest).to(at::kDouble).unsqueeze(0) * unseen;
+  return {found.value * (1 - gone), found.rounding * (1 - gone)};
 }
 
 AttentionProof::Tokens AttentionProof::some_tokens() const {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "pare/arch/norms.h"
 #include "pare/proof/proof.h"
@@ -84,12 +85,11 @@ const Weight& ProofSide::weight(const TensorId& id) const {
 }
 
 double ProofSide::unit(const std::vector<TensorId>& ids) const {
+  const auto first = std::find_if(ids.begin(), ids.end(), [&](const TensorId& id) { return stores(id); });
   double coarsest = unit_roundoff(Dtype::f64);
-  for (const TensorId& id : ids) {
-    for (const TensorId& source : stores(id) ? sources(id) : std::vector<TensorId>()) {
-      const Dtype dtype = weight(source).dtype();
-      coarsest = at::isFloatingType(scalar_type(dtype)) ? std::max(coarsest, unit_roundoff(dtype)) : coarsest;
-    }
+  for (const TensorId& source : first == ids.end() ? std::vector<TensorId>() : sources(*first)) {
+    const Dtype dtype = weight(source).dtype();
+    coarsest = at::isFloatingType(scalar_type(dtype)) ? std::max(coarsest, unit_roundoff(dtype)) : coarsest;
   }
   return coarsest;
 }
@@ -269,6 +269,24 @@ static void find_blind(const ProofSide& a, const ProofSide& b, Folds& folds) {
   }
 }
 
+// Of queries, keys and values.
+static int64_t quietest_token(const ProofSide& side, const TensorId& table) {
+  const int64_t vocab = side.architecture().vocab, width = side.architecture().width;
+  int64_t quietest = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t begin = 0, step = 0; begin < vocab; begin += step) {
+    step = std::min(vocab - begin, rows_at_once(4 * width));
+    const at::Tensor rows = side.load_rows(table, begin, step).value;
+    const at::Tensor sizes = rows.narrow(1, width, rows.size(1) - width).abs().amax(1);
+    const int64_t found = sizes.argmin().item<int64_t>();
+    if (const double size = sizes[found].item<double>(); size < least) {
+      least = size;
+      quietest = begin + found;
+    }
+  }
+  return quietest;
+}
+
 Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   const auto one_is_zero = [&](const TensorId& id) { return a.is_zero(id) != b.is_zero(id); };
   const auto gain_stayed = [&](const ModuleId& norm, int64_t size) {
@@ -296,6 +314,7 @@ Folds possible_folds(const ProofSide& a, const ProofSide& b) {
   find_blind(a, b, folds);
   const TensorId table = weight_of(in_embedding(Slot::table));
   const bool made_table = a.is_made(table) || b.is_made(table);
+  folds.quietest = made_table ? quietest_token(a, table) : 0;
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
     const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
     const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;
@@ -326,15 +345,8 @@ Effective collapsed_shift(const ProofSide& side, const TensorId& matrices, size_
   return reshaped(through, {through.value.size(0), -1});
 }
 
-Effective middle_of_table(const ProofSide& side) {
-  constexpr int64_t few = 16;
-  std::vector<at::Tensor> values, roundings;
-  for (const RowRange& rows : rows_from_all_over(side.architecture().vocab, few)) {
-    const Effective some = side.load_rows(weight_of(in_embedding(Slot::table)), rows.begin, rows.count);
-    values.push_back(some.value);
-    roundings.push_back(some.rounding);
-  }
-  return {at::cat(values).mean(0, true), at::cat(roundings).mean(0, true)};
+Effective constant_in_table(const ProofSide& side) {
+  return side.load_rows(weight_of(in_embedding(Slot::table)), side.folded().quietest, 1);
 }
 
 bool folds_values(const ProofSide& side, int64_t block) {
@@ -362,7 +374,7 @@ Effective attention_bias(const ProofSide& side, int64_t block) {
   Effective bias = side.stores(bias_of(value)) ? side.load(bias_of(value)) : Effective();
   if (is_tabled(side.architecture(), block)) {
     const int64_t rows = t.kv_heads * t.head_width;
-    const Effective middle = middle_of_table(side);
+    const Effective middle = constant_in_table(side);
     bias = reshaped(narrowed(middle, 1, middle.value.size(1) - rows, rows), {rows});
   }
   if (side.stores(weight_of(value))) {

@@ -36,6 +36,7 @@ struct Folds {
   std::map<size_t, ModuleId> gains, biases;  // of the norm that writes a stream, into what reads it
   std::map<size_t, int64_t> constants;       // of a block's attention, into what reads the stream that it alone writes
   std::set<int64_t> values;                  // of a block's values, into its output's
+  int64_t quietest = 0;                      // the token with the smallest row in the reference's first-layer table
   std::set<size_t> blind;  // streams without a mean: what a head that is tied makes of one is not seen
 
   bool shifts(size_t stream) const { return biases.contains(stream) || constants.contains(stream); }
@@ -61,7 +62,8 @@ class ProofSide {
     return unit_roundoff(numbers_ == Numbers::exact ? Dtype::f64 : dtype_of(id));
   }
 
-  // One rounding of a number near one, in the coarsest type that any of these is stored in.
+  // One rounding of a number near one, in the type of the first of these that is stored: a coarse one beside it, such
+  // as a bias, says nothing of what it was rounded to.
   double unit(const std::vector<TensorId>& ids) const;
 
   Effective load(const TensorId& id) const;
@@ -149,8 +151,9 @@ Folds possible_folds(const ProofSide& reference, const ProofSide& candidate);
 // c' M for each head of collapsed scores or values [heads, width, n], what a constant on the stream before them adds:
 // [heads, n]. Undefined where there is none.
 Effective collapsed_shift(const ProofSide& side, const TensorId& matrices, size_t stream);
-// The mean of a few tokens' rows in a first-layer table, from all over it: a strange one is hardly among them.
-Effective middle_of_table(const ProofSide& side);
+// A row of a first-layer table that stands for the constant in all of them: that of the quietest token, the same one on
+// both sides. Taken off any other it adds no more than that row's own rounding; a mean would add that of the loudest.
+Effective constant_in_table(const ProofSide& side);
 // What a block's values always add is in its output's bias.
 bool folds_values(const ProofSide& side, int64_t block);
 // b_O + W_O b_V, or b_O alone where values are not folded; undefined where there is none of them.

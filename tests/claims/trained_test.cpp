@@ -82,6 +82,9 @@ TEST_CASE("a run starts from the last checkpoint of another, which is trained ag
   plan.push_back({"further", changed(plan[0].config, {{"steps", 3}}), plan[0].name()});
   const TrainedRuns more = trained_runs("some-claim", trial, plan);
   CHECK(more.all()[2].validation.at(0) == runs.all()[1].validation.at(0));
+  plan[2].from = plan[1].name();  // another start is another run
+  const TrainedRuns other = trained_runs("some-claim", trial, plan);
+  CHECK(other.all()[2].validation.at(0) == doctest::Approx(runs.all()[1].loss).epsilon(1e-5));
 }
 
 TEST_CASE("beyond smoke scale nothing is trained without data, nor where the time is over") {

@@ -261,7 +261,7 @@ def check_compat(report, work):
 USES = [  # flags after `rewrite plain -o kept`, exit code, words
     (["--passes", "eliminate_projektion"], 1, ["'eliminate_projektion'", "did you mean eliminate_projection"]),
     (["--passes", "drop_key_bias,"], 1, ["there is no pass ''"]),
-    (["--passes", ""], 1, ["there is no pass ''"]),
+    (["--passes", ""], 1, ["--passes is empty"]),
     (["--passes", "drop_key_bias{target=q}"], 1, ["drop_key_bias has no option 'target'", "options: none"]),
     (["--passes", "eliminate_projection{targt=q}"], 1, ["'targt'", "did you mean target"]),
     (["--passes", "eliminate_projection{target=x}"], 1, ["target=x", "q|k|v|best"]),

@@ -168,7 +168,7 @@ def check_compare(report, work):
     figures = figures_of(work / "c.html")
     curves = {name: [[json.loads(line) for line in (work / "sweep" / f"{name}-seed{seed}" / "metrics.jsonl").read_text().splitlines()] for seed in range(3)]
               for name in ("base", VARIANT)}
-    for title, key in (("Loss on the validation set, by step", "validation"), ("Loss of training, by step", "loss")):
+    for title, key in (("Loss on the validation set, by step", "validation"), ("Cross-entropy of training, by step", "loss")):
         for series in figures[title]["series"]:
             problem = ""
             for i, step in enumerate(series["x"]):

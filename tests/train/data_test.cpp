@@ -371,7 +371,7 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK(says(refused(big_endian(0x803) + big_endian(8) + big_endian(2) + big_endian(8) + pixels, classes),
              "grey pictures of 8 x 2, but the model reads 1 channel of 4 x 4"));
   json["data"]["train"] = {(folder.path() / "images").string()};
-  CHECK(says(refusal_of(json), "1 IDX files: expected pictures, labels"));
+  CHECK(says(refusal_of(json), "1 IDX file: expected pictures, labels"));
   json["data"]["format"] = "bytes";
   CHECK(says(refusal_of(json), "data.format: bytes is text, and the Architecture reads images"));
   json["data"]["format"] = "idx";

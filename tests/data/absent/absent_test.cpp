@@ -13,8 +13,8 @@ using namespace pare;
 TEST_CASE("what needs a library that is missing is refused, with its name") {
   TemporaryFolder folder;
   const auto file = std::make_shared<const InputFile>(folder.write("text", "x"));
-  const std::string pattern = message_of<InputError>([] { ByteMatcher("[x]", R"(\p{L}+)"); });
-  CHECK(contains(pattern, R"('\p{L}+')"));
+  const std::string pattern = message_of<InputError>([] { ByteMatcher("[x]", "tokenizer.json: its pattern"); });
+  CHECK(contains(pattern, "tokenizer.json: its pattern splits text"));
   CHECK(contains(pattern, "libpcre2-dev"));
   CHECK(contains(message_of<InputError>([&] { open_gzip(file); }), "zlib1g-dev"));
   CHECK(contains(message_of<InputError>([&] { open_xz(file); }), "liblzma-dev"));

@@ -12,8 +12,6 @@ namespace {
 constexpr const char* recorded_flags =
     " --model all-MiniLM-L6-v2 --model rxnmapper_albert --model stories260K --text valid.txt.xz";
 
-constexpr const char* trained_flags = " --data FOLDER --device cuda";
-
 }  // namespace
 
 const std::vector<PaperClaim>& claims() {
@@ -40,9 +38,13 @@ const PaperClaim* find_claim(const std::string& id) {
   return nullptr;
 }
 
+std::string training_flags(const PaperClaim& claim) {
+  return claim.keeps_runs ? " --data FOLDER --device cuda" : claim.trains() ? " --device cuda" : "";
+}
+
 std::string recorded_run(const PaperClaim& claim) {
-  const char* flags = claim.trains() ? trained_flags : claim.of_activations ? recorded_flags : "";
-  return fmt::format("pare reproduce {} --scale small{}", claim.id, flags);
+  return fmt::format("pare reproduce {} --scale small{}", claim.id,
+                     claim.of_activations ? recorded_flags : training_flags(claim));
 }
 
 std::string to_words(Paper paper) {

@@ -77,6 +77,8 @@ struct PaperClaim {
   bool keeps_runs = false;  // of a plan (trained.h): they are found again in the folder that they were written to
 };
 
+// Of a run beyond smoke scale: what it trains on; empty where it trains nothing.
+std::string training_flags(const PaperClaim& claim);
 // The command of the run that the recorded verdict, and the page in experiments/, come from.
 std::string recorded_run(const PaperClaim& claim);
 

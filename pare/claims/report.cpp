@@ -26,8 +26,7 @@ std::string command_of(const Measured& measured) {
     command += " --model " + model.filename().string();
   }
   command += measured.trial.text.empty() ? "" : " --text " + measured.trial.text.filename().string();
-  command +=
-      measured.claim->keeps_runs && measured.trial.scale != ClaimScale::smoke ? " --data FOLDER --device cuda" : "";
+  command += measured.trial.scale == ClaimScale::smoke ? "" : training_flags(*measured.claim);
   return command + (measured.trial.seed == 0 ? "" : fmt::format(" --seed {}", measured.trial.seed));
 }
 
@@ -293,7 +292,7 @@ std::string list_of_claims() {
   }
   text += "\nThe verdicts are those of these runs:\n";
   for (size_t i = 0; i < runs.size(); ++i) {
-    text += wrapped(runs[i], 5, fmt::format("  {:<3}", std::string(i, '*')));
+    text += wrapped(runs[i], 6, fmt::format("  {:<4}", std::string(i, '*')));
   }
   return text + "\n" +
          wrapped(tally_of_claims() +

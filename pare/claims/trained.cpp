@@ -11,6 +11,7 @@
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/finished_run.h"
 #include "pare/model/device.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
@@ -32,7 +33,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kept_file = "runs.json";
 constexpr const char* work_folder = "runs";  // run folders, while they are needed
 constexpr uint64_t largest_kept_file = 100'000'000;
 
@@ -112,7 +112,7 @@ TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) 
 class KeptRuns {
  public:
   KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
-      : path_(folder / kept_file), claim_(std::move(claim)), scale_(to_words(scale)) {
+      : path_(folder / kept_runs_file), claim_(std::move(claim)), scale_(to_words(scale)) {
     std::error_code unknown;
     if (!fs::exists(path_, unknown)) {
       return;
@@ -339,8 +339,7 @@ class Training {
     if (!fs::exists(folder_of(name), unknown) || !is_finished(name)) {
       train_and_keep(planned(name));
     }
-    const RunFolder folder(folder_of(name));
-    return folder.checkpoint_path(folder.checkpoints().back());
+    return checkpoints_of(folder_of(name)).back().folder;
   }
 
   bool is_finished(const std::string& name) const {
@@ -468,33 +467,6 @@ nlohmann::json changed(nlohmann::json config, const std::vector<std::pair<std::s
     set_key(config, key, value, preset_or_refuse);
   }
   return config;
-}
-
-nlohmann::json usual_run(const Trial& trial) {
-  if (trial.scale == ClaimScale::smoke) {
-    return nlohmann::json::parse(R"({"task": "sorting", "data": {"length": 4, "symbols": 8},
-      "architecture": {"width": 32, "vocab": 19, "context": 16, "embedding": {"position": "learned"},
-        "blocks": [{"repeat": 2,
-          "attention": {"heads": 4, "head_width": 8, "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
-                        "bias": {"query": true, "key": true, "value": true, "output": true}},
-          "mlp": {"width": 128, "activation": "gelu_tanh", "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
-                  "bias": {"up": true, "down": true}}}],
-        "final_norm": {"kind": "layer", "epsilon": 1e-05, "bias": true}, "head": {"tied": true}},
-      "batch": 16, "steps": 20, "seed": 0,
-      "optimiser": {"lr": 0.001, "min_lr": 0.0001, "warmup": 5, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0},
-      "evaluate": {"every": 10, "batches": 2}, "checkpoint": {"every": 100000, "keep": 1}})");
-  }
-  return nlohmann::json::parse(R"({"data": {"train": ["novels-train.txt"], "validation": ["novels-val.txt"]},
-    "architecture": {"width": 384, "vocab": 256, "context": 512, "embedding": {"position": "learned"},
-      "blocks": [{"repeat": 6,
-        "attention": {"heads": 6, "head_width": 64, "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
-                      "bias": {"query": true, "key": true, "value": true, "output": true}},
-        "mlp": {"width": 1536, "activation": "gelu_tanh", "norm": {"kind": "layer", "epsilon": 1e-05, "bias": true},
-                "bias": {"up": true, "down": true}}}],
-      "final_norm": {"kind": "layer", "epsilon": 1e-05, "bias": true}, "head": {"tied": true}},
-    "batch": 256, "steps": 1600, "seed": 0, "dtype": "bfloat16",
-    "optimiser": {"lr": 0.001, "min_lr": 0.0001, "warmup": 100, "betas": [0.9, 0.95], "decay": 0.1, "clip": 1.0},
-    "evaluate": {"every": 400, "batches": 20}, "checkpoint": {"every": 100000, "keep": 1}})");
 }
 
 }  // namespace pare

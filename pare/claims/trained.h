@@ -15,6 +15,8 @@
 
 namespace pare {
 
+constexpr const char* kept_runs_file = "runs.json";  // in the folder of the trial
+
 struct PlannedRun {
   std::string variant;  // fit for a folder's name; runs of one variant differ in their learning rate and seed
   // Of pare train, without a sweep; files of data, shards, a tokenizer and a model to start from by their names in the

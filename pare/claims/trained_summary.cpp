@@ -2,27 +2,38 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "pare/claims/trained.h"
+#include "pare/probes/spread.h"
 
 namespace pare {
 
 namespace {
 
-double deviation_of(const std::vector<double>& values, double mean) {
-  double sum = 0;
-  for (const double value : values) {
-    sum += (value - mean) * (value - mean);
+// Of each variant at its best rate the validation loss over the steps, above that of the reference where there is one.
+// Who saw other data than it has no such curve.
+Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants,
+                          const TrainedRun* reference) {
+  Figure figure{.kind = FigureKind::lines, .title = title};
+  figure.words = "Each variant at its best learning rate; one seed.";
+  figure.x = {.words = "step"};
+  figure.y = {.words = "validation loss", .unit = "nats a token"};
+  for (const std::string& variant : variants) {
+    const std::optional<Settled> best = runs.best(variant);
+    if (!best || (reference != nullptr && best->runs.front()->data != reference->data)) {
+      continue;
+    }
+    Series& series = figure.series.emplace_back(Series{.name = variant});
+    for (const auto& [step, loss] : best->runs.front()->validation) {
+      const bool known = reference == nullptr || reference->validation.contains(step);
+      if (step > 0 && known) {  // what is drawn before the first step says nothing, and hides the rest
+        series.x.push_back(static_cast<double>(step));
+        series.y.push_back(loss - (reference != nullptr ? reference->validation.at(step) : 0));
+      }
+    }
   }
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) {
-    sum += value;
-  }
-  return sum / static_cast<double>(values.size());
+  return figure;
 }
 
 }  // namespace
@@ -41,19 +52,19 @@ std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
   }
   std::vector<Settled> found;
   for (const auto& [rate, runs] : by_rate) {
-    std::vector<double> losses, accuracies;
+    Spread losses, accuracies;
     for (const TrainedRun* run : runs) {
-      losses.push_back(run->loss);
-      accuracies.push_back(run->accuracy);
+      losses.add(run->loss);
+      accuracies.add(run->accuracy);
     }
-    Settled& settled = found.emplace_back(Settled{.variant = variant, .rate = rate, .runs = runs});
-    settled.parameters = runs.front()->parameters;
-    settled.loss = mean_of(losses);
-    settled.accuracy = mean_of(accuracies);
-    if (runs.size() > 1) {
-      settled.spread = deviation_of(losses, settled.loss);
-      settled.accuracy_spread = deviation_of(accuracies, settled.accuracy);
-    }
+    found.push_back({.variant = variant,
+                     .rate = rate,
+                     .runs = runs,
+                     .parameters = runs.front()->parameters,
+                     .loss = losses.mean,
+                     .accuracy = accuracies.mean,
+                     .spread = losses.deviation(),
+                     .accuracy_spread = accuracies.deviation()});
   }
   return found;
 }
@@ -126,45 +137,14 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
 
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
                                const std::vector<std::string>& variants) {
-  Figure figure{.kind = FigureKind::lines, .title = title};
-  figure.words = "Each variant at its best learning rate; one seed.";
-  figure.x = {.words = "step"};
-  figure.y = {.words = "validation loss above that of " + variants.front(), .unit = "nats a token"};
-  const std::optional<Settled> reference = runs.best(variants.front());
-  for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!best || !reference || best->runs.front()->data != reference->runs.front()->data) {
-      continue;
-    }
-    Series& series = figure.series.emplace_back(Series{.name = variant});
-    for (const auto& [step, loss] : best->runs.front()->validation) {
-      const auto there = reference->runs.front()->validation.find(step);
-      if (step > 0 && there != reference->runs.front()->validation.end()) {
-        series.x.push_back(static_cast<double>(step));
-        series.y.push_back(loss - there->second);
-      }
-    }
-  }
+  const std::optional<Settled> first = runs.best(variants.front());
+  Figure figure = first ? figure_of_variants(title, runs, variants, first->runs.front()) : Figure{.title = title};
+  figure.y.words = "validation loss above that of " + variants.front();
   return figure;
 }
 
 Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants) {
-  Figure figure{.kind = FigureKind::lines, .title = title};
-  figure.words = "Each variant at its best learning rate; one seed.";
-  figure.x = {.words = "step"};
-  figure.y = {.words = "validation loss", .unit = "nats a token"};
-  for (const std::string& variant : variants) {
-    if (const std::optional<Settled> best = runs.best(variant)) {
-      Series& series = figure.series.emplace_back(Series{.name = variant});
-      for (const auto& [step, loss] : best->runs.front()->validation) {
-        if (step > 0) {  // what is drawn before the first step says nothing, and hides the rest
-          series.x.push_back(static_cast<double>(step));
-          series.y.push_back(loss);
-        }
-      }
-    }
-  }
-  return figure;
+  return figure_of_variants(title, runs, variants, nullptr);
 }
 
 }  // namespace pare

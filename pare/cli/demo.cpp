@@ -14,6 +14,7 @@
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/scratch_folder.h"
 #include "pare/support/shell.h"
 #include "pare/support/text.h"
 
@@ -52,39 +53,32 @@ constexpr const char* what_next = R"(What to try next
 // A folder of its own: the one that was named, or one that is gone when the demo ends, however it ends.
 class Workplace {
  public:
-  explicit Workplace(const std::string& kept) : before_(std::filesystem::current_path()), kept_(!kept.empty()) {
-    if (kept_) {
-      folder_ = output_target(kept);
-      check_target(folder_, OutputKind::folder, [](const std::filesystem::path& there) {
-        throw InputError(
-            fmt::format("{} exists already: the demo replaces nothing, name another folder", quote(there.string())));
-      });
-      std::error_code failed;
-      if (!std::filesystem::create_directory(folder_, failed)) {
-        fail_io("create", folder_, failed.value());
-      }
-    } else {
-      std::string name = (std::filesystem::temp_directory_path() / "pare-demo-XXXXXX").string();
-      if (mkdtemp(name.data()) == nullptr) {
-        fail_io("create", name, errno);
-      }
-      folder_ = name;
+  explicit Workplace(const std::string& kept) : before_(std::filesystem::current_path()) {
+    if (kept.empty()) {
+      std::filesystem::current_path(scratch_.emplace("demo").path());
+      return;
     }
-    std::filesystem::current_path(folder_);
+    const std::filesystem::path folder = output_target(kept);
+    check_target(folder, OutputKind::folder, [](const std::filesystem::path& there) {
+      throw InputError(
+          fmt::format("{} exists already: the demo replaces nothing, name another folder", quote(there.string())));
+    });
+    std::error_code failed;
+    if (!std::filesystem::create_directory(folder, failed)) {
+      fail_io("create", folder, failed.value());
+    }
+    std::filesystem::current_path(folder);
   }
   ~Workplace() {
     std::error_code ignored;
     std::filesystem::current_path(before_, ignored);
-    if (!kept_) {
-      std::filesystem::remove_all(folder_, ignored);
-    }
   }
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
 
  private:
-  std::filesystem::path before_, folder_;
-  bool kept_;
+  std::filesystem::path before_;
+  std::optional<ScratchFolder> scratch_;
 };
 
 class Story {

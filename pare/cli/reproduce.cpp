@@ -8,6 +8,7 @@
 
 #include "pare/checkpoint/model_folder.h"
 #include "pare/claims/report.h"
+#include "pare/claims/trained.h"
 #include "pare/cli/commands.h"
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
@@ -34,7 +35,6 @@ struct AskedClaim {
 constexpr const char* page_name = "README.md";
 constexpr const char* results_name = "results.json";
 constexpr const char* report_name = "report.html";
-constexpr const char* runs_name = "runs.json";  // of a claim that trains, which keeps its folder and goes on in it
 
 // With --force: what a run before this one wrote, and nothing else. Its results say which claim they are of.
 void check_replaceable_results(const std::filesystem::path& folder) {
@@ -94,9 +94,9 @@ void check_folder_of_runs(const AskedClaim& asked) {
   if (!std::filesystem::is_directory(folder, unknown)) {
     throw InputError(fmt::format("{} is no folder: name one for what {} trains", quote(shown(folder)), asked.claim));
   }
-  if (!entries_of(folder).empty() && !std::filesystem::exists(folder / runs_name, unknown)) {
+  if (!entries_of(folder).empty() && !std::filesystem::exists(folder / kept_runs_file, unknown)) {
     throw InputError(fmt::format("{} is not empty and has no {} to go on from: name another folder",
-                                 quote(shown(folder)), runs_name));
+                                 quote(shown(folder)), kept_runs_file));
   }
 }
 

@@ -144,7 +144,10 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const at::Tensor little = change <= of * most_of_itself(allowed.unit);
   at::Tensor right = close & little;
   if ((close & little.logical_not()).any().item<bool>()) {  // what is usual costs a sort, and decides only here
-    right = close & (little | (change <= usual_size(of) * most_of_usual(allowed.unit)));
+    const at::Tensor usual = usual_size(of);
+    right = close & (little | (change <= usual * most_of_usual(allowed.unit)));
+    const at::Tensor stretched = (right & little.logical_not()).to(at::kDouble) * change / (usual * allowed.unit);
+    finding.stretch = stretched.nan_to_num(0, infinite).max().item<double>();
   }
   if (!right.all().item<bool>()) {
     note_wrong(right.logical_not(), finding);
@@ -160,6 +163,7 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
 void merge(Finding& all, const Finding& slice, int64_t first_row) {
   all.residual = std::max(all.residual, slice.residual);
   all.moved = std::max(all.moved, slice.moved);
+  all.stretch = std::max(all.stretch, slice.stretch);
   all.size = std::max(all.size, slice.size);
   all.wrong += slice.wrong;
   all.entries += slice.entries;

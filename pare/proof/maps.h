@@ -44,7 +44,10 @@ at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const S
 struct Finding {
   double residual = 0;  // in roundings
   double moved = 0;     // the largest change of a row, as a fraction of it
-  double size = 0;      // the length of its longest row
+  // Of entries that moved by more than a few roundings of themselves: the largest change, in roundings of what is usual
+  // where they stand.
+  double stretch = 0;
+  double size = 0;  // the length of its longest row
   int64_t wrong = 0, entries = 0;
   std::vector<int64_t> wrong_rows;
 

@@ -148,8 +148,13 @@ class Prover {
     }
   }
 
-  void report_port(const ProofPort& port, const Finding& finding, How how) {
+  void note_changes(const Finding& finding) {
     proof_.moved = std::max(proof_.moved, finding.moved);
+    proof_.stretch = std::max(proof_.stretch, finding.stretch);
+  }
+
+  void report_port(const ProofPort& port, const Finding& finding, How how) {
+    note_changes(finding);
     if (finding.holds()) {
       explain(port.parts, port.name, how, finding.residual);
       return;
@@ -176,7 +181,7 @@ class Prover {
       const Allowance allowed =
           allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted, premise.unit);
       const Finding finding = judged(residual, allowed, residual, premise.expected.value);
-      proof_.moved = std::max(proof_.moved, finding.moved);
+      note_changes(finding);
       if (!finding.holds()) {
         fail(premise.sources, name_of(premise.tensor), finding);
       }
@@ -193,7 +198,7 @@ class Prover {
       return;
     }
     for (const AttentionProof::Named& named : bases.check_heads(n)) {
-      proof_.moved = std::max(proof_.moved, named.finding.moved);
+      note_changes(named.finding);
       if (named.finding.holds()) {
         const bool moved = named.how == How::same_up_to_rounding && b_.is_reordered(named.tensor);
         explain({named.tensor}, name_of(named.tensor), moved ? How::reordered : named.how, named.finding.residual);

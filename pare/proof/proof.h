@@ -50,6 +50,9 @@ struct Proof {
   // In another basis, the candidate is the reference with every row of its tensors moved by at most this much of its
   // length.
   double moved = 0;
+  // The largest change of an entry, in roundings of what is usual beside it; 0 where none is more than a few roundings
+  // of the entry itself. A row that makes much of small weights may see what no other does.
+  double stretch = 0;
 };
 
 // In a basis or a gauge that was fitted, a relation holds where nothing is off by more than so many roundings; where

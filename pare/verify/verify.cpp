@@ -166,7 +166,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     }
     return is_same();
   };
-  if (is_same_by_several_draws() && given.empty() && !result.proof.complete) {
+  if (is_same_by_several_draws() && given.empty() && wants_every_token(result.proof)) {
     ask_for_the_rest(exam, a, b, result.proof, options.budget, result.drawn_seed);
     is_same_by_several_draws();
   }

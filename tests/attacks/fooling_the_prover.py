@@ -141,6 +141,31 @@ def basis_without_an_inverse(report):
                    moved(model(ids), other(ids)), verdicts=SAME)
 
 
+def sheared_before_a_norm(report):
+    """What one token's values come to almost cancels, and a norm makes what is left large: there roundings of a sheared
+    head are all of it. They are few of what the candidate stores, and no other token has that dimension."""
+    tiny = {"kind": "rms", "epsilon": 1e-40}
+    architecture = decoder(vocab=5000, layers=1, norm=None, attention=attention(skip=False), mlp={"norm": tiny})
+    architecture["final_norm"] = tiny
+    tensors = copied(drawn(architecture, 1))
+    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
+    left, sizes, right = numpy.linalg.svd(tensors[output])
+    tensors[output] = left * numpy.r_[sizes[:-1], 1e-10] @ right
+    tensors["embed.token.weight"][:, HIDDEN] = 0
+    tensors["embed.token.weight"][RARE] = numpy.eye(24)[HIDDEN]
+    tensors[value][1] = 0
+    tensors[value][:, HIDDEN] = right[-1]
+    reference = drawn(architecture, 1).with_tensors(tensors)
+    report.save("unsheared", reference)
+    for shear in (2.0, 2.0**20):
+        changed = copied(reference)
+        changed[value][0] += shear * changed[value][1]
+        changed[output][:, 1] -= shear * changed[output][:, 0]
+        candidate, case = reference.with_tensors(changed), f"a head sheared by {shear:.0f}"
+        check = (case, "unsheared", report.save(f"sheared-{shear:.0f}", candidate), moved(reference([RARE]), candidate([RARE])))
+        report.control(*check, most=1e-4) if shear == 2 else report.attack(*check)
+
+
 def pivots_that_are_none(report):
     """Places of an identity block outside its inputs, or twice the same: refused when the model is opened, by every command."""
     architecture = decoder(attention=attention(pairs={"value_output": "shrunk"}))
@@ -165,4 +190,4 @@ def pivots_that_are_none(report):
 
 if __name__ == "__main__":
     run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse,
-        pivots_that_are_none)
+        sheared_before_a_norm, pivots_that_are_none)

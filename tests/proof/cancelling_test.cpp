@@ -302,3 +302,27 @@ TEST_CASE("cancelling: a weight of zero that becomes almost zero, before a huge 
     CHECK_FALSE(proof(attack).complete);
   }
 }
+
+// v_0 - K v_1 in the place of v_0 is known to K roundings of v_1, whatever the biases beside it are stored in.
+TEST_CASE("a coarse bias beside a matrix says nothing of the matrix's roundings") {
+  Pair pair = pair_of(R"({"width": 8, "vocab": 20, "context": 8, "blocks": [{
+      "attention": {"heads": 2, "head_width": 4, "bias": {"value": true, "output": true}},
+      "mlp": {"width": 16, "activation": "gelu"}}]})");
+  const std::string value = "blocks.0.attention.value.", output = "blocks.0.attention.output.";
+  for (const std::string& bias : {value + "bias", output + "bias"}) {
+    pair.ta[bias] = pair.ta.at(bias).to(at::kBFloat16).to(at::kDouble);
+  }
+  pair.ta[value + "bias"][1] = 0;  // so that no bias changes
+  pair.tb = pair.ta;
+  constexpr double shear = 0x1p44;
+  at::Tensor values = pair.ta.at(value + "weight").clone(), outputs = pair.ta.at(output + "weight").clone();
+  values[0] -= shear * values[1];
+  outputs.select(1, 1).add_(outputs.select(1, 0), shear);
+  pair.tb[value + "weight"] = values;
+  pair.tb[output + "weight"] = outputs;
+  CHECK_FALSE(proof_of(pair).complete);
+  for (const std::string& bias : {value + "bias", output + "bias"}) {
+    pair.tb[bias] = pair.tb.at(bias).to(at::kBFloat16);
+  }
+  CHECK_FALSE(proof_of(pair).complete);
+}

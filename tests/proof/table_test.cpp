@@ -144,6 +144,35 @@ TEST_CASE("table: what is no gauge, no order and no constant") {
   CHECK_FALSE(proof.complete);
 }
 
+// One token alone has a feature, to which keys and values are a thousand billion times as sensitive.
+TEST_CASE("table: one loud token loosens no other's row") {
+  Pair pair = pair_of(computing(""));
+  constexpr int64_t feature = 11;
+  at::Tensor x = pair.ta.at("embed.token.weight").clone();
+  x.select(1, feature).zero_();
+  x[0][feature] = 1;
+  pair.ta["embed.token.weight"] = x;
+  for (const char* loud : {"key.weight", "value.weight"}) {
+    at::Tensor matrix = pair.ta.at(prefix + loud).clone();
+    matrix.select(1, feature).mul_(1e13);
+    pair.ta[prefix + loud] = matrix;
+  }
+  Projected rows = projected(pair);
+  bool same = false;
+  SUBCASE("as it is") {
+    same = true;
+  }
+  SUBCASE("a key of another token") {
+    rows.key[17] += 1e-3;
+  }
+  SUBCASE("a value of another token") {
+    rows.value[17] += 1e-3;
+  }
+  store(pair, rows);
+  const Proof proof = proof_of(pair);
+  CHECK_MESSAGE(proof.complete == same, why(proof));
+}
+
 TEST_CASE("table: one strange token is named") {
   Pair pair = pair_of(computing(""));
   Projected rows = projected(pair);

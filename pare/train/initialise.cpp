@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "pare/model/executor.h"
 #include "pare/model/init.h"
+#include "pare/model/inputs.h"
 
 namespace pare {
 
@@ -120,6 +122,11 @@ Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& 
       weights[spec.name] = scaled_weight(weights[spec.name], residual_factor(a));
     }
   }
+  for (auto& [name, weight] : weights) {  // once: every block that is measured runs the model
+    weight = held_weight(name, weight.load());
+  }
+  static constexpr int64_t enough = 8;  // sequences tell a deviation
+  const Inputs few = each_of(sample, [](const at::Tensor& x) { return x.narrow(0, 0, std::min(enough, x.size(0))); });
   const std::vector<int64_t> order = layer_blocks(a);
   std::set<int64_t> seen;
   for (size_t layer = 0; layer < order.size(); ++layer) {
@@ -132,7 +139,7 @@ Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& 
     taps.record(after);
     const Executor model({a, weights}, dtype == Dtype::f64 ? at::kDouble : at::kFloat);
     const at::NoGradGuard no_grad;
-    model.forward(sample, nullptr, &taps, Logits::none);
+    model.forward(few, nullptr, &taps, Logits::none);
     const double deviation = taps.recorded().at(after).to(at::kDouble).std().item<double>();
     if (!std::isfinite(deviation) || deviation == 0) {
       continue;  // the first step will say what is wrong with it

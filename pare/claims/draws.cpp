@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "pare/support/text.h"
+
 namespace pare {
 
 at::Generator generator_of(uint64_t seed) {
@@ -59,6 +61,9 @@ std::string shown(double number, const std::optional<int>& decimals) {
   }
   if (number == std::round(number) && std::abs(number) < 1e6) {
     return fmt::format("{:.0f}", number);
+  }
+  if (decimals && number == std::round(number) && std::abs(number) < 1e15) {  // beside numbers that are not: a count
+    return with_commas(std::llround(number));
   }
   return decimals ? fmt::format("{:.{}f}", number, *decimals) : fmt::format("{:.3g}", number);
 }

@@ -28,6 +28,7 @@ std::vector<NormSetting> norm_settings(ClaimScale scale) {
                                     {with_commas(sizes.many) + " steps", "-many"},
                                     {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
                                     {"12 layers", "-layers-12"},
+                                    {"a model that has hardly begun", "-early"},
                                     {"stories260K", stories_ending}};
   for (const int64_t width : sizes.widths) {
     found.push_back({fmt::format("width {}", width), fmt::format("-width-{}", width)});
@@ -250,8 +251,9 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
       found.compared.push_back({fmt::format("{}, seed {}", run.variant, run.seed), "trains", "stopped"});
     }
   }
-  const std::vector<std::string> headline = {"control", "norms",    "norms-teacher",   "no-query",
-                                             "no-key",  "no-value", "norms-and-skips", "smaller-mlp"};
+  const std::vector<std::string> headline = {"control",         "norms",      "norms-evenness-0", "norms-evenness-1",
+                                             "norms-teacher",   "no-query",   "no-key",           "no-value",
+                                             "norms-and-skips", "smaller-mlp"};
   const std::vector<std::string> after = {"after-norms-control", "after-norms-skips", "after-norms-widened"};
   found.tables = {table_of_settings(pairs), table_of_variants("From one baseline, on the same batches", runs, headline),
                   table_of_variants("From the model without norms: its MLP skips go too", runs, after),

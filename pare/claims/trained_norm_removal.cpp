@@ -27,7 +27,10 @@ const json no_norms_no_skips = {{"norms", "none"}, {"mlp", {{"skip", false}}}};
 class NormPlan {
  public:
   explicit NormPlan(const Trial& trial)
-      : scale_(trial.scale), sizes_(sizes_of_norm_removal(trial.scale)), model_(usual_run(trial)) {
+      : scale_(trial.scale), sizes_(sizes_of_norm_removal(trial.scale)), usual_(usual_run(trial)), model_(usual_) {
+    if (scale_ == ClaimScale::small) {  // as the pilot: 33k tokens a step, and a baseline that has learnt most of it
+      model_ = changed(model_, {{"batch", 64}});
+    }
     if (scale_ == ClaimScale::full) {  // as paper 0 trained: 490k tokens a step of OpenWebText
       model_ = changed(model_, {{"architecture", architecture_to_json(find_preset("gpt2").value())},
                                 {"data", {{"shards", "openwebtext"}}},
@@ -40,14 +43,14 @@ class NormPlan {
   }
 
   std::vector<PlannedRun> runs() {
-    headline(0);
-    further_changes();
-    skips_after_norms();
     for (const int64_t seed : sizes_.seeds) {
-      if (seed != 0) {
-        headline(seed);
+      headline(seed);
+      if (seed == 0) {
+        by_evenness();
       }
     }
+    further_changes();
+    skips_after_norms();
     if (scale_ == ClaimScale::small) {
       stories();
       for (const int64_t seed : sizes_.seeds) {
@@ -58,6 +61,7 @@ class NormPlan {
       sizes();
       longer();
       faster();
+      early();
     }
     return std::move(runs_);
   }
@@ -119,6 +123,15 @@ class NormPlan {
     add("smaller-mlp", further(model_, sizes_.usual, seed, narrow()), from);
   }
 
+  // Whether tokens of one size matter, which a constant in the place of a norm asks for.
+  void by_evenness() {
+    const json config = further(model_, sizes_.usual, 0, no_norms);
+    for (const double evenness : {0.0, 1.0}) {
+      add(fmt::format("norms-evenness-{:g}", evenness), changed(config, {{"morph.evenness", evenness}}),
+          name_of("baseline", model_));
+    }
+  }
+
   void further_changes() {
     const std::string from = name_of("baseline", model_);
     add("norms-teacher", further(model_, sizes_.usual, 0, no_norms), from, false, from);
@@ -173,6 +186,15 @@ class NormPlan {
     }
   }
 
+  // From a model that has hardly begun: as many tokens, in a quarter of the steps.
+  void early() {
+    const std::string from = baseline("baseline-early", usual_, sizes_.early_baseline, 0);
+    add("control-early", further(usual_, sizes_.usual, 0), from);
+    add("norms-early", further(usual_, sizes_.usual, 0, no_norms), from, true);
+    add("norms-and-skips-early", further(usual_, sizes_.usual, 0, no_norms_no_skips), from, true);
+    add("smaller-mlp-early", further(usual_, sizes_.usual, 0, narrow()), from);
+  }
+
   // Whether another learning rate would decide otherwise.
   void faster() {
     for (const int64_t seed : {0, 1}) {
@@ -195,15 +217,16 @@ class NormPlan {
     constexpr int64_t steps = 1600;
     for (const int64_t seed : sizes_.seeds) {
       add(std::string("control") + stories_ending, further(model, steps, seed, {}, seed));
-      // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns.
+      // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns: with
+      // 1 and less the loss was seen to explode at step 860 of 960.
       add(std::string("norms") + stories_ending,
-          changed(further(model, steps, seed, no_norms, seed), {{"morph.evenness", 1.0}}));
+          changed(further(model, steps, seed, no_norms, seed), {{"morph.evenness", 5.0}}));
     }
   }
 
   ClaimScale scale_;
   NormRemovalSizes sizes_;
-  json model_;
+  json usual_, model_;
   std::vector<PlannedRun> runs_;
 };
 
@@ -214,8 +237,9 @@ NormRemovalSizes sizes_of_norm_removal(ClaimScale scale) {
     case ClaimScale::smoke:
       return {.baseline = 20, .longer_baseline = 30, .few = 5, .usual = 10, .many = 15, .seeds = {0, 1}, .widths = {}};
     case ClaimScale::small:
-      return {.baseline = 250,
-              .longer_baseline = 1600,
+      return {.early_baseline = 250,
+              .baseline = 1000,
+              .longer_baseline = 4000,
               .few = 200,
               .usual = 1000,
               .many = 3000,
@@ -243,6 +267,7 @@ std::vector<PaperClaim> claims_of_norm_removal() {
        .paper = Paper::query_elimination,
        .place = "Remark 2",
        .says = "Norms can be taken out of a trained model at no cost, and then a projection of it goes exactly.",
+       .recorded = ClaimVerdict::holds_corrected,
        .cost_in_full = "40 hours on one H200: GPT-2 124M on 29.5B tokens of OpenWebText (18.5 h at 442k tokens/s), and "
                        "eleven times 2.9B tokens from there"},
       plan_of_norm_removal, judge_norm_removal)};

@@ -7,7 +7,7 @@ namespace pare {
 
 // Sizes of a scale. Steps that follow a baseline: few, as many as the headline has, and many.
 struct NormRemovalSizes {
-  int64_t baseline = 0, longer_baseline = 0, few = 0, usual = 0, many = 0;
+  int64_t early_baseline = 0, baseline = 0, longer_baseline = 0, few = 0, usual = 0, many = 0;
   std::vector<int64_t> seeds, widths;
 };
 NormRemovalSizes sizes_of_norm_removal(ClaimScale scale);

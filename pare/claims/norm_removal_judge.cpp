@@ -40,7 +40,7 @@ struct NormPair {
   NormSetting setting;
   Settled control, without;
   NormCost cost = NormCost::unknown;
-  double difference() const { return without.loss - control.loss; }
+  double difference() const { return difference_of(without, control); }
 };
 
 // Each at its best rate among those that both were trained at.
@@ -77,7 +77,7 @@ std::optional<double> usual_spread(const std::vector<NormSetting>& settings, con
 // With seeds, what they differ by decides. With one seed the spread of other settings does: within it they are equal,
 // beyond three times it they are not.
 NormCost cost_of(const Settled& control, const Settled& without, const std::optional<double>& usual) {
-  const double more = without.loss - control.loss;
+  const double more = difference_of(without, control);
   if (const std::optional<double> spread = spread_of_difference(control, without)) {
     return more <= *spread ? NormCost::none : NormCost::some;
   }

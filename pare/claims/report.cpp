@@ -269,14 +269,17 @@ std::string list_of_claims() {
   std::string text;
   std::optional<Paper> paper;
   std::vector<std::string> runs;  // that differ by more than the claim; the first has no mark, the second *, ...
-  const auto mark_of = [&runs](PaperClaim claim) {
+  const auto mark_of = [&runs](PaperClaim claim) -> std::string {
+    if (claim.recorded == ClaimVerdict::undecided) {
+      return "";  // for want of runs
+    }
     claim.id = "CLAIM";
     const auto place = std::find(runs.begin(), runs.end(), recorded_run(claim));
     const size_t number = static_cast<size_t>(place - runs.begin());
     if (place == runs.end()) {
       runs.push_back(recorded_run(claim));
     }
-    return std::string(number, '*');
+    return number == 0 ? "" : " " + std::string(number, '*');
   };
   for (const StatedClaim& claim : stated_claims()) {
     if (paper != claim.paper) {
@@ -284,7 +287,7 @@ std::string list_of_claims() {
       paper = claim.paper;
     }
     const PaperClaim* experiment = claim.is_experiment() ? find_claim(claim.name) : nullptr;
-    const std::string name = experiment           ? claim.name + " " + mark_of(*experiment)
+    const std::string name = experiment           ? claim.name + mark_of(*experiment)
                              : claim.name.empty() ? "-"
                                                   : fmt::format("({})", claim.name);
     text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);

@@ -152,8 +152,24 @@ class KeptRuns {
     }
   }
 
+  // Whether there is a run of that name, whatever it was.
+  bool has(const std::string& name) const { return runs_.contains(name); }
+
   void keep(const TrainedRun& run, const PlannedRun& planned) {
     runs_[run.name] = to_json(run, planned);
+    store();
+  }
+
+  // Before the first run has ended: a folder with such a file is continued.
+  void begin() const {
+    std::error_code unknown;
+    if (!fs::exists(path_, unknown)) {
+      store();
+    }
+  }
+
+ private:
+  void store() const {
     Json list = Json::array();
     for (const auto& [name, kept] : runs_) {
       list.push_back(kept);
@@ -163,7 +179,6 @@ class KeptRuns {
     file.commit();
   }
 
- private:
   fs::path path_;
   std::string claim_, scale_;
   std::map<std::string, Json> runs_;
@@ -233,6 +248,8 @@ class Training {
   TrainedRuns finish() {
     std::vector<TrainedRun> found;
     std::vector<std::string> missing;
+    kept_.begin();
+    note_others();
     for (const PlannedRun& planned : plan_) {
       std::optional<TrainedRun> run = kept_.find(planned);
       if (!run && may_train(planned)) {
@@ -252,6 +269,17 @@ class Training {
   }
 
  private:
+  void note_others() const {
+    const int64_t others = std::count_if(plan_.begin(), plan_.end(), [&](const PlannedRun& planned) {
+      return kept_.has(planned.name()) && !kept_.find(planned);
+    });
+    if (others > 0 && trial_.note) {
+      trial_.note(
+          fmt::format("{} kept {} of another configuration or start: not counted, and replaced when trained again",
+                      others, others == 1 ? "run is" : "runs are"));
+    }
+  }
+
   fs::path place() {
     if (trial_.folder.empty()) {
       return scratch_.emplace("claim").path();

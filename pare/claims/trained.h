@@ -84,6 +84,9 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
 
 // What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
 // them has a spread, the other is taken to have the same; unknown where neither has.
+// By how much the loss of the first is above that of the second: the mean over the seeds that both have, which saw the
+// same data in the same order; where they have none in common, of all.
+double difference_of(const Settled& a, const Settled& reference);
 std::optional<double> spread_of_difference(const Settled& a, const Settled& b);
 std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
 // "0.0143 more", "equal within the seeds' spread (0.0011 more, spread 0.002)", "0.0008 more, of one seed"

@@ -139,7 +139,7 @@ ClaimTable table_of_widths(const TrainedRuns& runs) {
       table.rows.push_back(
           {width, plain ? plain->loss : nothing, plain ? plain->spread.value_or(nothing) : nothing,
            gated ? gated->loss : nothing, gated ? gated->spread.value_or(nothing) : nothing,
-           plain && gated ? plain->loss - gated->loss : nothing,
+           plain && gated ? difference_of(*plain, *gated) : nothing,
            static_cast<double>(std::max(plain ? plain->runs.size() : 0, gated ? gated->runs.size() : 0))});
     }
   }
@@ -380,7 +380,7 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
     found.because = "a model of width 4d and one of 2d with gates have to be trained";
     return found;
   }
-  const double difference = gated->loss - wide->loss;
+  const double difference = difference_of(*gated, *wide);
   const std::optional<bool> equal = equal_within_spread(*gated, *wide);
   const std::string numbers = fmt::format("{:.4f} for 2d with gates, {:.4f} for 4d", gated->loss, wide->loss);
   if (!equal && std::abs(difference) < small_difference) {

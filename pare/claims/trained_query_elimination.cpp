@@ -246,7 +246,7 @@ std::string signed_number(double number) {
 
 std::string difference_shown(const Settled& settled, const Settled& reference) {
   const std::optional<bool> equal = equal_within_spread(settled, reference);
-  return signed_number(settled.loss - reference.loss) + (!equal ? " (one seed)" : *equal ? " (equal)" : "");
+  return signed_number(difference_of(settled, reference)) + (!equal ? " (one seed)" : *equal ? " (equal)" : "");
 }
 
 namespace {
@@ -267,7 +267,7 @@ std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::strin
 struct Gap {
   std::string words;
   Settled baseline, reduced;
-  double difference() const { return reduced.loss - baseline.loss; }
+  double difference() const { return difference_of(reduced, baseline); }
   bool holds() const {  // as far as seeds can say it
     const std::optional<bool> equal = equal_within_spread(reduced, baseline);
     return equal && (*equal || difference() < 0);
@@ -423,8 +423,8 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   std::string numbers = fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}", best.loss, reference->loss);
   if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
     numbers +=
-        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(best.loss - reference->loss),
-                    signed_number(control->form.loss - control->reference.loss));
+        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
+                    signed_number(difference_of(control->form, control->reference)));
   }
   const std::optional<bool> equal = equal_within_spread(best, *reference);
   if (trial.scale == ClaimScale::smoke || !equal) {

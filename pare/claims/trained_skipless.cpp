@@ -170,7 +170,7 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
   }
   const bool trains = settled->loss < *bar;
   return {trains ? Trains::yes : Trains::no, settled,
-          fmt::format("{}, {:+.4f}", trains ? "yes" : "no", settled->loss - usual->loss)};
+          fmt::format("{}, {:+.4f}", trains ? "yes" : "no", difference_of(*settled, *usual))};
 }
 
 // All or none of them, where all are known.
@@ -247,7 +247,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
       for (const int64_t layers : {shallow, 2 * shallow}) {
         const std::optional<Settled> usual = runs.best(variant_of(usual_model, false, layers));
         const std::optional<Settled> settled = runs.best(variant_of(form.id, shaped, layers));
-        row.push_back(usual && settled ? settled->loss - usual->loss : std::numeric_limits<double>::quiet_NaN());
+        row.push_back(usual && settled ? difference_of(*settled, *usual) : std::numeric_limits<double>::quiet_NaN());
       }
       if (std::any_of(row.begin(), row.end(), [](double number) { return std::isfinite(number); })) {
         behind.rows.push_back(row);

@@ -86,6 +86,18 @@ std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) 
   return found;
 }
 
+double difference_of(const Settled& a, const Settled& reference) {
+  Spread differences;
+  for (const TrainedRun* run : a.runs) {
+    for (const TrainedRun* other : reference.runs) {
+      if (run->seed == other->seed) {
+        differences.add(run->loss - other->loss);
+      }
+    }
+  }
+  return differences.count > 0 ? differences.mean : a.loss - reference.loss;
+}
+
 std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
   if (!a.spread && !b.spread) {
     return std::nullopt;
@@ -95,11 +107,11 @@ std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
 
 std::optional<bool> equal_within_spread(const Settled& a, const Settled& b) {
   const std::optional<double> spread = spread_of_difference(a, b);
-  return spread ? std::optional(std::abs(a.loss - b.loss) <= *spread) : std::nullopt;
+  return spread ? std::optional(std::abs(difference_of(a, b)) <= *spread) : std::nullopt;
 }
 
 std::string difference_in_words(const Settled& a, const Settled& reference) {
-  const double difference = a.loss - reference.loss;
+  const double difference = difference_of(a, reference);
   const std::string words = fmt::format("{:.4f} {}", std::abs(difference), difference < 0 ? "less" : "more");
   const std::optional<double> spread = spread_of_difference(a, reference);
   if (!spread) {
@@ -128,7 +140,7 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
     reference = reference ? reference : best;
     const bool same = best->runs.front()->data == reference->runs.front()->data;
     table.names.push_back(variant);
-    table.rows.push_back({best->loss, same ? best->loss - reference->loss : std::nan(""),
+    table.rows.push_back({best->loss, same ? difference_of(*best, *reference) : std::nan(""),
                           best->spread.value_or(std::nan("")), static_cast<double>(best->parameters), best->rate,
                           static_cast<double>(best->runs.size())});
   }

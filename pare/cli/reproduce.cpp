@@ -138,7 +138,13 @@ void check_use(const AskedClaim& asked) {
   }
 }
 
-void check_training(const AskedClaim& asked, const PaperClaim& claim) {
+void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t seed) {
+  if (asked.minutes && !(*asked.minutes > 0)) {
+    throw InputError(fmt::format("--minutes {}: expected a time above 0", *asked.minutes));
+  }
+  if (claim.keeps_runs && seed != 0) {
+    throw InputError(fmt::format("{} trains with the seeds of its plan: leave --seed out", claim.id));
+  }
   if (!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full")) {
     throw InputError(fmt::format("{} trains nothing: --data, --minutes and --scale full say nothing to it", claim.id));
   }
@@ -200,7 +206,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (asked.models.empty() && !asked.text.empty()) {
     throw InputError("--text is what the models of --model read: name one, or leave it out");
   }
-  check_training(asked, *claim);
+  check_training(asked, *claim, settings.seed);
   if (!asked.output.empty() && claim->keeps_runs) {
     check_folder_of_runs(asked);
   } else if (!asked.output.empty()) {
@@ -262,11 +268,13 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("--model", asked->models, "activations of this model too; may be repeated")->type_name("FOLDER");
   command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
   command->add_option("--data", asked->data, "corpora to train on, for claims that train")->type_name("FOLDER");
-  command->add_option("--minutes", asked->minutes, "begin no training that would not end by then");
+  command->add_option("--minutes", asked->minutes,
+                      "begin no training after these, nor one that\nwould end later by the pace of the last");
   command->add_option("-o,--output", asked->output, "a folder for the page, the results and what is trained")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
   command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.
+What was trained is kept in the folder of -o, which the same command goes on in.
 Example: pare reproduce linear-recovery)");
   command->callback([asked, &settings] { reproduce_command(*asked, settings); });
 }

@@ -142,11 +142,12 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
   const at::Tensor close = (roundings <= allowed.most) & change.isfinite();  // what cannot be had may be anything
   const at::Tensor little = change <= of * most_of_itself(allowed.unit);
+  const at::Tensor far = (change <= of * (most_roundings * allowed.unit)).logical_not();
   at::Tensor right = close & little;
-  if ((close & little.logical_not()).any().item<bool>()) {  // what is usual costs a sort, and decides only here
+  if ((close & far).any().item<bool>()) {  // what is usual costs a sort, and says something only here
     const at::Tensor usual = usual_size(of);
     right = close & (little | (change <= usual * most_of_usual(allowed.unit)));
-    const at::Tensor stretched = (right & little.logical_not()).to(at::kDouble) * change / (usual * allowed.unit);
+    const at::Tensor stretched = (right & far).to(at::kDouble) * change / (at::maximum(usual, of) * allowed.unit);
     finding.stretch = stretched.nan_to_num(0, infinite).max().item<double>();
   }
   if (!right.all().item<bool>()) {

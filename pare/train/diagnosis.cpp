@@ -91,11 +91,12 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
 
 std::string diagnosis(const TrainConfig& config, const Trainer& trainer, const TrainBatch& batch, const BadStep& bad) {
   const bool finite = std::isfinite(bad.found.loss);
-  std::string text = finite && !std::isfinite(bad.found.gradient_norm)
-                         ? fmt::format("at step {} the gradient is not finite (loss {:.4g})", bad.step, bad.found.loss)
-                         : fmt::format("at step {} the loss is {:.4g}", bad.step, bad.found.loss);
+  std::string text =
+      finite && !std::isfinite(bad.found.gradient_norm)
+          ? fmt::format("after step {} the gradient is not finite (loss {:.4g})", bad.step, bad.found.loss)
+          : fmt::format("after step {} the loss is {:.4g}", bad.step, bad.found.loss);
   if (bad.step > 0) {
-    text += fmt::format(", after {:.4g} the step before", bad.loss_before);
+    text += fmt::format(", before it {:.4g}", bad.loss_before);
   }
   return fmt::format("{}: {}; likely cause: {}", text, bad_place(trainer, batch), likely_cause(config, bad));
 }

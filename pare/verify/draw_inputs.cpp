@@ -144,14 +144,17 @@ std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wan
   if (wanted.longest > 0) {
     add(1, std::min({wanted.longest, reference.context, budget / 2}));
   }
-  // Every token alone: among others it may drown.
+  // Every token alone, of every type: among others it may drown.
   const int64_t cards = std::ssize(wanted.first_cards) + std::ssize(wanted.cards);
-  if (cards > 0 && tokens + cards <= budget / 2) {
-    Inputs alone;
-    alone.ids = at::empty({cards, 1}, at::kLong);
-    int64_t* const ids = alone.ids.data_ptr<int64_t>();
-    std::copy(wanted.cards.begin(), wanted.cards.end(),
-              std::copy(wanted.first_cards.begin(), wanted.first_cards.end(), ids));
+  Inputs alone;
+  alone.ids = at::empty({cards, 1}, at::kLong);
+  std::copy(wanted.cards.begin(), wanted.cards.end(),
+            std::copy(wanted.first_cards.begin(), wanted.first_cards.end(), alone.ids.data_ptr<int64_t>()));
+  for (int64_t type = 0; cards > 0 && type < std::max<int64_t>(1, reference.embedding.types); ++type) {
+    if (tokens + cards > (type == 0 ? budget / 2 : budget * 3 / 4)) {
+      break;
+    }
+    alone.types = type == 0 ? at::Tensor() : at::full_like(alone.ids, type);
     drawn.push_back(alone);
     sequences += cards;
     tokens += cards;

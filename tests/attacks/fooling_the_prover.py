@@ -166,6 +166,61 @@ def sheared_before_a_norm(report):
         report.control(*check, most=1e-4) if shear == 2 else report.attack(*check)
 
 
+def sheared_for_one_type(report):
+    """The same for one token of the second type alone; neurons that cancel lift what rounding does to every row."""
+    tiny = {"kind": "rms", "epsilon": 1e-40}
+    architecture = decoder(vocab=5000, layers=1, norm=None, attention=attention(skip=False), mlp={"norm": tiny}, embedding={"types": 2})
+    architecture["final_norm"] = tiny
+    tensors, generator = copied(drawn(architecture, 1)), numpy.random.default_rng(5)
+    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
+    left, sizes, right = numpy.linalg.svd(tensors[output])
+    tensors[output] = left * numpy.r_[sizes[:-1], 1e-8] @ right
+    tensors["embed.token.weight"][:, [HIDDEN, HIDDEN + 1]] = 0
+    tensors["embed.token.weight"][RARE] = numpy.eye(24)[HIDDEN]
+    tensors["embed.type.weight"] = numpy.array([numpy.eye(24)[HIDDEN + 1], numpy.zeros(24)])
+    tensors[value][1] = 0
+    tensors[value][:, HIDDEN], tensors[value][:, HIDDEN + 1] = right[-1], 0.3 * generator.standard_normal(24) * (numpy.arange(24) != 1)
+    up, down = tensors["blocks.0.mlp.up.weight"], tensors["blocks.0.mlp.down.weight"]
+    up[1], down[:, 0] = up[0], 1e4 * down[:, 0]
+    down[:, 1] = -down[:, 0]
+    reference = drawn(architecture, 1).with_tensors(tensors)
+    changed = copied(reference)
+    changed[value][0] += 2.0**22 * changed[value][1]
+    changed[output][:, 1] -= 2.0**22 * changed[output][:, 0]
+    candidate = reference.with_tensors(changed)
+    report.save("types", reference)
+    report.attack("a head sheared, for one token of one type", "types", report.save("types-sheared", candidate),
+                  moved(reference([RARE], [1]), candidate([RARE], [1])))
+
+
+def many_roundings_of_one_sign(report):
+    """Every weight that one token reads moves by 112 of its own roundings, all towards the same answer, under a gauge of two."""
+    width, hidden = 160, numpy.arange(40, 160)
+    tiny = {"kind": "rms", "epsilon": 1e-40}
+    architecture = decoder(vocab=3000, width=width, layers=1, norm=None, mlp={"norm": tiny},
+                           attention=attention(heads=4, head_width=40, skip=False))
+    architecture["final_norm"] = tiny
+    tensors, generator = copied(drawn(architecture, 1)), numpy.random.default_rng(5)
+    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
+    for name in (value, output):
+        tensors[name] = numpy.sign(tensors[name]) / 8
+    tensors["embed.token.weight"][:, hidden] = 0
+    tensors["embed.token.weight"][RARE] = numpy.isin(numpy.arange(width), hidden)
+    signs = numpy.repeat([1.0, -1.0], len(hidden) // 2)
+    tensors[value][:, hidden] = numpy.array([generator.permutation(signs) for _ in range(width)]) / 8  # sums of zero
+    tensors[value][:, hidden[0]] += 2e-9 * generator.standard_normal(width)
+    tensors[output][2:] *= 0.01
+    reference = drawn(architecture, 1).with_tensors(tensors)
+    changed = copied(reference)
+    towards = numpy.sign(reference.tensors[output][0])[:, None] * numpy.sign(changed[value][:, hidden])
+    changed[value][:, hidden] *= 1 + 112 * 2.0**-53 * towards
+    changed[value] *= 2
+    changed[output] /= 2
+    candidate = reference.with_tensors(changed)
+    report.save("signs", reference)
+    report.attack("112 roundings of one sign", "signs", report.save("signs-moved", candidate), moved(reference([RARE]), candidate([RARE])))
+
+
 def pivots_that_are_none(report):
     """Places of an identity block outside its inputs, or twice the same: refused when the model is opened, by every command."""
     architecture = decoder(attention=attention(pairs={"value_output": "shrunk"}))
@@ -190,4 +245,4 @@ def pivots_that_are_none(report):
 
 if __name__ == "__main__":
     run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse,
-        sheared_before_a_norm, pivots_that_are_none)
+        sheared_before_a_norm, sheared_for_one_type, many_roundings_of_one_sign, pivots_that_are_none)

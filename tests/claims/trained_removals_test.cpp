@@ -78,7 +78,7 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   CHECK(of_queries({base, base1, invented("no-query-half", 1.102)}) == "holds");
   CHECK(of_queries({base, base1, invented("no-query-half", 1.08)}) == "holds");
   CHECK(of_queries({base, base1, invented("no-query", 1.102)}) == "holds with a correction");
-  CHECK(of_queries({base, base1, invented("no-query", 1.101), invented("no-query-half", 1.103)}) == "holds");
+  CHECK(of_queries({base, base1, invented("no-query", 1.101), invented("no-query-half", 1.1015)}) == "holds");
   CHECK(of_queries({base, base1, invented("no-query", 1.101), invented("no-query-half", 1.11)}) ==
         "holds with a correction");
   // Each is taken at its best rate.

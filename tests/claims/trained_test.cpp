@@ -113,26 +113,26 @@ TEST_CASE("a run that explodes is a result") {
 
 TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
   const TrainedRuns runs({invented("a", 1e-3, 0, 1.0), invented("a", 1e-3, 1, 1.2), invented("a", 2e-3, 0, 2.0),
-                          invented("b", 1e-3, 0, 1.2), invented("c", 1e-3, 0, 1.5)},
+                          invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.5)},
                          {"d"});
   const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c");
   CHECK(a.rate == 1e-3);
   CHECK(a.loss == doctest::Approx(1.1));
   CHECK(*a.spread == doctest::Approx(std::sqrt(0.02)));
   CHECK(runs.at_rates("a").size() == 2);
-  CHECK(equal_within_spread(a, b) == true);   // 0.1 against 0.2
-  CHECK(equal_within_spread(c, a) == false);  // 0.4 against 0.2
+  CHECK(equal_within_spread(a, b) == true);   // 0.15, of the seed that both have, against 0.2
+  CHECK(equal_within_spread(c, a) == false);  // 0.5 against 0.2
   CHECK_FALSE(equal_within_spread(b, c).has_value());
-  CHECK(difference_in_words(c, b) == "0.3000 more, of one seed");
-  CHECK(difference_in_words(b, a) == "equal within the seeds' spread (0.1000 more, spread 0.2000)");
+  CHECK(difference_in_words(c, b) == "0.3500 more, of one seed");
+  CHECK(difference_in_words(b, a) == "equal within the seeds' spread (0.1500 more, spread 0.2000)");
   CHECK_FALSE(runs.best("d"));
   const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
   CHECK(table.names == std::vector<std::string>{"a", "b"});
-  CHECK(table.rows[1][1] == doctest::Approx(0.1));
+  CHECK(table.rows[1][1] == doctest::Approx(0.15));
   CHECK(table.rows[0][2] == doctest::Approx(std::sqrt(0.02)));
   const Figure differences = differences_of_variants("", runs, {"a", "b"});
   REQUIRE(differences.series.size() == 2);
-  CHECK(differences.series[1].y.back() == doctest::Approx(0.2));  // of the first seed of each
+  CHECK(differences.series[1].y.back() == doctest::Approx(0.15));  // of the first seed of each
   CHECK(differences.series[0].y.back() == 0);
   CHECK(curves_of_variants("", runs, {"a", "b"}).series.size() == 2);
 }

@@ -65,7 +65,7 @@ def check_stopped(report, work):
     losses = [line["loss"] for line in curve(work / "run") if "loss" in line]
     bad = next(n for n in range(9, 40) if losses[n] > max(losses[7:n]))  # more than all since the checkpoint
     result = pare("train", "-o", "stopped", "--resume", f"stop_above={max(losses[7:bad])}", cwd=work)
-    report.check("stopped while it changes", ended(result, 1, [f"at step {bad} ", f"kept as stopped/checkpoints/{bad}"]))
+    report.check("stopped while it changes", ended(result, 1, [f"after step {bad} ", f"kept as stopped/checkpoints/{bad}"]))
     report.check("and continued", ended(pare("train", "-o", "stopped", "--resume", "stop_above=1000", cwd=work)))
     report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
 
@@ -109,7 +109,7 @@ def check_own_teacher(report, work):
     own = pare("train", "from=source", "teacher=source", "distillation.weight=1", "task=sorting", "data.length=5", "steps=6", "batch=2", "-o", "own", cwd=work)
     report.check("its own teacher", ended(own, 0, ["own: 6 steps"]))
     stopped = pare("train", "from=source", "task=sorting", "data.length=5", "steps=6", "batch=2", "stop_above=0.001", "-o", "low", cwd=work)
-    report.check("a limit is named", ended(stopped, 1, ["training stopped: at step 0", "stop_above"]))
+    report.check("a limit is named", ended(stopped, 1, ["training stopped: after step 0", "stop_above"]))
     report.check("and may be changed", ended(pare("train", "-o", "low", "--resume", "stop_above=100", cwd=work), 0, ["low: 6 steps"]))
 
 

@@ -27,7 +27,7 @@ def check_list(report):
         page = (ROOT / "experiments" / claim / "README.md").read_text()
         report.check(f"the run of {claim}", "" if f"\n{command}\n" in page else f"{command} is not in its page")
     said = " ".join(text.split())
-    report.check("the list says it", "" if "asymmetry-vs-rank ***" in text and "*** pare reproduce CLAIM --scale small --model all-MiniLM-L6-v2 --model rxnmapper_albert" in said else text)
+    report.check("the list says it", "" if "asymmetry-vs-rank **" in text and "** pare reproduce CLAIM --scale small --model all-MiniLM-L6-v2 --model rxnmapper_albert" in said else text)
     bare = pare("reproduce", "asymmetry-vs-rank")
     report.check("what to add", ended(bare, 0, ["undecided", "recorded   holds, by pare reproduce asymmetry-vs-rank --scale small --model"]))
     report.check("80 columns", expect([line for line in text.splitlines() if len(line) > 80], []))
@@ -101,6 +101,19 @@ def check_interrupt(report, work):
     report.check("nothing whole is replaced by a part", expect((work / "part" / "report.html").stat().st_mtime_ns, before))
 
 
+def check_kept_runs(report, work):
+    """A folder is continued whatever its first command came to, and says of which runs it cannot be."""
+    result = pare("reproduce", "ffn-width", "--scale", "small", "-o", "begun", cwd=work)
+    report.check("nothing to train on", expect([result.returncode, json.loads((work / "begun" / "runs.json").read_text())["runs"]], [0, []]))
+    report.check("goes on", expect(pare("reproduce", "ffn-width", "--scale", "small", "-o", "begun", cwd=work).returncode, 0))
+    kept = json.loads((ROOT / "experiments" / "skipless" / "runs.json").read_text())
+    kept["runs"][0]["config"]["steps"] += 1
+    (work / "other").mkdir()
+    (work / "other" / "runs.json").write_text(json.dumps(kept))
+    result = pare("reproduce", "skipless", "--scale", "small", "-o", "other", cwd=work)
+    report.check("a run of another configuration", ended(result, 0, ["1 kept run is of another configuration or start"]))
+
+
 def check_foreign_folder(report, work):
     """Files of the right names that reproduce did not write stay."""
     (work / "mine").mkdir()
@@ -117,6 +130,7 @@ def check_wrong_use(report):
                             (["reproduce", "pgop-overhead", "--scale", "huge"], "small"), (["reproduce", "pgop-overhead", "-o", "/no/such/place"], "/no/such"),
                             (["reproduce", "pgop-overhead", "--model", "x"], "--model"), (["reproduce", "rank-neutrality", "--text", "x"], "--model"),
                             (["reproduce", "pgop-overhead", "--markdown"], "give --list too"), (["reproduce", "pgop-overhead", "--force"], "give -o FOLDER too"),
+                            (["reproduce", "pgop", "--seed", "3"], "seeds of its plan"), (["reproduce", "pgop", "--minutes", "0"], "a time above 0"),
                             (["reproduce", "--list", "pgop-overhead"], "runs none"), (["reproduce", "--list", "--text", "x"], "--list measures nothing")):
         result = pare(*arguments)
         report.check(" ".join(arguments), expect([result.returncode, word in result.stderr], [1, True]))
@@ -129,6 +143,7 @@ def main():
         check_claim(report, pathlib.Path(folder))
         check_page(report, pathlib.Path(folder))
         check_interrupt(report, pathlib.Path(folder))
+        check_kept_runs(report, pathlib.Path(folder))
         check_foreign_folder(report, pathlib.Path(folder))
         check_wrong_use(report)
     report.finish()

@@ -97,7 +97,7 @@ def check_stopped(report, work):
     result = pare("train", "config.json", "-o", "high", f"stop_above={limit}", cwd=work)
     bad = [line["step"] for line in curve(work / "whole") if line.get("loss", 0) > limit]
     last = bad[0] - 1
-    report.check("stopped", ended(result, 1, [f"training stopped: at step {last} ", f"Its last good step is kept as high/checkpoints/{last}", "stop_above"]))
+    report.check("stopped", ended(result, 1, [f"training stopped: after step {last} ", f"Its last good step is kept as high/checkpoints/{last}", "stop_above"]))
     report.check("it is a model", ended(pare("audit", f"high/checkpoints/{last}", cwd=work)))
     report.check("and the run goes on", ended(pare("train", "-o", "high", "--resume", "stop_above=1000", cwd=work)))
     report.check("as if nothing had been", same_curve(curve(work / "high"), curve(work / "whole")))

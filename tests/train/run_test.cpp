@@ -243,7 +243,7 @@ TEST_CASE("a run whose loss explodes stops, says where and why, and keeps its la
   json["steps"] = 200;
   json["optimiser"] = {{"lr", 1e4}, {"min_lr", 1e3}, {"warmup", 0}, {"clip", 0}};
   const std::string message = message_of<InputError>([&] { run(sorting_config(json), folder.path() / "run"); });
-  for (const char* part : {"training stopped: at step", "likely cause: the learning rate", "optimiser.clip is 0",
+  for (const char* part : {"training stopped: after step", "likely cause: the learning rate", "optimiser.clip is 0",
                            "layer", "Its last good step is kept as"}) {
     CAPTURE(part);
     CHECK_MESSAGE(message.find(part) != std::string::npos, message);

@@ -118,8 +118,11 @@ bool wants_every_token(const Proof& proof) {
 }
 
 Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
-  // So many that rows which are rarely off are among them.
-  Wanted wanted{.tokens = 2048, .sequences = answers_sequences(reference) ? 256 : 0, .longest = reference.context};
+  // So many that rows which are rarely off are among them: a head that is almost sure of itself may show a change in
+  // one of some hundred sequences. Images cost more than short sequences do.
+  const int64_t sequences = reference.embedding.patch ? 256 : 1024;
+  Wanted wanted{
+      .tokens = 2048, .sequences = answers_sequences(reference) ? sequences : 0, .longest = reference.context};
   // Every token, those that are known to be odd first.
   std::vector<int64_t>& cards = wanted.cards;
   for (int64_t token = 0; token < reference.vocab; ++token) {

@@ -125,8 +125,9 @@ Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& 
   for (auto& [name, weight] : weights) {  // once: every block that is measured runs the model
     weight = held_weight(name, weight.load());
   }
-  static constexpr int64_t enough = 8;  // sequences tell a deviation
-  const Inputs few = each_of(sample, [](const at::Tensor& x) { return x.narrow(0, 0, std::min(enough, x.size(0))); });
+  constexpr int64_t enough = 4096;  // tokens tell a deviation
+  const int64_t rows = std::max<int64_t>(1, enough / (sample.ids.defined() ? sample.ids.size(1) : patch_positions(a)));
+  const Inputs few = each_of(sample, [rows](const at::Tensor& x) { return x.narrow(0, 0, std::min(rows, x.size(0))); });
   const std::vector<int64_t> order = layer_blocks(a);
   std::set<int64_t> seen;
   for (size_t layer = 0; layer < order.size(); ++layer) {

@@ -166,7 +166,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     }
     return is_same();
   };
-  if (is_same_by_several_draws() && given.empty() && wants_every_token(result.proof)) {
+  const bool every_token = wants_every_token(result.proof, options.predicted > 0);
+  if (is_same_by_several_draws() && given.empty() && every_token) {
     ask_for_the_rest(exam, a, b, result.proof, options.budget, result.drawn_seed);
     is_same_by_several_draws();
   }
@@ -175,7 +176,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     result.sequences += asked.sequences;
     result.tokens += asked.tokens;
   }
-  result.coverage = coverage_of(a, b, result.proof, exam.asked());
+  result.coverage = coverage_of(a, b, result.proof, every_token, exam.asked());
   result.metrics = metrics_of(exam.compared());
   result.noise_floor = metrics_of(exam.noise());
   const WorstRow worst = exam.worst();

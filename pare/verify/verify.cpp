@@ -166,7 +166,9 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     }
     return is_same();
   };
-  const bool every_token = wants_every_token(result.proof, options.predicted > 0);
+  // In narrow types right rewrites too pass the limit on some row of thousands.
+  const bool trusted = options.predicted > 0 || result.floor_dtype != Dtype::f64;
+  const bool every_token = wants_every_token(result.proof, trusted);
   if (is_same_by_several_draws() && given.empty() && every_token) {
     ask_for_the_rest(exam, a, b, result.proof, options.budget, result.drawn_seed);
     is_same_by_several_draws();

@@ -112,11 +112,6 @@ std::string missing_in_table(const TensorSpec& spec, const Architecture& referen
 
 }  // namespace
 
-bool wants_every_token(const Proof& proof, bool trusted) {
-  constexpr double usual_roundings = 16;  // those of real models in any gauge, centred or folded, are two
-  return !proof.complete || (!trusted && proof.stretch > usual_roundings);
-}
-
 Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof) {
   // So many that rows which are rarely off are among them: a head that is almost sure of itself may show a change in
   // one of some hundred sequences. Images cost more than short sequences do.

@@ -18,10 +18,6 @@ struct Coverage {
   std::vector<std::string> not_exercised = {};  // those that were not, with why
 };
 
-// Where something is open, what one token alone brings may be read by any tensor; and where a basis makes much of
-// roundings, one token's rows may make all of them; unless it is known who chose it: `trusted`.
-bool wants_every_token(const Proof& proof, bool trusted);
-
 // What has to be asked so that everything that the proof leaves open is exercised: more rows than any such matrix has
 // inputs, every row of a table that does not obey the map of the others, every position of such a table.
 Wanted wanted_by(const Architecture& reference, const Architecture& candidate, const Proof& proof);

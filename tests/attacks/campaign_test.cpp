@@ -223,10 +223,10 @@ double note_more(Tally& tally, const ModelFolder& source, const ModelFolder& can
   return beyond;
 }
 
-// Draw after draw until enough were asked: `ask` says whether this one was.
+// Draw after draw until enough were asked, and then those that once went wrong: `ask` says whether this one was.
 using Tallies = std::map<std::string, Tally>;
-Tallies each_draw(const std::function<bool(uint64_t seed, Dtype dtype, Tallies& tallies)>& ask,
-                  const std::vector<uint64_t>& once_wrong = {}) {
+Tallies each_draw(const std::vector<uint64_t>& once_wrong,
+                  const std::function<bool(uint64_t seed, Dtype dtype, Tallies& tallies)>& ask) {
   const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
   Tallies tallies;
   uint64_t asked = 0;
@@ -255,7 +255,7 @@ std::optional<Verification> verified(Tally& tally, const ModelFolder& source, co
 }  // namespace
 
 TEST_CASE("campaign: right rewrites are accepted") {
-  const Tallies tallies = each_draw([](uint64_t seed, Dtype dtype, Tallies& all) {
+  const Tallies tallies = each_draw({}, [](uint64_t seed, Dtype dtype, Tallies& all) {
     ArchitectureDraw draw(seed);
     const Pair pair = drawn_pair(draw, seed, dtype, true);
     if (!pair.rewritten || !is_finite(pair.candidate) || (dtype == Dtype::f64 && pair.predicted > 1e-8)) {
@@ -297,29 +297,28 @@ TEST_CASE("campaign: right rewrites are accepted") {
 }
 
 TEST_CASE("campaign: sabotaged models are not") {
-  const Tallies tallies = each_draw(
-      [](uint64_t seed, Dtype dtype, Tallies& all) {
-        ArchitectureDraw draw(seed);
-        const Pair pair = drawn_pair(draw, seed, dtype, draw.chance(0.5));
-        const Sabotage sabotage = draw.chance(0.15) ? change_setting(pair.candidate.model, draw)
-                                                    : change_tensor(pair.candidate.model, draw, seed);
-        ModelFolder wrong = pair.candidate;
-        wrong.model = sabotage.model;
-        if (!is_finite(wrong) || is_unchanged(pair.candidate.model, wrong.model)) {
-          return false;
-        }
-        INFO("seed ", seed, " ", sabotage.what, ": ", architecture_to_json(pair.source.model.architecture).dump());
-        Tally& tally = all[std::string(word(dtype))];
-        const std::optional<Verification> v = verified(tally, pair.source, wrong, {.seed = seed, .sequences = 4});
-        if (!v || v->verdict == Verdict::different) {
-          return true;
-        }
-        const double beyond = note_more(tally, pair.source, wrong, *v, seed, dtype, sabotage.what);
-        // In narrow types what a rounding does varies from row to row, and so does whether twice of it is passed.
-        CHECK(beyond <= (dtype == Dtype::f64 ? 1 : 8));
-        return true;
-      },
-      {1773309608});  // a key whose softmax is almost always sure
+  constexpr uint64_t sure_head = 1773309608;  // a key whose softmax hardly ever depends on it
+  const Tallies tallies = each_draw({sure_head}, [](uint64_t seed, Dtype dtype, Tallies& all) {
+    ArchitectureDraw draw(seed);
+    const Pair pair = drawn_pair(draw, seed, dtype, draw.chance(0.5));
+    const Sabotage sabotage = draw.chance(0.15) ? change_setting(pair.candidate.model, draw)
+                                                : change_tensor(pair.candidate.model, draw, seed);
+    ModelFolder wrong = pair.candidate;
+    wrong.model = sabotage.model;
+    if (!is_finite(wrong) || is_unchanged(pair.candidate.model, wrong.model)) {
+      return false;
+    }
+    INFO("seed ", seed, " ", sabotage.what, ": ", architecture_to_json(pair.source.model.architecture).dump());
+    Tally& tally = all[std::string(word(dtype))];
+    const std::optional<Verification> v = verified(tally, pair.source, wrong, {.seed = seed, .sequences = 4});
+    if (!v || v->verdict == Verdict::different) {
+      return true;
+    }
+    const double beyond = note_more(tally, pair.source, wrong, *v, seed, dtype, sabotage.what);
+    // In narrow types what a rounding does varies from row to row, and so does whether twice of it is passed.
+    CHECK(beyond <= (dtype == Dtype::f64 ? 1 : 8));
+    return true;
+  });
   for (const auto& [dtype, tally] : tallies) {
     std::cout << fmt::format("sabotaged in {}:{} accepted ones at most {:.2g} of what is allowed\n", dtype,
                              tally.text(), tally.worst);

@@ -141,53 +141,65 @@ def basis_without_an_inverse(report):
                    moved(model(ids), other(ids)), verdicts=SAME)
 
 
+VALUE, OUTPUT = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
+
+
+def before_a_tiny_norm(vocab=5000, attention=attention(), **more):
+    """One block without skip and norms with next to no epsilon behind it: whatever is left of a token is made large."""
+    tiny = {"kind": "rms", "epsilon": 1e-40}
+    architecture = decoder(vocab=vocab, layers=1, norm=None, attention={**attention, "skip": False}, mlp={"norm": tiny}, **more)
+    return architecture | {"final_norm": tiny}
+
+
+def almost_lost(tensors, size):
+    """The output matrix with one tiny singular value, and the direction that it almost loses."""
+    left, sizes, right = numpy.linalg.svd(tensors[OUTPUT])
+    tensors[OUTPUT] = left * numpy.r_[sizes[:-1], size] @ right
+    return right[-1]
+
+
+def sheared(reference, shear):
+    """The first head in another gauge: exact but for rounding."""
+    tensors = copied(reference)
+    tensors[VALUE][0] += shear * tensors[VALUE][1]
+    tensors[OUTPUT][:, 1] -= shear * tensors[OUTPUT][:, 0]
+    return reference.with_tensors(tensors)
+
+
 def sheared_before_a_norm(report):
     """What one token's values come to almost cancels, and a norm makes what is left large: there roundings of a sheared
     head are all of it. They are few of what the candidate stores, and no other token has that dimension."""
-    tiny = {"kind": "rms", "epsilon": 1e-40}
-    architecture = decoder(vocab=5000, layers=1, norm=None, attention=attention(skip=False), mlp={"norm": tiny})
-    architecture["final_norm"] = tiny
+    architecture = before_a_tiny_norm()
     tensors = copied(drawn(architecture, 1))
-    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
-    left, sizes, right = numpy.linalg.svd(tensors[output])
-    tensors[output] = left * numpy.r_[sizes[:-1], 1e-10] @ right
+    direction = almost_lost(tensors, 1e-10)
     tensors["embed.token.weight"][:, HIDDEN] = 0
     tensors["embed.token.weight"][RARE] = numpy.eye(24)[HIDDEN]
-    tensors[value][1] = 0
-    tensors[value][:, HIDDEN] = right[-1]
+    tensors[VALUE][1] = 0
+    tensors[VALUE][:, HIDDEN] = direction
     reference = drawn(architecture, 1).with_tensors(tensors)
     report.save("unsheared", reference)
     for shear in (2.0, 2.0**20):
-        changed = copied(reference)
-        changed[value][0] += shear * changed[value][1]
-        changed[output][:, 1] -= shear * changed[output][:, 0]
-        candidate, case = reference.with_tensors(changed), f"a head sheared by {shear:.0f}"
-        check = (case, "unsheared", report.save(f"sheared-{shear:.0f}", candidate), moved(reference([RARE]), candidate([RARE])))
+        candidate = sheared(reference, shear)
+        check = (f"a head sheared by {shear:.0f}", "unsheared", report.save(f"sheared-{shear:.0f}", candidate),
+                 moved(reference([RARE]), candidate([RARE])))
         report.control(*check, most=1e-4) if shear == 2 else report.attack(*check)
 
 
 def sheared_for_one_type(report):
     """The same for one token of the second type alone; neurons that cancel lift what rounding does to every row."""
-    tiny = {"kind": "rms", "epsilon": 1e-40}
-    architecture = decoder(vocab=5000, layers=1, norm=None, attention=attention(skip=False), mlp={"norm": tiny}, embedding={"types": 2})
-    architecture["final_norm"] = tiny
+    architecture = before_a_tiny_norm(embedding={"types": 2})
     tensors, generator = copied(drawn(architecture, 1)), numpy.random.default_rng(5)
-    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
-    left, sizes, right = numpy.linalg.svd(tensors[output])
-    tensors[output] = left * numpy.r_[sizes[:-1], 1e-8] @ right
+    direction = almost_lost(tensors, 1e-8)
     tensors["embed.token.weight"][:, [HIDDEN, HIDDEN + 1]] = 0
     tensors["embed.token.weight"][RARE] = numpy.eye(24)[HIDDEN]
     tensors["embed.type.weight"] = numpy.array([numpy.eye(24)[HIDDEN + 1], numpy.zeros(24)])
-    tensors[value][1] = 0
-    tensors[value][:, HIDDEN], tensors[value][:, HIDDEN + 1] = right[-1], 0.3 * generator.standard_normal(24) * (numpy.arange(24) != 1)
+    tensors[VALUE][1] = 0
+    tensors[VALUE][:, HIDDEN], tensors[VALUE][:, HIDDEN + 1] = direction, 0.3 * generator.standard_normal(24) * (numpy.arange(24) != 1)
     up, down = tensors["blocks.0.mlp.up.weight"], tensors["blocks.0.mlp.down.weight"]
     up[1], down[:, 0] = up[0], 1e4 * down[:, 0]
     down[:, 1] = -down[:, 0]
     reference = drawn(architecture, 1).with_tensors(tensors)
-    changed = copied(reference)
-    changed[value][0] += 2.0**22 * changed[value][1]
-    changed[output][:, 1] -= 2.0**22 * changed[output][:, 0]
-    candidate = reference.with_tensors(changed)
+    candidate = sheared(reference, 2.0**22)
     report.save("types", reference)
     report.attack("a head sheared, for one token of one type", "types", report.save("types-sheared", candidate),
                   moved(reference([RARE], [1]), candidate([RARE], [1])))
@@ -196,26 +208,22 @@ def sheared_for_one_type(report):
 def many_roundings_of_one_sign(report):
     """Every weight that one token reads moves by 112 of its own roundings, all towards the same answer, under a gauge of two."""
     width, hidden = 160, numpy.arange(40, 160)
-    tiny = {"kind": "rms", "epsilon": 1e-40}
-    architecture = decoder(vocab=3000, width=width, layers=1, norm=None, mlp={"norm": tiny},
-                           attention=attention(heads=4, head_width=40, skip=False))
-    architecture["final_norm"] = tiny
+    architecture = before_a_tiny_norm(vocab=3000, width=width, attention=attention(heads=4, head_width=40))
     tensors, generator = copied(drawn(architecture, 1)), numpy.random.default_rng(5)
-    value, output = "blocks.0.attention.value.weight", "blocks.0.attention.output.weight"
-    for name in (value, output):
+    for name in (VALUE, OUTPUT):
         tensors[name] = numpy.sign(tensors[name]) / 8
     tensors["embed.token.weight"][:, hidden] = 0
     tensors["embed.token.weight"][RARE] = numpy.isin(numpy.arange(width), hidden)
     signs = numpy.repeat([1.0, -1.0], len(hidden) // 2)
-    tensors[value][:, hidden] = numpy.array([generator.permutation(signs) for _ in range(width)]) / 8  # sums of zero
-    tensors[value][:, hidden[0]] += 2e-9 * generator.standard_normal(width)
-    tensors[output][2:] *= 0.01
+    tensors[VALUE][:, hidden] = numpy.array([generator.permutation(signs) for _ in range(width)]) / 8  # sums of zero
+    tensors[VALUE][:, hidden[0]] += 2e-9 * generator.standard_normal(width)
+    tensors[OUTPUT][2:] *= 0.01
     reference = drawn(architecture, 1).with_tensors(tensors)
     changed = copied(reference)
-    towards = numpy.sign(reference.tensors[output][0])[:, None] * numpy.sign(changed[value][:, hidden])
-    changed[value][:, hidden] *= 1 + 112 * 2.0**-53 * towards
-    changed[value] *= 2
-    changed[output] /= 2
+    towards = numpy.sign(reference.tensors[OUTPUT][0])[:, None] * numpy.sign(changed[VALUE][:, hidden])
+    changed[VALUE][:, hidden] *= 1 + 112 * 2.0**-53 * towards
+    changed[VALUE] *= 2
+    changed[OUTPUT] /= 2
     candidate = reference.with_tensors(changed)
     report.save("signs", reference)
     report.attack("112 roundings of one sign", "signs", report.save("signs-moved", candidate), moved(reference([RARE]), candidate([RARE])))

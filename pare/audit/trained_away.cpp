@@ -128,7 +128,7 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
     }
     if (away.obstacles.empty()) {
       // Evenness as models ask for that were trained to their end (docs/training.md).
-      away.command = fmt::format("pare train from={} {} morph.steps=1000 morph.evenness=1 steps=1500 {} -o RUN",
+      away.command = fmt::format("pare train from={} {} morph.steps=1000 morph.evenness=5 steps=1500 {} -o RUN",
                                  shell_word(model), way.keys, data_keys(architecture, model));
     }
     return away;

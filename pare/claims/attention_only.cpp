@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/count.h"
 #include "pare/claims/draws.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -124,6 +127,30 @@ Outcome norm_of_extended(const Trial& trial) {
   return found;
 }
 
+// ---- Section 5: a neuron is a head, so an MLP is many
+
+Outcome heads_of_gpt3(const Trial&) {
+  const nlohmann::json written = nlohmann::json::parse(R"({"width": 12288, "vocab": 50257, "context": 2048,
+    "embedding": {"position": "learned"}, "head": {"tied": true}, "final_norm": {"kind": "layer"},
+    "blocks": [{"repeat": 96, "attention": {"heads": 96, "head_width": 128, "norm": {"kind": "layer"}},
+                "mlp": {"width": 49152, "activation": "gelu", "norm": {"kind": "layer"}}}]})");
+  const Architecture gpt3 = architecture_from_json(written, "GPT-3");
+  const std::map<Part, int64_t> parts = count(gpt3).parts;
+  const int64_t attention =
+      parts.at(Part::query) + parts.at(Part::key) + parts.at(Part::value) + parts.at(Part::output);
+  const int64_t mlps = parts.at(Part::mlp), heads = 96, neurons = 49152;
+  const double by_parameters = static_cast<double>(mlps) / static_cast<double>(attention);
+  const double by_heads = static_cast<double>(neurons) / static_cast<double>(heads);
+  Outcome found;
+  found.compared = {{"MLPs over attention, by parameters", "2:1", fmt::format("{:.2f}:1", by_parameters)},
+                    {"by heads, a neuron for one", "500:1", fmt::format("{:.0f}:1", by_heads)}};
+  const bool holds = std::round(by_parameters) == 2 && std::round(by_heads / 100) == 5;
+  found.verdict = holds ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
+  found.because = fmt::format("{} parameters against {}, {} neurons in a layer against {} heads", with_commas(mlps),
+                              with_commas(attention), with_commas(neurons), heads);
+  return found;
+}
+
 }  // namespace
 
 std::vector<PaperClaim> claims_of_attention_only() {
@@ -136,6 +163,8 @@ std::vector<PaperClaim> claims_of_attention_only() {
       {"norm-of-extended", paper, "Theorem 4", "LayerNorm(X + [1]) = LayerNorm(X) + [1].", corrected, norm_of_extended},
       {"activation-approximation", paper, "Section 2",
        "SiLU stands for GELU within 0.0203 and for ReLU within 0.2785 / c.", holds, activation_approximation},
+      {"heads-of-gpt3", paper, "Section 5", "In GPT-3 MLPs outweigh attention 2:1 by parameters and 500:1 by heads.",
+       holds, heads_of_gpt3},
       claim_of_attention_only(),
   };
 }

@@ -104,6 +104,70 @@ Outcome linear_recovery(const Trial& trial) {
   return found;
 }
 
+// ---- Proposition 5.1: what is added at random raises a rank, and to the full at once
+
+Outcome random_addition(const Trial& trial) {
+  const int64_t n = 32, d = 64, draws = trial.scale == ClaimScale::small ? 200 : 20;
+  at::Generator generator = generator_of(trial.seed);
+  ClaimTable table{fmt::format("Least rank of A + B in {} draws", draws),
+                   {"rank of A", "B of deviation 1", "1e-6", "1e-6, threshold 1e-3"},
+                   {},
+                   "rank of A + B"};
+  bool full = true;
+  for (const int64_t rank : {0, 1, 4, 16, 31}) {
+    std::vector<double> least = {static_cast<double>(rank), n, n, n};
+    const auto note = [&](size_t column, int64_t found) {
+      least[column] = std::min(least[column], static_cast<double>(found));
+    };
+    for (int64_t draw = 0; draw < draws; ++draw) {
+      const at::Tensor a = at::matmul(gaussian({n, rank}, 1, generator), gaussian({rank, d}, 1, generator));
+      const at::Tensor b = gaussian({n, d}, 1, generator);
+      note(1, rank_of(a + b, exact_threshold));
+      note(2, rank_of(a + 1e-6 * b, exact_threshold));
+      note(3, rank_of(a + 1e-6 * b, usual_threshold));
+    }
+    full = full && least[1] == n && least[2] == n;
+    table.rows.push_back(std::move(least));
+  }
+  Outcome found;
+  found.compared = {{"rank 4 and a random matrix", "more than 4", shown(table.rows[2][1])},
+                    {"rank 4 and a random matrix of 1e-6", "more than 4", shown(table.rows[2][2])},
+                    {"the same, by the paper's threshold of 1e-3", "not said", shown(table.rows[2][3])}};
+  found.tables = {table};
+  found.verdict = full ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
+  found.because = fmt::format(
+      "full, {}, in all of {} draws; what is small beside A raises no rank that a threshold is asked for", n, draws);
+  return found;
+}
+
+// ---- Proposition C.2: averaging rows, rescaling and shifting rows, turning heads, whichever comes first
+
+Outcome commuting_symmetries(const Trial& trial) {
+  const int64_t n = 32, d = 64, heads = 4, k = 16;
+  at::Generator generator = generator_of(trial.seed);
+  const at::Tensor x = gaussian({n, d}, 1, generator);
+  const at::Tensor averages = attention_of(random_heads(heads, d, k, generator), x)[0];
+  const at::Tensor sizes = gaussian({n, 1}, 0.5, generator).exp(), shifts = gaussian({n, 1}, 1, generator);
+  const auto averaged = [&](const at::Tensor& rows) { return at::matmul(averages, rows); };
+  const double rescaled = relative_error(averaged(sizes * x), sizes * averaged(x));
+  const double shifted = relative_error(averaged(x + shifts), averaged(x) + shifts);
+  const at::Tensor values = gaussian({d, k}, 1, generator), gauge = gaussian({k, k}, 1, generator);
+  const double turned = relative_error(averaged(at::matmul(at::matmul(x, values), gauge)),
+                                       at::matmul(averaged(at::matmul(x, values)), gauge));
+  const at::Tensor uniform = at::full({n, n}, 1.0 / static_cast<double>(n), at::kDouble);
+  Outcome found;
+  found.compared = {{"averaging and rescaling rows, apart by", "0", shown(rescaled)},
+                    {"averaging and shifting rows", "0", shown(shifted)},
+                    {"averaging rows and turning a head", "0", shown(turned)},
+                    {fmt::format("rank of the uniform average of {} rows, which a group undoes", n), std::to_string(n),
+                     std::to_string(rank_of(uniform, exact_threshold))}};
+  found.verdict = std::max(rescaled, shifted) < 1e-12 ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
+  found.because = fmt::format(
+      "rows averaged and rescaled are apart by {}, by {} with shifts, whichever comes first; and averages are no group",
+      shown(rescaled), shown(shifted));
+  return found;
+}
+
 // ---- Theorem 5.3: the residual raises the rank of almost every input. Not of identical tokens, where collapse ends.
 
 Outcome identical_tokens(const Trial& trial) {
@@ -313,6 +377,10 @@ std::vector<PaperClaim> claims_of_rank_and_symmetry() {
        gauge_symmetry},
       {"linear-recovery", paper, "Theorem 7.3", "No linear map recovers a head's contribution from the sum of heads.",
        fails, linear_recovery},
+      {"random-addition", paper, "Proposition 5.1",
+       "Adding a random matrix raises any rank that is not full, almost surely.", ClaimVerdict::holds, random_addition},
+      {"commuting-symmetries", paper, "Proposition C.2", "The symmetries of depth, heads and LayerNorm commute.", fails,
+       commuting_symmetries},
       {"identical-tokens", paper, "Theorem 5.3", "A residual connection raises the rank of almost every input.",
        corrected, identical_tokens},
       {"affine-rank-hypotheses", paper, "Theorem 4.2, H1 to H4",

@@ -53,13 +53,14 @@ class NormPlan {
     skips_after_norms();
     if (scale_ == ClaimScale::small) {
       stories();
-      for (const int64_t seed : sizes_.seeds) {
-        if (seed != 0) {
-          pair("-few", model_, sizes_.few, "baseline", seed);
-        }
+      sizes(0);
+      after_longer(0);
+      many();
+      for (const int64_t seed : {1, 2}) {
+        pair("-few", model_, sizes_.few, "baseline", seed);
       }
-      sizes();
-      longer();
+      sizes(1);
+      after_longer(1);
       faster();
       early();
     }
@@ -157,16 +158,14 @@ class NormPlan {
         "absorb_skip{widen=true}");
   }
 
-  void sizes() {
-    for (const int64_t seed : {0, 1}) {
-      for (const int64_t width : sizes_.widths) {
-        at_size(fmt::format("-width-{}", width), seed,
-                {{"architecture.width", width},
-                 {"architecture.blocks.*.attention.heads", width / 64},
-                 {"architecture.blocks.*.mlp.width", 4 * width}});
-      }
-      at_size("-layers-12", seed, {{"architecture.blocks.0.repeat", 12}});
+  void sizes(int64_t seed) {
+    for (const int64_t width : sizes_.widths) {
+      at_size(fmt::format("-width-{}", width), seed,
+              {{"architecture.width", width},
+               {"architecture.blocks.*.attention.heads", width / 64},
+               {"architecture.blocks.*.mlp.width", 4 * width}});
     }
+    at_size("-layers-12", seed, {{"architecture.blocks.0.repeat", 12}});
   }
 
   void at_size(const std::string& ending, int64_t seed, const NormChanges& changes) {
@@ -175,15 +174,16 @@ class NormPlan {
     pair(ending, model, sizes_.usual, "baseline" + ending, seed);
   }
 
-  void longer() {
+  void many() {
     const std::string from = name_of("baseline", model_);
     pair("-many", model_, sizes_.many, "baseline", 0);
     add("norms-and-skips-many", further(model_, sizes_.many, 0, no_norms_no_skips), from, true);
     add("smaller-mlp-many", further(model_, sizes_.many, 0, narrow()), from);
-    for (const int64_t seed : {0, 1}) {
-      baseline("baseline-longer", model_, sizes_.longer_baseline, seed);
-      pair("-longer", model_, sizes_.usual, "baseline-longer", seed);
-    }
+  }
+
+  void after_longer(int64_t seed) {
+    baseline("baseline-longer", model_, sizes_.longer_baseline, seed);
+    pair("-longer", model_, sizes_.usual, "baseline-longer", seed);
   }
 
   // From a model that has hardly begun: as many tokens, in a quarter of the steps.

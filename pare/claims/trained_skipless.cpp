@@ -82,9 +82,8 @@ nlohmann::json form_config(const nlohmann::json& base, const Figured& form, bool
 std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   const bool smoke = trial.scale == ClaimScale::smoke;
   // Without norms a stream of deviation one would meet a tied table in logits far too large: the head is of its own.
-  const nlohmann::json usual = changed(usual_run(trial), {{"architecture.head.tied", false}});
-  const nlohmann::json base = smoke ? changed(usual, {{"steps", 6}, {"evaluate.every", 3}})
-                                    : changed(usual, {{"steps", 600}, {"evaluate.every", 200}});
+  const nlohmann::json usual = changed(short_run(trial), {{"architecture.head.tied", false}});
+  const nlohmann::json base = smoke ? changed(usual, {{"steps", 6}, {"evaluate.every", 3}}) : usual;
   const std::vector<Figured> forms = figured_forms();
   const int64_t shallow = smoke ? 2 : 6, deep = 2 * shallow;
   std::vector<PlannedRun> plan;
@@ -137,16 +136,12 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
 
 namespace {
 
-// How far the usual model of as many layers is after a third of the steps: who ends below that trains, at no less than
-// a third of its pace.
+// Who comes three quarters of the way of the usual model of as many layers, from its first loss to its last, trains.
+// One that has learnt nothing but how frequent each byte is has come half of it.
 std::optional<double> bar_of(const Settled& usual) {
   const TrainedRun& run = *usual.runs.front();
-  for (const auto& [step, loss] : run.validation) {
-    if (step > 0 && 3 * step >= run.steps) {
-      return loss;
-    }
-  }
-  return std::nullopt;
+  const auto start = run.validation.find(0);
+  return start == run.validation.end() ? std::nullopt : std::optional(start->second / 4 + 3 * usual.loss / 4);
 }
 
 enum class Trains { yes, no, unknown };
@@ -163,7 +158,7 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
   const std::optional<double> bar = usual ? bar_of(*usual) : std::nullopt;
   if (!settled) {
     return stopped.empty() ? Judged{Trains::unknown, {}, "not trained yet"}
-                           : Judged{Trains::no, {}, fmt::format("no, ended at step {}", stopped[0]->steps)};
+                           : Judged{Trains::no, {}, fmt::format("no, explodes at step {}", stopped[0]->steps)};
   }
   if (!bar) {
     return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};
@@ -288,8 +283,8 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   }
   if (!all_train.empty()) {
     found.verdict = ClaimVerdict::holds_corrected;
-    found.because =
-        fmt::format("all four forms of figure 1 train with {}; not all with {}", listed(all_train), listed(not_all));
+    found.because = fmt::format("all four forms of figure 1 train with {}, though worse; not all with {}",
+                                listed(all_train), listed(not_all));
     return found;
   }
   if (open.empty()) {
@@ -308,6 +303,7 @@ PaperClaim claim_of_skipless() {
        .paper = Paper::skipless,
        .place = "Figures 1, 3 and 4",
        .says = "Models without skips and norms train, also without Q, K or V and without P, and then merge exactly.",
+       .recorded = ClaimVerdict::holds_corrected,
        .cost_in_full = "the paper trained nothing; a skipless Pythia-6.9B on its 300 billion tokens would be 1.2e22 "
                        "operations, about a year of one H200"},
       plan_skipless, judge_skipless);

@@ -36,4 +36,10 @@ nlohmann::json usual_run(const Trial& trial) {
                          {"evaluate", {{"every", 10}, {"batches", 2}}}});
 }
 
+nlohmann::json short_run(const Trial& trial) {
+  const nlohmann::json usual = usual_run(trial);
+  return trial.scale == ClaimScale::small ? changed(usual, {{"batch", 64}, {"steps", 1000}, {"evaluate.every", 200}})
+                                          : usual;
+}
+
 }  // namespace pare

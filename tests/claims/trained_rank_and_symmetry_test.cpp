@@ -194,7 +194,8 @@ TEST_CASE("rank-dynamics: each verdict") {
   CHECK(judged(more_falls_more) == ClaimVerdict::holds);
   CHECK(judged(more_falls_less) == ClaimVerdict::holds_corrected);
   CHECK(judged(both_rise) == ClaimVerdict::does_not_hold);
-  CHECK(judged(mixed) == ClaimVerdict::undecided);
+  CHECK(judged(mixed) == ClaimVerdict::does_not_hold);  // three of six are no rule
+  CHECK(judged({{0.01, 1}, {0.02, -2}, {0.03, -3}}) == ClaimVerdict::undecided);
   // Five heads in a row: 1 in 16 by chance, on either side.
   CHECK(judged({{0.01, -1}, {0.02, -2}, {0.03, -3}, {0.04, -4}, {0.05, -5}}) == ClaimVerdict::undecided);
   CHECK(verdict_of(judge_rank_dynamics, {}) == ClaimVerdict::undecided);

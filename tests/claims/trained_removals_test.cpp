@@ -190,7 +190,7 @@ TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
   const Outcome spoiled = judge_skipless(small_trial, {runs, {}});
   CHECK(outcome_of(spoiled) == "holds with a correction");
   CHECK(spoiled.because.find("not all with plain attention, 12 layers") != std::string::npos);
-  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "no, ended at step 600");
+  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "no, explodes at step 600");
 }
 
 TEST_CASE("skipless: what the merge of a trained model came to is said") {

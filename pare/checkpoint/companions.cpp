@@ -34,6 +34,7 @@ constexpr std::string_view no_file = "no regular file, nor a link to one";
 
 constexpr std::string_view training_names[] = {"optimizer*", "scheduler.*",        "scaler.*",
                                                "rng_state*", "trainer_state.json", "training_args.bin"};
+constexpr std::string_view llama2c_tokenizer = "tok*.bin";
 constexpr std::string_view weight_names[] = {
     "*.safetensors",
     "*.safetensors.index.json",
@@ -69,7 +70,7 @@ std::string_view reason_against(std::string name) {
   if (glob_match("adapter_*", name)) {
     return adapter;
   }
-  return is_like(name, weight_names) ? other_weights : std::string_view();
+  return is_like(name, weight_names) && !glob_match(llama2c_tokenizer, name) ? other_weights : std::string_view();
 }
 
 // Configuration, weights and certificate of the model itself, which the new one replaces by its own.

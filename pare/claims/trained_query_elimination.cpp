@@ -219,7 +219,9 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   add({baseline, reduced}, usual, 1);
   add({baseline, reduced}, 4e-3, 0);
   add({no_key, no_value}, usual, 0);
+  add({no_value}, usual, 1);
   add_conditions({baseline, reduced}, 0);
+  add_conditions({no_value}, 0);
   add({smaller_width, nonlinear}, usual, 0);
   add({smaller_mlp, larger}, usual, 1);
   add({baseline, reduced, smaller_mlp, larger}, usual, 2);
@@ -230,7 +232,7 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   add({halved, larger}, 1e-3, 0);
   add({doubled}, usual, 0);
   add_conditions({smaller_mlp}, 0);
-  add({no_key, no_value, halved, smaller_width, nonlinear}, usual, 1);
+  add({no_key, halved, smaller_width, nonlinear}, usual, 1);
   add({no_key, no_value, halved, smaller_width, nonlinear}, usual, 2);
   return plan;
 }
@@ -262,10 +264,11 @@ std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::strin
   return best;
 }
 
-// W_Q = I under one condition.
+// W_Q = I under one condition, and W_V = I where it was trained too.
 struct Gap {
   std::string words;
   Settled baseline, reduced;
+  std::optional<Settled> without_value;
   double difference() const { return difference_of(reduced, baseline); }
   bool holds() const {  // as far as seeds can say it
     const std::optional<bool> equal = equal_within_spread(reduced, baseline);
@@ -276,7 +279,9 @@ struct Gap {
 std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
   const std::optional<Settled> before = settled_at_best(runs, variant_name(baseline, condition));
   const std::optional<Settled> after = settled_at_best(runs, variant_name(reduced, condition));
-  return before && after ? std::optional(Gap{words, *before, *after}) : std::nullopt;
+  return before && after ? std::optional(Gap{words, *before, *after,
+                                             settled_at_best(runs, variant_name(no_value, condition))})
+                         : std::nullopt;
 }
 
 // A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at
@@ -381,17 +386,18 @@ std::vector<Gap> compare_conditions(const Trial& trial, const TrainedRuns& runs,
       by_steps.emplace(condition.config.at("steps").get<double>(), *gap);
     }
   }
-  ClaimTable table{"What W_Q = I costs, by condition",
-                   {"difference", "baseline", "W_Q = I", "seeds"},
+  ClaimTable table{"What the identity costs, by condition",
+                   {"W_Q = I", "W_V = I", "baseline", "seeds"},
                    {},
-                   "W_Q = I less the baseline, nats",
-                   {"baseline", "W_Q = I", "seeds"},
+                   "less the baseline, nats",
+                   {"baseline", "seeds"},
                    "condition",
                    {}};
   table.decimals = 4;
   for (const Gap& gap : gaps) {
     table.names.push_back(gap.words);
-    table.rows.push_back({gap.difference(), gap.baseline.loss, gap.reduced.loss,
+    const double of_value = gap.without_value ? difference_of(*gap.without_value, gap.baseline) : std::nan("");
+    table.rows.push_back({gap.difference(), of_value, gap.baseline.loss,
                           static_cast<double>(std::min(gap.baseline.runs.size(), gap.reduced.runs.size()))});
   }
   if (gaps.size() > 1) {

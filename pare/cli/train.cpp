@@ -121,6 +121,18 @@ void prepare_command(nlohmann::json written, const TrainFlags& flags, const std:
                          with_commas(made.shards), made.shards == 1 ? "" : "s"));
 }
 
+// --seed goes before what a file says, but not silently before what was said beside it.
+void check_seed_said_once(const nlohmann::json& written, const TrainFlags& flags, uint64_t seed) {
+  const auto change = std::find_if(flags.changes.begin(), flags.changes.end(),
+                                   [](const std::string& text) { return text.starts_with("seed="); });
+  const bool swept = written.is_object() && written.contains("sweep") && written.at("sweep").is_object() &&
+                     written.at("sweep").contains("seeds");
+  if (change != flags.changes.end() || swept) {
+    throw InputError(fmt::format("the seed is said twice, by --seed {} and by {}: leave one of them out", seed,
+                                 swept ? "the sweep, which has several" : *change));
+  }
+}
+
 void train_command(TrainFlags flags, const Settings& settings) {
   if (flags.print_config) {
     print_keys(settings);
@@ -138,6 +150,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
     set_key(written, change, find_architecture);
   }
   if (settings.seed != 0) {
+    check_seed_said_once(written, flags, settings.seed);
     set_key(written, "seed", settings.seed, find_architecture);
   }
   if (flags.prepare && flags.resume) {

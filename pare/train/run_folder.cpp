@@ -19,6 +19,7 @@
 #include "pare/support/json.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/train/tokens.h"
 
 namespace pare {
 
@@ -33,6 +34,7 @@ constexpr const char* order_file = "order.i32";
 constexpr const char* hashes_file = "run.sha256";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
+constexpr const char* tokenizer_folder = "tokenizer";  // a copy, so that no checkpoint depends on what lies elsewhere
 constexpr const char* optimiser_file = "optimizer.safetensors";
 constexpr const char* step_key = "step";  // of the optimiser's file: which step its state is of
 constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
@@ -53,13 +55,37 @@ void write_optimiser(const fs::path& path, const std::map<std::string, at::Tenso
   writer.finish();
 }
 
-// A model in the native format, and what its optimiser remembers.
+void copy_text(const fs::path& from, const fs::path& to) {
+  write_text_file(to, read_text_file(from, largest_run_file));
+}
+
+void keep_tokenizer(const fs::path& run, const DataConfig& data) {
+  const std::map<std::string, fs::path> files = tokenizer_files(token_reading(data));
+  if (files.empty()) {
+    return;
+  }
+  std::error_code refused;
+  if (!fs::create_directory(run / tokenizer_folder, refused)) {
+    fail_io("create", run / tokenizer_folder, refused.value());
+  }
+  for (const auto& [name, file] : files) {
+    copy_text(file, run / tokenizer_folder / name);
+  }
+}
+
+// A model in the native format with the tokenizer of its run, and what its optimiser remembers.
 void write_checkpoint(const fs::path& target, const Trainer& trainer, int64_t step) {
   AtomicFolder output(target, [](const fs::path&) {});  // what stands there is not whole
   const Model model = trainer.model();
   write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
   write_optimiser(output.temporary() / optimiser_file, trainer.state(), step);
+  std::error_code unknown;
+  if (const fs::path kept = target.parent_path().parent_path() / tokenizer_folder; fs::is_directory(kept, unknown)) {
+    for (const fs::directory_entry& file : entries_of(kept)) {
+      copy_text(file.path(), output.temporary() / file.path().filename());
+    }
+  }
   output.commit();
 }
 
@@ -210,6 +236,7 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
     file.sync();
   }
   write_text_file(folder / metrics_file, "");
+  keep_tokenizer(folder, config.data);
   std::error_code refused;
   if (!fs::create_directory(folder / checkpoints_folder, refused)) {
     fail_io("create", folder / checkpoints_folder, refused.value());

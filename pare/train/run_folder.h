@@ -1,7 +1,8 @@
 #pragma once
-// A run on disk: config.json, data.json and start.json, with their hashes in run.sha256; order.i32, metrics.jsonl and
-// checkpoints/STEP, each a model in the native format with optimizer.safetensors beside it. It appears whole, with its
-// start as checkpoint 0, and whatever ends a process, what is there can be continued.
+// A run on disk: config.json, data.json and start.json, with their hashes in run.sha256; order.i32, metrics.jsonl, its
+// tokenizer, and checkpoints/STEP, each a model in the native format with the tokenizer and optimizer.safetensors
+// beside it. It appears whole, with its start as checkpoint 0, and whatever ends a process, what is there can be
+// continued.
 
 #include <filesystem>
 #include <map>

@@ -202,6 +202,19 @@ nlohmann::ordered_json tokenizer_json(const TokenReading& reading) {
   return {{"path", reading.tokenizer->subject()}, {"sha256", tokenizer_hash(*reading.tokenizer)}};
 }
 
+std::map<std::string, std::filesystem::path> tokenizer_files(const TokenReading& reading) {
+  std::map<std::string, std::filesystem::path> named;
+  const std::vector<std::filesystem::path> files =
+      reading.tokenizer ? files_of(*reading.tokenizer) : std::vector<std::filesystem::path>();
+  for (const std::filesystem::path& file : files) {
+    const std::string name = file.filename().string(), ending = file.extension().string();
+    const bool is_whole = files.size() == 1 && ending == ".json", is_vocabulary = file == files[0] && ending == ".txt";
+    const bool is_llama2c = ending == ".bin" && !name.starts_with("tok");
+    named[is_whole ? "tokenizer.json" : is_vocabulary ? "vocab.txt" : is_llama2c ? "tok-" + name : name] = file;
+  }
+  return named;
+}
+
 int64_t TokenArray::size() const {
   int64_t total = 0;
   for (const TokenFile& file : files_) {

@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -33,6 +35,8 @@ TokenReading token_reading(const DataConfig& config);  // InputError where there
 // What a tokenizer is made of: its file, or the names and hashes of its files, as one SHA-256.
 std::string tokenizer_hash(const Tokenizer& tokenizer);
 nlohmann::ordered_json tokenizer_json(const TokenReading& reading);  // path and hash; null without one
+// Its files by the names that a model's folder has them under, where it is found again.
+std::map<std::string, std::filesystem::path> tokenizer_files(const TokenReading& reading);
 
 class TokenArray {
  public:

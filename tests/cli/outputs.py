@@ -167,7 +167,7 @@ def check_input(report, work):
 
 
 COPIED = {
-    "tokenizer.json": "{}", "LICENSE": "free", "README.md": "# model", "processor_config.json": "{}", "chat_template.jinja": "{{ x }}",
+    "tokenizer.json": "{}", "tok512.bin": "a tokenizer", "LICENSE": "free", "README.md": "# model", "processor_config.json": "{}", "chat_template.jinja": "{{ x }}",
     "config_sentence_transformers.json": "{}", "sentence_bert_config.json": "{}", ".gitattributes": "*.bin lfs",
     "assets/logo.svg": "<svg/>", "assets/more/deep.txt": "x", "1_Pooling/config.json": "{}", "2_Dense/config.json": "{}",
     "2_Dense/model.safetensors": "a dense layer", "2_Dense/pytorch_model.bin": "the same", "original/params.json": "{}",

@@ -137,6 +137,7 @@ def check_sweep(report, work):
     sweep = CONFIG | {"steps": 20, "sweep": {"seeds": [0, 1], "variants": {
         "base": {}, "no-query": {"architecture.blocks.*.attention.query": "identity"}}}}
     (work / "sweep.json").write_text(json.dumps(sweep))
+    report.check("seeds said twice", ended(pare("train", "sweep.json", "-o", "sweep", "--seed", "7", cwd=work), 1, ["by --seed 7 and by the sweep"]))
     result = pare("train", "sweep.json", "-o", "sweep", cwd=work)
     names = ["base-seed0", "base-seed1", "no-query-seed0", "no-query-seed1"]
     report.check("a sweep", ended(result, 0, [f"sweep/{name}" for name in names]))
@@ -215,6 +216,11 @@ def check_packed(report, work):
     manifest = json.loads((work / "token-run/data.json").read_text())["data"]
     report.check("its hash", expect(manifest["tokenizer"]["sha256"], hashlib.sha256((work / "vocab.txt").read_bytes()).hexdigest()))
     report.check("its tokens", expect(manifest["contents"]["train"]["tokens"], len(re.findall(r"[a-z]+|[,.]", text.decode().replace("question", "quest ion").replace("more", " more")))))
+    (work / "vocab.txt").rename(work / "elsewhere.txt")
+    last = max((work / "token-run/checkpoints").iterdir(), key=lambda path: int(path.name))
+    report.check("it goes along", expect((last / "vocab.txt").read_bytes(), (work / "elsewhere.txt").read_bytes()))
+    (work / "question.txt").write_text("to be, or not to be, that is the question. " * 4)
+    report.check("and is found there", ended(pare("run", str(last), "--text", "question.txt", "-o", "question.safetensors", cwd=work)))
     report.check("other tokens, other data", ended(pare("compare", "plain-run", "token-run", cwd=work), 1, ["contents.train.sha256"]))
 
 
@@ -296,6 +302,7 @@ def check_wrong_use(report, work):
                              (["config.json", "-o", "x", "architecture.blocks.9.wiring=serial"], "list of"), (["missing.json", "-o", "x"], "missing.json"),
                              (["config.json", "-o", "x", "context=100000000"], "sequences of 10 tokens"),
                              (["-o", "nowhere", "--resume"], "'nowhere' is no run that could be continued: nothing is there"),
+                             (["config.json", "-o", "x", "seed=3", "--seed", "7"], "said twice, by --seed 7 and by seed=3"),
                              (["config.json", "-o", "x", "batch=0"], "config.json with batch=0"),
                              (["config.json", "-o", "source/run", "from=source"], "the output 'source/run' lies in 'source'"),
                              (["config.json", "-o", "x", "from=whole"], "'whole' is a training run: its models are in whole/checkpoints"),

@@ -279,9 +279,9 @@ struct Gap {
 std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
   const std::optional<Settled> before = settled_at_best(runs, variant_name(baseline, condition));
   const std::optional<Settled> after = settled_at_best(runs, variant_name(reduced, condition));
-  return before && after ? std::optional(Gap{words, *before, *after,
-                                             settled_at_best(runs, variant_name(no_value, condition))})
-                         : std::nullopt;
+  return before && after
+             ? std::optional(Gap{words, *before, *after, settled_at_best(runs, variant_name(no_value, condition))})
+             : std::nullopt;
 }
 
 // A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The baseline and W_Q = I of this experiment in plain PyTorch, drawn and trained by nothing of pare: two trainers that
-do the same differ by no more than seeds do.
+"""The baseline and W_Q = I of this experiment in plain PyTorch, drawn and trained by nothing of pare: how far two
+trainers that do the same are apart.
 
 peer.py FOLDER [--form baseline|no-query] [--rate R] [--seed N] [--device cuda]: prints a line of JSON. FOLDER has
 novels-train.txt and novels-val.txt.

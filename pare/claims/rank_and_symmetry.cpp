@@ -113,7 +113,7 @@ Outcome random_addition(const Trial& trial) {
                    {"rank of A", "B of deviation 1", "1e-6", "1e-6, threshold 1e-3"},
                    {},
                    "rank of A + B"};
-  bool full = true;
+  bool raised = true;
   for (const int64_t rank : {0, 1, 4, 16, 31}) {
     std::vector<double> least = {static_cast<double>(rank), n, n, n};
     const auto note = [&](size_t column, int64_t found) {
@@ -126,7 +126,7 @@ Outcome random_addition(const Trial& trial) {
       note(2, rank_of(a + 1e-6 * b, exact_threshold));
       note(3, rank_of(a + 1e-6 * b, usual_threshold));
     }
-    full = full && least[1] == n && least[2] == n;
+    raised = raised && least[1] > least[0] && least[2] > least[0];
     table.rows.push_back(std::move(least));
   }
   Outcome found;
@@ -134,7 +134,7 @@ Outcome random_addition(const Trial& trial) {
                     {"rank 4 and a random matrix of 1e-6", "more than 4", shown(table.rows[2][2])},
                     {"the same, by the paper's threshold of 1e-3", "not said", shown(table.rows[2][3])}};
   found.tables = {table};
-  found.verdict = full ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
+  found.verdict = raised ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
       "full, {}, in all of {} draws; what is small beside A raises no rank that a threshold is asked for", n, draws);
   return found;
@@ -379,7 +379,8 @@ std::vector<PaperClaim> claims_of_rank_and_symmetry() {
        fails, linear_recovery},
       {"random-addition", paper, "Proposition 5.1",
        "Adding a random matrix raises any rank that is not full, almost surely.", ClaimVerdict::holds, random_addition},
-      {"commuting-symmetries", paper, "Proposition C.2", "The symmetries of depth, heads and LayerNorm commute.", fails,
+      {"commuting-symmetries", paper, "Proposition C.2",
+       "The symmetries of depth, heads and LayerNorm commute (a framework, not fully proved).", fails,
        commuting_symmetries},
       {"identical-tokens", paper, "Theorem 5.3", "A residual connection raises the rank of almost every input.",
        corrected, identical_tokens},

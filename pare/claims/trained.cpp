@@ -405,7 +405,7 @@ class Training {
       run.parameters = count(config.architecture).total;
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-    seconds_per_work_ = seconds / work_of(config, run.parameters);
+    run.seconds = run.stopped.empty() ? run.seconds : seconds;
     run.device = trial_.device;
     run.data = data_seen(folder);
     for (const nlohmann::json& line : read_metrics(folder)) {
@@ -416,6 +416,8 @@ class Training {
         run.accuracies[step] = run.accuracy = line["accuracy"].get<double>();
       }
     }
+    const double done = static_cast<double>(std::max<int64_t>(run.steps, 1)) / static_cast<double>(config.steps);
+    seconds_per_work_ = seconds / (done * work_of(config, run.parameters));
     if (planned.look && run.stopped.empty()) {
       run.seen = planned.look(folder);
     }
@@ -443,18 +445,6 @@ class Training {
   double seconds_per_work_ = 0;  // of the run before
 };
 
-std::string cost_in_words(const TrainedRuns& runs) {
-  std::map<std::string, double> seconds;
-  for (const TrainedRun& run : runs.all()) {
-    seconds[run.device] += run.seconds;
-  }
-  std::string words = fmt::format("{} of {} runs", runs.all().size(), runs.all().size() + runs.missing().size());
-  for (const auto& [device, time] : seconds) {
-    words += fmt::format(", {} on {}", human_time(std::ceil(time)), device == "cuda" ? "one GPU" : "the CPU");
-  }
-  return words;
-}
-
 }  // namespace
 
 double PlannedRun::rate() const {
@@ -475,19 +465,6 @@ TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std
     PARE_CHECK(names.insert(run.name()).second, "a claim plans two runs called " + run.name());
   }
   return Training(claim, trial, plan).finish();
-}
-
-PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge) {
-  PARE_CHECK(claim.trains(), "a claim that trains says what that costs in full: " + claim.id);
-  claim.keeps_runs = true;
-  claim.measure = [id = claim.id, plan = std::move(plan), judge = std::move(judge)](const Trial& trial) {
-    const std::vector<PlannedRun> planned = plan(trial);
-    const TrainedRuns runs = trained_runs(id, trial, planned);
-    Outcome outcome = judge(trial, runs);
-    outcome.cost = cost_in_words(runs);
-    return outcome;
-  };
-  return claim;
 }
 
 nlohmann::json changed(nlohmann::json config, const std::vector<std::pair<std::string, nlohmann::json>>& changes) {

@@ -82,13 +82,19 @@ using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
 using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;
 PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge);
 
-// What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
-// them has a spread, the other is taken to have the same; unknown where neither has.
 // By how much the loss of the first is above that of the second: the mean over the seeds that both have, which saw the
 // same data in the same order; where they have none in common, of all.
 double difference_of(const Settled& a, const Settled& reference);
+// What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
+// them has a spread, the other is taken to have the same; unknown where neither has. On a GPU no less than the same run
+// differs by when it is repeated.
 std::optional<double> spread_of_difference(const Settled& a, const Settled& b);
+bool have_several_seeds(const Settled& a, const Settled& b);  // both
+// One seed can show a difference, where it is three times the spread, but never that there is none.
 std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
+// The first, of the seeds that both have, so that the two means differ by difference_of; as it is where they share
+// none.
+Settled of_shared_seeds(const Settled& a, const Settled& b);
 // "0.0143 more", "equal within the seeds' spread (0.0011 more, spread 0.002)", "0.0008 more, of one seed"
 std::string difference_in_words(const Settled& a, const Settled& reference);
 // Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first, which is

@@ -163,12 +163,12 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
                            : "heads that are drawn have not been trained with several seeds";
     return found;
   }
-  const bool as_good = *equal || as_heads->loss < as_mlps->loss;
+  const bool same = equal.value_or(false), as_good = same || as_heads->loss < as_mlps->loss;
   found.verdict = as_good ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
   found.because = as_good ? fmt::format(
                                 "from the same start the losses are equal to {:.1e}, and heads that are drawn "
-                                "end at {:.4f}, MLPs at {:.4f}",
-                                *apart, as_heads->loss, as_mlps->loss)
+                                "end at {:.4f}, MLPs at {:.4f}{}",
+                                *apart, as_heads->loss, as_mlps->loss, same ? ", no more than seeds differ" : "")
                           : fmt::format(
                                 "from the same start, where losses are equal to {:.1e}; heads that are drawn end "
                                 "at {:.4f}, MLPs at {:.4f}",

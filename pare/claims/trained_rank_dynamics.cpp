@@ -95,7 +95,8 @@ std::vector<const TrainedRun*> probed_runs(const TrainedRuns& runs, const std::s
 // From the first checkpoint to the last, a pair for each layer of each run.
 struct LayerChanges {
   std::vector<double> asymmetry, rank;
-  int64_t opposite = 0, alike = 0;  // signs
+  int64_t layers = 0, risen = 0;        // ranks that rose
+  int64_t directional = 0, fallen = 0;  // layers whose asymmetry rose, and ranks of these that fell
 };
 
 LayerChanges changes_of(const TrainedRuns& runs, const std::string& variant) {
@@ -110,8 +111,10 @@ LayerChanges changes_of(const TrainedRuns& runs, const std::string& variant) {
       }
       found.asymmetry.push_back(asymmetry);
       found.rank.push_back(rank);
-      found.opposite += asymmetry * rank < 0;
-      found.alike += asymmetry * rank > 0;
+      ++found.layers;
+      found.risen += rank > 0;
+      found.directional += asymmetry > 0;
+      found.fallen += asymmetry > 0 && rank < 0;
     }
   }
   return found;
@@ -133,7 +136,7 @@ double sign_test(int64_t most, int64_t n) {
   return std::min(1.0, 2 * tail);
 }
 
-// How likely at most so few of n layers do what nine of ten do: what happens as a rule.
+// How likely at most so few of n do what nine of ten do: what happens as a rule.
 double rule_test(int64_t few, int64_t n) {
   double tail = 0;
   for (int64_t k = 0; k <= few; ++k) {
@@ -248,12 +251,14 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
     found.tables.push_back(table_of_checkpoints(*probed.front(), variant));
   }
   const LayerChanges changes = changes_of(runs, "baseline");
-  const int64_t pairs = changes.opposite + changes.alike, most = std::max(changes.opposite, changes.alike);
-  const double by_chance = sign_test(most, pairs);
+  const int64_t directional = changes.directional, fallen = changes.fallen;
+  const bool mostly = 2 * fallen > directional && sign_test(fallen, directional) < rare_by_chance;
   const Correlation along = correlation(changes.asymmetry, changes.rank);
-  if (pairs > 0) {
+  if (changes.layers > 0) {
     found.compared.push_back(
-        {"layers where the two go opposite ways", "all", fmt::format("{} of {}", changes.opposite, pairs)});
+        {"layers whose asymmetry rose: rank fell", "all", fmt::format("{} of {}", fallen, directional)});
+    found.compared.push_back(
+        {"all layers: rank rose", "not said", fmt::format("{} of {}", changes.risen, changes.layers)});
   }
   if (along.is_defined) {
     found.compared.push_back(
@@ -274,25 +279,22 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
     found.figures.push_back(rank_curves(runs, "Asymmetry of the heads", "‖Mₐ‖/‖M‖", "asymmetry"));
   }
   const std::string counted =
-      fmt::format("in {} of {} layers the rank fell where asymmetry rose, or the reverse", changes.opposite, pairs);
+      fmt::format("the rank fell in {} of the {} layers whose heads became more directional, and rose in {} of all {}",
+                  fallen, directional, changes.risen, changes.layers);
   if (trial.scale == ClaimScale::smoke) {
     found.because = "two layers that learn for a second say nothing of ranks in training";
-  } else if (pairs == 0) {
+  } else if (changes.layers == 0) {
     found.because = "no model with skips was trained and probed";
-  } else if (by_chance >= rare_by_chance && rule_test(changes.opposite, pairs) < rare_by_chance) {
+  } else if (mostly) {
+    const bool more_by_more = along.is_defined && along.r < 0;
+    found.verdict = more_by_more ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
+    found.because = fmt::format("{}, {} the more the one, the more the other (r = {:+.2f})", counted,
+                                more_by_more ? "and" : "but not", along.r);
+  } else if (directional > 0 && rule_test(fallen, directional) < rare_by_chance) {
     found.verdict = ClaimVerdict::does_not_hold;
-    found.because = counted + ": as coins fall, not as a rule";
-  } else if (by_chance >= rare_by_chance) {
-    found.because = counted + ", which chance can do too";
-  } else if (changes.alike > changes.opposite) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = counted + ": they go the same way";
-  } else if (along.is_defined && along.r < 0) {
-    found.verdict = ClaimVerdict::holds;
-    found.because = fmt::format("{}, and the more the one, the more the other (r = {:+.2f})", counted, along.r);
+    found.because = counted;
   } else {
-    found.verdict = ClaimVerdict::holds_corrected;
-    found.because = fmt::format("{}, but not the more the one, the more the other (r = {:+.2f})", counted, along.r);
+    found.because = counted + ": too few to tell";
   }
   return found;
 }

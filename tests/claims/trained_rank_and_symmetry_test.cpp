@@ -163,7 +163,9 @@ TEST_CASE("ffn-width: each verdict") {
   CHECK(judged({1.20, 1.21}, {1.205, 1.215}) == ClaimVerdict::holds_corrected);
   CHECK(judged({1.20, 1.21}, {1.10, 1.11}) == ClaimVerdict::holds_corrected);
   CHECK(judged({1.20, 1.21}, {1.25, 1.26}) == ClaimVerdict::does_not_hold);
-  CHECK(judged({1.20}, {1.25}) == ClaimVerdict::does_not_hold);
+  CHECK(judged({1.20}, {1.25, 1.252}) == ClaimVerdict::does_not_hold);
+  CHECK(judged({1.20}, {1.201, 1.203}) == ClaimVerdict::undecided);  // one seed never shows that two are equal
+  CHECK(judged({1.20}, {1.25}) == ClaimVerdict::undecided);          // what seeds differ by is not known
   CHECK(judged({1.20}, {1.202}) == ClaimVerdict::undecided);
   CHECK(judged({1.20}, {}) == ClaimVerdict::undecided);
   CHECK(judged({}, {}) == ClaimVerdict::undecided);

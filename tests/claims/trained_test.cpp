@@ -113,18 +113,35 @@ TEST_CASE("a run that explodes is a result") {
 
 TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
   const TrainedRuns runs({invented("a", 1e-3, 0, 1.0), invented("a", 1e-3, 1, 1.2), invented("a", 2e-3, 0, 2.0),
-                          invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.5)},
+                          invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.5), invented("e", 1e-3, 0, 1.1),
+                          invented("e", 1e-3, 1, 1.3), invented("f", 1e-3, 0, 1.7)},
                          {"d"});
-  const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c");
+  const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c"), e = *runs.best("e");
   CHECK(a.rate == 1e-3);
   CHECK(a.loss == doctest::Approx(1.1));
   CHECK(*a.spread == doctest::Approx(std::sqrt(0.02)));
   CHECK(runs.at_rates("a").size() == 2);
-  CHECK(equal_within_spread(a, b) == true);   // 0.15, of the seed that both have, against 0.2
-  CHECK(equal_within_spread(c, a) == false);  // 0.5 against 0.2
+  CHECK(equal_within_spread(a, e) == true);            // 0.1 against 0.2, two seeds of each
+  CHECK_FALSE(equal_within_spread(a, b).has_value());  // 0.15, of the one seed that both have: it shows no equality
+  CHECK_FALSE(equal_within_spread(c, a).has_value());  // 0.5 is not three times 0.2
+  CHECK(equal_within_spread(*runs.best("f"), a) == false);
   CHECK_FALSE(equal_within_spread(b, c).has_value());
+  CHECK(of_shared_seeds(a, b).loss == 1.0);
+  CHECK(of_shared_seeds(b, a).loss == 1.15);
   CHECK(difference_in_words(c, b) == "0.3500 more, of one seed");
-  CHECK(difference_in_words(b, a) == "equal within the seeds' spread (0.1500 more, spread 0.2000)");
+  CHECK(difference_in_words(e, a) == "equal within the seeds' spread (0.1000 more, spread 0.2000)");
+  // On a GPU the same run twice is not the same loss.
+  std::vector<TrainedRun> close = {invented("g", 1e-3, 0, 1.1), invented("g", 1e-3, 1, 1.1),
+                                   invented("h", 1e-3, 0, 1.1015), invented("h", 1e-3, 1, 1.1015)};
+  const auto are_equal = [&] {
+    const TrainedRuns both(close, {});
+    return equal_within_spread(*both.best("g"), *both.best("h"));
+  };
+  CHECK(are_equal() == false);
+  for (TrainedRun& run : close) {
+    run.device = "cuda";
+  }
+  CHECK(are_equal() == true);
   CHECK_FALSE(runs.best("d"));
   const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
   CHECK(table.names == std::vector<std::string>{"a", "b"});

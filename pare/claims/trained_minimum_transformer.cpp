@@ -150,20 +150,21 @@ std::string percent_of(double share, int digits = 2) {
   return fmt::format("{:.{}f} %", 100 * share, digits);
 }
 
-// Of one accuracy: the seeds', and that of having tested on so many images.
-double noise_of(const Settled& settled) {
+// Of one accuracy: the seeds', which are the other's where it has one seed, and that of having tested on so many
+// images.
+double noise_of(const Settled& settled, const Settled& other) {
   const double sampled = std::sqrt(settled.accuracy * (1 - settled.accuracy) / static_cast<double>(tested_images));
-  return std::hypot(settled.accuracy_spread.value_or(0), sampled);
+  return std::hypot(settled.accuracy_spread.value_or(other.accuracy_spread.value_or(0)), sampled);
 }
 
 bool accuracies_differ(const Settled& a, const Settled& b) {
-  return std::abs(a.accuracy - b.accuracy) > 2 * std::hypot(noise_of(a), noise_of(b));
+  return std::abs(a.accuracy - b.accuracy) > 2 * std::hypot(noise_of(a, b), noise_of(b, a));
 }
 
 std::string accuracy_in_words(const Settled& settled) {
   return settled.accuracy_spread
              ? fmt::format("{:.2f} ± {:.2f} %", 100 * settled.accuracy, 100 * *settled.accuracy_spread)
-             : percent_of(settled.accuracy);
+             : percent_of(settled.accuracy) + ", one seed";
 }
 
 ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
@@ -251,8 +252,8 @@ Reached reached_by_minimum(const ImageTask& task, const TrainedRuns& runs) {
   }
   const double short_of = task.claimed - least->accuracy, lost = full->accuracy - least->accuracy;
   return {.known = true,
-          .number = short_of <= noise_of(*least),
-          .near = short_of <= 2 * noise_of(*least),
+          .number = short_of <= noise_of(*least, *full),
+          .near = short_of <= 2 * noise_of(*least, *full),
           .behind = lost > least_loss_of_accuracy && accuracies_differ(*full, *least),
           .words = fmt::format("{} on {} against {} of the full model", percent_of(least->accuracy, 1), task.name,
                                percent_of(full->accuracy, 1))};

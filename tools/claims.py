@@ -42,8 +42,10 @@ def record(options, claim, recorded):
         return
     judged = json.loads(pare(options, claim, "--scale", options.scale, "-o", folder, "--json", stdout=subprocess.PIPE, check=True).stdout)
     (EXPERIMENTS / claim).mkdir(exist_ok=True)
-    for name in ("runs.json", "README.md", "results.json"):
-        shutil.copy(folder / name, EXPERIMENTS / claim / name)
+    for old in (EXPERIMENTS / claim).glob("figure-*.svg"):
+        old.unlink()
+    for file in [folder / "runs.json", folder / "README.md", folder / "results.json", *folder.glob("figure-*.svg")]:
+        shutil.copy(file, EXPERIMENTS / claim)
     print(f"{claim}: {judged['verdict']}" + ("" if judged["verdict"] == recorded else f"; recorded is: {recorded}"))
 
 

@@ -11,6 +11,7 @@
 
 #include "pare/claims/draws.h"
 #include "pare/claims/stated.h"
+#include "pare/report/svg.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -35,6 +36,10 @@ std::string cost_of(const Measured& measured) {
     return measured.outcome.cost;
   }
   return (measured.seconds < 1 ? "under a second" : human_time(std::ceil(measured.seconds))) + " of processor time";
+}
+
+std::string picture_name(size_t number) {
+  return fmt::format("figure-{}.svg", number + 1);
 }
 
 // Of a cell in Markdown: a bar would end it.
@@ -188,6 +193,11 @@ std::string page_of(const Measured& measured) {
       fmt::format("# {}\n\n{} (paper {}, {})\n\n", claim.id, claim.says, to_words(claim.paper), claim.place);
   page += fmt::format("**{}**: {}.\n\n", to_words(outcome.verdict), outcome.because);
   page += fmt::format("```\n{}\n```\n\nCost: {}.\n\n", command_of(measured), cost_of(measured));
+  page += claim.trains() ? fmt::format(
+                               "`pare reproduce {}` alone does the same at smoke scale, in seconds on a CPU, and "
+                               "decides nothing.\n\n",
+                               claim.id)
+                         : "";
   page += claim.trains()
               ? fmt::format("What the paper trained (`--scale full`) was not run: {}.\n\n", claim.cost_in_full)
               : "";
@@ -199,8 +209,19 @@ std::string page_of(const Measured& measured) {
   for (const ClaimTable& table : outcome.tables) {
     page += markdown_of(table);
   }
+  for (size_t i = 0; i < pictures_of(measured).size(); ++i) {
+    page += fmt::format("![{}]({})\n\n", outcome.figures[i].title, picture_name(i));
+  }
   page.pop_back();
   return page;
+}
+
+std::map<std::string, std::string> pictures_of(const Measured& measured) {
+  std::map<std::string, std::string> pictures;
+  for (size_t i = 0; measured.claim->keeps_runs && i < measured.outcome.figures.size(); ++i) {
+    pictures[picture_name(i)] = to_svg(measured.outcome.figures[i]);
+  }
+  return pictures;
 }
 
 nlohmann::ordered_json to_json(const Measured& measured) {

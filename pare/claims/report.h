@@ -1,6 +1,7 @@
 #pragma once
 // A measured claim as people and programs read it: a table for the terminal, a page for experiments/, a document.
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -21,6 +22,8 @@ Measured measure(const PaperClaim& claim, const Trial& trial);
 std::string text_of(const Measured& measured);
 // experiments/ID/README.md: claim, command, cost, claimed and measured, verdict.
 std::string page_of(const Measured& measured);
+// The pictures of that page by their names; of claims that keep runs.
+std::map<std::string, std::string> pictures_of(const Measured& measured);
 nlohmann::ordered_json to_json(const Measured& measured);
 // `time` is when it was measured, `hashes` the SHA-256 of every file that was read.
 Report report_of(const Measured& measured, const std::string& time, const std::vector<Fact>& hashes);

@@ -102,10 +102,10 @@ void check_folder_of_runs(const AskedClaim& asked) {
 
 void write_folder(const AskedClaim& asked, const Measured& measured, const ReportOrigin& origin,
                   const std::vector<Fact>& hashes) {
-  const std::vector<std::pair<const char*, std::string>> files = {
-      {page_name, page_of(measured)},
-      {results_name, to_json(measured).dump(1) + "\n"},
-      {report_name, to_html(report_of(measured, origin.time, hashes))}};
+  std::map<std::string, std::string> files = pictures_of(measured);
+  files[page_name] = page_of(measured);
+  files[results_name] = to_json(measured).dump(1) + "\n";
+  files[report_name] = to_html(report_of(measured, origin.time, hashes));
   if (measured.claim->keeps_runs) {  // they stay where they are
     for (const auto& [name, text] : files) {
       AtomicFile file(output_target(asked.output) / name, [](const std::filesystem::path&) {});

@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
@@ -112,6 +113,11 @@ def check_kept_runs(report, work):
     (work / "other" / "runs.json").write_text(json.dumps(kept))
     result = pare("reproduce", "skipless", "--scale", "small", "-o", "other", cwd=work)
     report.check("a run of another configuration", ended(result, 0, ["1 kept run is of another configuration or start"]))
+    pictures = sorted(path.name for path in (work / "other").glob("*.svg"))
+    report.check("pictures", expect(pictures, ["figure-1.svg"]) or expect(xml.etree.ElementTree.parse(work / "other" / pictures[0]).getroot().tag, "{http://www.w3.org/2000/svg}svg"))
+    for page in sorted((ROOT / "experiments").glob("*/README.md")):
+        named = re.findall(r"\]\((figure-\d+\.svg)\)", page.read_text())
+        report.check(f"pictures of {page.parent.name}", expect(named, sorted(path.name for path in page.parent.glob("*.svg"))))
 
 
 def check_foreign_folder(report, work):

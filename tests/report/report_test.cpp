@@ -9,6 +9,7 @@
 
 #include "pare/report/figure.h"
 #include "pare/report/html.h"
+#include "pare/report/svg.h"
 #include "pare/support/error.h"
 
 using namespace pare;
@@ -145,4 +146,35 @@ TEST_CASE("series without common places are listed point by point") {
   CHECK(table.rows == 3);
   CHECK(table.html.find("<th>other</th><td>5</td><td>7</td>") != std::string::npos);
   CHECK(table_of(small_figure()).rows == 2);
+}
+
+TEST_CASE("a still picture has its points where its axes say, gaps, and no markup of a name") {
+  const double gap = std::numeric_limits<double>::quiet_NaN();
+  Figure figure{.kind = FigureKind::lines,
+                .title = "a < b",
+                .x = {.words = "step"},
+                .y = {.words = "loss", .unit = "nats"},
+                .series = {{.name = "<script>", .x = {0, 5, 10, 20}, .y = {0, 1, gap, 2}}}};
+  const std::string svg = to_svg(figure);
+  // From 70 to 540 with a twentieth of room on each side: 0 is at 70 + 470 / 22, 5 at 70 + 470 * 6 / 22.
+  CHECK(svg.find("d=\"M91.4 345.5 L198.2 200.0 M518.6 54.5\"") != std::string::npos);
+  CHECK(svg.find("<title>a &lt; b</title>") != std::string::npos);
+  CHECK(svg.find("loss (nats)") != std::string::npos);
+  CHECK(svg.find("<script>") == std::string::npos);
+  CHECK(svg == to_svg(figure));
+  figure.kind = FigureKind::scatter;
+  figure.x.log = true;
+  figure.series[0].x = {0, 1, 10, 100};  // no point at the logarithm of 0, nor at a gap
+  const std::string dots = to_svg(figure);
+  size_t circles = 0;
+  for (size_t at = dots.find("<circle"); at != std::string::npos; at = dots.find("<circle", at + 1)) {
+    ++circles;
+  }
+  CHECK(circles == 2);
+  CHECK(dots.find(">50</text>") != std::string::npos);
+  figure.series[0] = {.name = "one", .x = {3}, .y = {3}};
+  CHECK(to_svg(figure).find("nan") == std::string::npos);
+  figure.kind = FigureKind::bars;
+  figure.x.names = {"a", "b", "c", "d"};
+  CHECK_THROWS_AS(to_svg(figure), InternalError);
 }

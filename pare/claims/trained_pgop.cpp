@@ -255,7 +255,8 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
       continue;
     }
     const std::optional<Settled> trained = runs.best(variant);
-    const double left = trained ? trained->loss / trained->runs.front()->validation.begin()->second : 0;
+    const std::map<int64_t, double> losses = trained ? trained->runs.front()->validation : std::map<int64_t, double>();
+    const double left = losses.empty() ? 0 : losses.rbegin()->second / losses.begin()->second;
     const bool has_learnt = left < most_left;
     const CorrelationWithin start = correlation_within(layers_seen(runs, variant, "start"));
     found.compared.push_back({name + " model: r", "above 0.6", correlation_in_words(end)});

@@ -138,7 +138,9 @@ Outcome heads_of_gpt3(const Trial&) {
   const std::map<Part, int64_t> parts = count(gpt3).parts;
   const int64_t attention =
       parts.at(Part::query) + parts.at(Part::key) + parts.at(Part::value) + parts.at(Part::output);
-  const int64_t mlps = parts.at(Part::mlp), heads = 96, neurons = 49152;
+  const nlohmann::json& block = written.at("blocks").at(0);
+  const int64_t mlps = parts.at(Part::mlp), heads = block.at("attention").at("heads").get<int64_t>(),
+                neurons = block.at("mlp").at("width").get<int64_t>();
   const double by_parameters = static_cast<double>(mlps) / static_cast<double>(attention);
   const double by_heads = static_cast<double>(neurons) / static_cast<double>(heads);
   Outcome found;

@@ -38,6 +38,10 @@ std::string cost_of(const Measured& measured) {
   return (measured.seconds < 1 ? "under a second" : human_time(std::ceil(measured.seconds))) + " of processor time";
 }
 
+size_t drawn_figures(const Measured& measured) {
+  return measured.claim->keeps_runs ? measured.outcome.figures.size() : 0;
+}
+
 std::string picture_name(size_t number) {
   return fmt::format("figure-{}.svg", number + 1);
 }
@@ -209,7 +213,7 @@ std::string page_of(const Measured& measured) {
   for (const ClaimTable& table : outcome.tables) {
     page += markdown_of(table);
   }
-  for (size_t i = 0; i < pictures_of(measured).size(); ++i) {
+  for (size_t i = 0; i < drawn_figures(measured); ++i) {
     page += fmt::format("![{}]({})\n\n", outcome.figures[i].title, picture_name(i));
   }
   page.pop_back();
@@ -218,7 +222,7 @@ std::string page_of(const Measured& measured) {
 
 std::map<std::string, std::string> pictures_of(const Measured& measured) {
   std::map<std::string, std::string> pictures;
-  for (size_t i = 0; measured.claim->keeps_runs && i < measured.outcome.figures.size(); ++i) {
+  for (size_t i = 0; i < drawn_figures(measured); ++i) {
     pictures[picture_name(i)] = to_svg(measured.outcome.figures[i]);
   }
   return pictures;

@@ -88,16 +88,25 @@ std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) 
   return found;
 }
 
-double difference_of(const Settled& a, const Settled& reference) {
-  Spread differences;
-  for (const TrainedRun* run : a.runs) {
-    for (const TrainedRun* other : reference.runs) {
-      if (run->seed == other->seed) {
-        differences.add(run->loss - other->loss);
-      }
-    }
+Settled of_shared_seeds(const Settled& a, const Settled& b) {
+  Settled shared = a;
+  std::erase_if(shared.runs, [&b](const TrainedRun* run) {
+    return std::none_of(b.runs.begin(), b.runs.end(),
+                        [run](const TrainedRun* other) { return run->seed == other->seed; });
+  });
+  if (shared.runs.empty()) {
+    return a;
   }
-  return differences.count > 0 ? differences.mean : a.loss - reference.loss;
+  Spread losses;
+  for (const TrainedRun* run : shared.runs) {
+    losses.add(run->loss);
+  }
+  shared.loss = losses.mean;
+  return shared;
+}
+
+double difference_of(const Settled& a, const Settled& reference) {
+  return of_shared_seeds(a, reference).loss - of_shared_seeds(reference, a).loss;
 }
 
 std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
@@ -126,23 +135,6 @@ std::optional<bool> equal_within_spread(const Settled& a, const Settled& b) {
     return difference <= *spread;
   }
   return difference > 3 * *spread ? std::optional(false) : std::nullopt;
-}
-
-Settled of_shared_seeds(const Settled& a, const Settled& b) {
-  Settled shared = a;
-  std::erase_if(shared.runs, [&b](const TrainedRun* run) {
-    return std::none_of(b.runs.begin(), b.runs.end(),
-                        [run](const TrainedRun* other) { return run->seed == other->seed; });
-  });
-  if (shared.runs.empty()) {
-    return a;
-  }
-  Spread losses;
-  for (const TrainedRun* run : shared.runs) {
-    losses.add(run->loss);
-  }
-  shared.loss = losses.mean;
-  return shared;
 }
 
 std::string difference_in_words(const Settled& a, const Settled& reference) {

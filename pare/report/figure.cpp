@@ -53,10 +53,6 @@ Json series_json(const Series& series) {
   return json;
 }
 
-std::string axis_title(const FigureAxis& axis) {
-  return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
-}
-
 std::string cell(const char* tag, const std::string& text) {
   return fmt::format("<{0}>{1}</{0}>", tag, html_text(text));
 }
@@ -158,6 +154,10 @@ void check_series(const Figure& figure, const Series& series) {
 }
 
 }  // namespace
+
+std::string axis_title(const FigureAxis& axis) {
+  return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
+}
 
 const char* word(FigureKind kind) {
   switch (kind) {

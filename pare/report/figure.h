@@ -16,5 +16,6 @@ struct FigureTable {
 FigureTable table_of(const Figure& figure);
 
 const char* word(FigureKind kind);
+std::string axis_title(const FigureAxis& axis);  // "attention entropy (nats)"
 
 }  // namespace pare

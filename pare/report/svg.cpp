@@ -93,10 +93,6 @@ class Scale {
   double least_ = std::numeric_limits<double>::infinity(), most_ = -std::numeric_limits<double>::infinity();
 };
 
-std::string title_of(const FigureAxis& axis) {
-  return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
-}
-
 std::string legend_of(const Figure& figure) {
   std::string text;
   double y = plot_top + 8;
@@ -171,9 +167,9 @@ std::string chart(const Figure& figure) {
   text += line_between(plot_left, plot_bottom, plot_right, plot_bottom, "stroke=\"#222\"");
   text += line_between(plot_left, plot_top, plot_left, plot_bottom, "stroke=\"#222\"");
   const double middle = (plot_top + plot_bottom) / 2;
-  text += text_at((plot_left + plot_right) / 2, plot_bottom + 2.4 * line_height, title_of(figure.x),
+  text += text_at((plot_left + plot_right) / 2, plot_bottom + 2.4 * line_height, axis_title(figure.x),
                   " text-anchor=\"middle\"");
-  text += text_at(16, middle, title_of(figure.y),
+  text += text_at(16, middle, axis_title(figure.y),
                   fmt::format(" text-anchor=\"middle\" transform=\"rotate(-90 16 {})\"", coordinate(middle)));
   for (size_t i = 0; i < figure.series.size(); ++i) {
     const auto draw = figure.kind == FigureKind::lines ? curve : points;

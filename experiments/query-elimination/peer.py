@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The baseline and W_Q = I of this experiment in plain PyTorch, drawn and trained by nothing of pare: how far two
+"""The baseline, W_Q = I and W_V = I of this experiment in plain PyTorch, drawn and trained by nothing of pare: how far two
 trainers that do the same are apart.
 
-peer.py FOLDER [--form baseline|no-query] [--rate R] [--seed N] [--device cuda]: prints a line of JSON. FOLDER has
+peer.py FOLDER [--form baseline|no-query|no-value] [--rate R] [--seed N] [--device cuda]: prints a line of JSON. FOLDER has
 novels-train.txt and novels-val.txt.
 """
 
@@ -21,18 +21,20 @@ MEASURED = 20 * 256  # windows of the other text
 
 
 class Block(nn.Module):
-    def __init__(self, projections):
+    def __init__(self, form):
         super().__init__()
-        self.projections = projections
+        self.form, projections = form, 3 if form == "baseline" else 2
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.into, self.out = nn.Linear(WIDTH, projections * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
         read = self.norm1(x)
-        parts = ([] if self.projections == 3 else [read]) + list(self.into(read).split(WIDTH, -1))
+        parts = list(self.into(read).split(WIDTH, -1))
+        if self.form != "baseline":
+            parts.insert(0 if self.form == "no-query" else 2, read.to(parts[0].dtype))
         q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q.to(v.dtype), k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
@@ -41,7 +43,7 @@ class Gpt(nn.Module):
     def __init__(self, form):
         super().__init__()
         self.token, self.position = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block(3 if form == "baseline" else 2) for _ in range(LAYERS))
+        self.blocks = nn.ModuleList(Block(form) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         for name, weight in self.named_parameters():  # as GPT-2 starts
             if weight.dim() == 2:
@@ -66,7 +68,7 @@ def windows(path, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--form", choices=["baseline", "no-query"], default="baseline")
+    parser.add_argument("--form", choices=["baseline", "no-query", "no-value"], default="baseline")
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--batch", type=int, default=256)

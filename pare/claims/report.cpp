@@ -196,6 +196,7 @@ std::string page_of(const Measured& measured) {
   std::string page =
       fmt::format("# {}\n\n{} (paper {}, {})\n\n", claim.id, claim.says, to_words(claim.paper), claim.place);
   page += fmt::format("**{}**: {}.\n\n", to_words(outcome.verdict), outcome.because);
+  page += claim.discussed.empty() ? "" : fmt::format("What follows from it: [{0}]({0}).\n\n", claim.discussed);
   page += fmt::format("```\n{}\n```\n\nCost: {}.\n\n", command_of(measured), cost_of(measured));
   page += claim.trains() ? fmt::format(
                                "`pare reproduce {}` alone does the same at smoke scale, in seconds on a CPU, and "

@@ -105,6 +105,9 @@ TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) 
   run.accuracy = json.at("accuracy").get<double>();
   run.stopped = json.value("stopped", "");
   run.seen = json.contains("seen") ? Json(json["seen"]) : Json();
+  for (const nlohmann::json& again : json.value("repeated", nlohmann::json::array())) {
+    run.repeated.push_back({again.at("loss").get<double>(), again.at("seconds").get<double>()});
+  }
   return run;
 }
 
@@ -155,8 +158,14 @@ class KeptRuns {
   // Whether there is a run of that name, whatever it was.
   bool has(const std::string& name) const { return runs_.contains(name); }
 
+  // The first result stands: one that was trained again, since others start from it, says what a repetition differs by.
   void keep(const TrainedRun& run, const PlannedRun& planned) {
-    runs_[run.name] = to_json(run, planned);
+    const std::optional<TrainedRun> first = find(planned);
+    if (!first) {
+      runs_[run.name] = to_json(run, planned);
+    } else if (first->device == run.device) {
+      runs_[run.name]["repeated"].push_back({{"loss", run.loss}, {"seconds", run.seconds}});
+    }
     store();
   }
 

@@ -42,6 +42,10 @@ struct TrainedRun {
   std::map<int64_t, double> validation, accuracies;  // by step
   double loss = 0, accuracy = 0;                     // of validation, the last
   std::string stopped;                               // why it came to no end: a loss that exploded; empty: it did
+  struct Again {
+    double loss = 0, seconds = 0;
+  };
+  std::vector<Again> repeated;  // with the same seed on the same device, since others started from it
   nlohmann::ordered_json seen;
 };
 
@@ -54,6 +58,7 @@ struct Settled {
   double loss = 0, accuracy = 0;  // means over the seeds
   std::optional<double> spread;   // standard deviation of the loss, where there are several
   std::optional<double> accuracy_spread;
+  double spread_of_repeated = 0;  // the same run twice, with the same seed: no less is known of any
 };
 
 class TrainedRuns {
@@ -67,6 +72,9 @@ class TrainedRuns {
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
   std::optional<Settled> best(const std::string& variant) const;        // of these, the least mean loss
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
+  // The standard deviation of runs with the same seed, and of how many pairs; on a GPU, where order is not kept, no
+  // less than was measured elsewhere.
+  std::pair<double, int64_t> spread_of_repeated(const std::string& device) const;
 
  private:
   std::vector<TrainedRun> runs_;
@@ -86,8 +94,8 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
 // same data in the same order; where they have none in common, of all.
 double difference_of(const Settled& a, const Settled& reference);
 // What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
-// them has a spread, the other is taken to have the same; unknown where neither has. On a GPU no less than the same run
-// differs by when it is repeated.
+// them has a spread, the other is taken to have the same; unknown where neither has. No less than the same run differs
+// by when it is repeated.
 std::optional<double> spread_of_difference(const Settled& a, const Settled& b);
 bool have_several_seeds(const Settled& a, const Settled& b);  // both
 // One seed can show a difference, where it is three times the spread, but never that there is none.
@@ -97,6 +105,8 @@ std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
 Settled of_shared_seeds(const Settled& a, const Settled& b);
 // "0.0143 more", "equal within the seeds' spread (0.0011 more, spread 0.002)", "0.0008 more, of one seed"
 std::string difference_in_words(const Settled& a, const Settled& reference);
+// The same in a few characters: "+0.0105", "+0.0008 (equal)", "+0.0105 (one seed)"
+std::string difference_shown(const Settled& a, const Settled& reference);
 // Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first, which is
 // no number where the two saw different data. Variants that nobody has trained have no row.
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,

@@ -52,7 +52,8 @@ class NormPlan {
     further_changes();
     skips_after_norms();
     if (scale_ == ClaimScale::small) {
-      stories();
+      stories(stories_ending, 1600, sizes_.seeds);
+      stories(stories_longer_ending, 6400, {0});
       sizes(0);
       after_longer(0);
       many();
@@ -207,20 +208,18 @@ class NormPlan {
 
   // A model that others trained, small enough for a CPU. Its weights are given, so seeds are those of the order. The
   // ids are those of experiments/norm-removal/stories.py.
-  void stories() {
+  void stories(const std::string& ending, int64_t steps, const std::vector<int64_t>& seeds) {
     const json model = {{"from", "stories260K"},
                         {"data", {{"train", {"tinystories.u16"}}, {"format", "uint16"}}},
                         {"context", 96},
                         {"batch", 8},
                         {"optimiser", {{"lr", 5e-4}, {"min_lr", 1e-4}}},
                         {"checkpoint", {{"every", 100'000}, {"keep", 1}}}};
-    constexpr int64_t steps = 1600;
-    for (const int64_t seed : sizes_.seeds) {
-      add(std::string("control") + stories_ending, further(model, steps, seed, {}, seed));
+    for (const int64_t seed : seeds) {
+      add("control" + ending, further(model, steps, seed, {}, seed));
       // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns: with
       // 1 and less the loss was seen to explode at step 860 of 960.
-      add(std::string("norms") + stories_ending,
-          changed(further(model, steps, seed, no_norms, seed), {{"morph.evenness", 5.0}}));
+      add("norms" + ending, changed(further(model, steps, seed, no_norms, seed), {{"morph.evenness", 5.0}}));
     }
   }
 
@@ -244,7 +243,7 @@ NormRemovalSizes sizes_of_norm_removal(ClaimScale scale) {
               .usual = 1000,
               .many = 3000,
               .seeds = {0, 1, 2},
-              .widths = {256, 512, 768}};
+              .widths = {256, 768}};
     case ClaimScale::full:
       return {.baseline = 60'000,
               .longer_baseline = 120'000,

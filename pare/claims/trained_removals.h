@@ -8,13 +8,6 @@
 
 namespace pare {
 
-// Against another, in a few characters: "+0.0105", "+0.0008 (equal)" within the seeds' spread, "+0.0105 (one seed)".
-std::string difference_shown(const Settled& settled, const Settled& reference);
-
-// Paper 0, Table 2: W_Q = I.
-std::vector<PlannedRun> plan_query_elimination(const Trial& trial);
-Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs);
-
 // Paper 0, Section 8.4: relative errors of what was fitted, at each width.
 struct FittedErrors {
   double trained = 0, linear = 0;

@@ -119,6 +119,9 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   }
   add_usual(deep, 2e-3, 0);
   add_all(deep, rate, 0, false);
+  if (!smoke) {
+    add_all(deep, 5e-4, 0, false);
+  }
   add_all(shallow, rate, 0, true);
   if (smoke) {
     return plan;
@@ -126,7 +129,6 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   add_all(shallow, 5e-4, 0, false);
   add_usual(shallow, rate, 0);
   add_usual(deep, rate, 0);
-  add_all(deep, 5e-4, 0, false);
   add_all(shallow, 2e-3, 0, false);
   for (const int64_t seed : {1, 2}) {
     add_usual(shallow, 2e-3, seed);
@@ -166,8 +168,7 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
       steps[run->rate] = run->steps;
     }
     const auto& [rate, step] = *steps.begin();
-    return {
-        steps.size() > 1 ? Trains::no : Trains::unknown, {}, fmt::format("explodes, step {} at lr {:g}", step, rate)};
+    return {steps.size() > 1 ? Trains::no : Trains::unknown, {}, fmt::format("explodes at {}, lr {:g}", step, rate)};
   }
   if (!bar) {
     return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};

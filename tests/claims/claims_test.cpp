@@ -199,7 +199,17 @@ TEST_CASE("runs that were kept come to the recorded verdict, and to the sentence
     std::filesystem::copy_file(there / "runs.json", folder.path() / "runs.json");
     const Measured measured = measure(claim, {.scale = ClaimScale::small, .folder = folder.path()});
     CHECK(to_words(measured.outcome.verdict) == to_words(claim.recorded));
-    CHECK(text_of_file(there / "README.md").find(measured.outcome.because) != std::string::npos);
+    const std::string page = text_of_file(there / "README.md");
+    CHECK(page.find(measured.outcome.because) != std::string::npos);
+    if (claim.discussed.empty()) {
+      continue;
+    }
+    // Of a discussion, every loss and difference is one of that page.
+    const std::string discussion = text_of_file(there / claim.discussed);
+    const std::regex number("[0-9]\\.[0-9]{4}");
+    for (std::sregex_iterator at(discussion.begin(), discussion.end(), number); at != std::sregex_iterator(); ++at) {
+      CHECK_MESSAGE(page.find(at->str()) != std::string::npos, at->str());
+    }
   }
 }
 

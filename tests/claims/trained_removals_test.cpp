@@ -10,6 +10,7 @@
 #include <map>
 
 #include "pare/arch/count.h"
+#include "pare/claims/trained_query_elimination.h"
 #include "tests/claims/invented_runs.h"
 
 using namespace pare;
@@ -114,8 +115,17 @@ TEST_CASE("query elimination: under which condition it begins to hold") {
   CHECK(outcome_of(with({wide, invented("no-query-d768", 1.050)})) == "does not hold");  // of one seed, nothing
   const Outcome equal = with({wide, wide1, invented("no-query-d768", 1.051), invented("no-query-d768", 1.051, 1)});
   CHECK(outcome_of(equal) == "holds with a correction");
-  CHECK(equal.because.find("only with width 768") == 0);
+  CHECK(equal.because.find("only with half steps, width 768") == 0);
   CHECK(outcome_of(with({wide, wide1, invented("no-query-d768", 1.060)})) == "does not hold");
+  // Seeds so far apart that they would not show the usual difference do not show that there is none.
+  CHECK(outcome_of(with({wide, invented("baseline-d768", 1.070, 1), invented("no-query-d768", 1.051),
+                         invented("no-query-d768", 1.071, 1)})) == "does not hold");
+  // Pairs of one seed, one condition and the baseline's rate; and how many fewer tokens would have done the same.
+  const Outcome pairs = with({wide, wide1, invented("no-query-d768", 1.060), invented("no-query-d768", 1.051, 1),
+                              invented("no-query-d768", 1.0, 1, 4e-3), invented("baseline-long", 1.000),
+                              invented("no-query-long", 1.050)});
+  CHECK(measured_of(pairs, "W_Q = I, pairs of runs that lose") == "3 of 4, median +0.0110");
+  CHECK(measured_of(pairs, "W_Q = I, as with fewer tokens") == "29 %");
 
   const auto at_both = [&](double wide_loss, bool several) {
     std::vector<TrainedRun> runs;
@@ -203,7 +213,7 @@ TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
   const Outcome spoiled = judge_skipless(small_trial, {runs, {}});
   CHECK(outcome_of(spoiled) == "holds with a correction");
   CHECK(spoiled.because.find("not all with plain attention, 12 layers") != std::string::npos);
-  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "explodes, step 600 at lr 0.0005");
+  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "explodes at 600, lr 0.0005");
 }
 
 TEST_CASE("skipless: what the merge of a trained model came to is said") {

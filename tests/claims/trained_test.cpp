@@ -82,6 +82,12 @@ TEST_CASE("a run starts from the last checkpoint of another, which is trained ag
   plan.push_back({"further", changed(plan[0].config, {{"steps", 3}}), plan[0].name()});
   const TrainedRuns more = trained_runs("some-claim", trial, plan);
   CHECK(more.all()[2].validation.at(0) == runs.all()[1].validation.at(0));
+  // The first result stands; the repetition is kept beside it, and on a CPU it is the same.
+  const TrainedRuns kept = trained_runs("some-claim", trial, plan);
+  CHECK(kept.all()[0].loss == runs.all()[0].loss);
+  REQUIRE(kept.all()[0].repeated.size() == 1);
+  CHECK(kept.all()[0].repeated[0].loss == runs.all()[0].loss);
+  CHECK(kept.spread_of_repeated("cpu") == std::pair<double, int64_t>(0.0, 1));
   plan[2].from = plan[1].name();  // another start is another run
   const TrainedRuns other = trained_runs("some-claim", trial, plan);
   CHECK(other.all()[2].validation.at(0) == doctest::Approx(runs.all()[1].loss).epsilon(1e-5));
@@ -142,6 +148,18 @@ TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
     run.device = "cuda";
   }
   CHECK(are_equal() == true);
+  // Nor less than it was seen to differ by among these runs: deviations of 0.01 and 0.02, each of two.
+  for (TrainedRun& run : close) {
+    run.loss += run.variant == "h" ? 0.02 : 0;
+  }
+  CHECK(are_equal() == false);
+  close[0].repeated = {{close[0].loss + 0.02, 1}};
+  close[2].repeated = {{close[2].loss - 0.04, 1}};
+  CHECK(are_equal() == true);
+  const auto [deviation, pairs] = TrainedRuns(close, {}).spread_of_repeated("cuda");
+  CHECK(deviation == doctest::Approx(std::sqrt((0.02 * 0.02 + 0.04 * 0.04) / 4)));
+  CHECK(pairs == 2);
+  CHECK(TrainedRuns(close, {}).spread_of_repeated("cpu") == std::pair<double, int64_t>(0.0, 0));
   CHECK_FALSE(runs.best("d"));
   const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
   CHECK(table.names == std::vector<std::string>{"a", "b"});

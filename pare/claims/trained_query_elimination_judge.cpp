@@ -1,0 +1,297 @@
+// What models with W_Q = I come to, beside their baselines and the controls, under every condition.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "pare/claims/trained_query_elimination.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+using namespace query_form;
+
+namespace {
+
+std::string signed_number(double number) {
+  return fmt::format("{:+.4f}", number);
+}
+
+// A variant at its best rate. Where one seed was trained there, and several at another rate, these stand for its
+// spread.
+std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::string& variant) {
+  std::optional<Settled> best = runs.best(variant);
+  for (const Settled& other : best ? runs.at_rates(variant) : std::vector<Settled>()) {
+    if (!best->spread) {
+      best->spread = other.spread;
+    }
+  }
+  return best;
+}
+
+constexpr std::array compared_by_condition = {no_query, no_key, no_value, nonlinear};
+
+// W_Q = I under one condition, and the other forms that were trained there too.
+struct Gap {
+  std::string id, words;
+  Settled baseline, reduced;
+  std::vector<std::optional<Settled>> forms;  // of compared_by_condition
+  double difference() const { return difference_of(reduced, baseline); }
+  // As far as seeds can say it: they would have shown a difference as large as the usual one.
+  bool holds(double usual_difference) const {
+    const std::optional<bool> equal = equal_within_spread(reduced, baseline);
+    const bool is_seen = spread_of_difference(reduced, baseline).value_or(INFINITY) < usual_difference;
+    return equal && ((*equal && is_seen) || (!*equal && difference() < 0));
+  }
+};
+
+std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words) {
+  const std::optional<Settled> before = settled_at_best(runs, query_variant(baseline, condition));
+  const std::optional<Settled> after = settled_at_best(runs, query_variant(no_query, condition));
+  if (!before || !after) {
+    return std::nullopt;
+  }
+  Gap gap{condition, words, *before, *after, {}};
+  for (const QueryForm& form : compared_by_condition) {
+    gap.forms.push_back(settled_at_best(runs, query_variant(form, condition)));
+  }
+  return gap;
+}
+
+// A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at
+// the best rate that they have in common: a rate that is missing is no fault of the form.
+struct Pair {
+  Settled form, reference;
+};
+
+std::optional<Pair> fair_pair(const TrainedRuns& runs, const QueryForm& form) {
+  const std::optional<Settled> best = settled_at_best(runs, form.id), reference = settled_at_best(runs, baseline.id);
+  if (!best || !reference) {
+    return std::nullopt;
+  }
+  std::optional<Pair> found;
+  for (const Settled& of_form : runs.at_rates(form.id)) {
+    if (of_form.rate == reference->rate) {
+      return Pair{*best, *reference};
+    }
+    for (const Settled& of_baseline : runs.at_rates(baseline.id)) {
+      if (of_form.rate == of_baseline.rate && (!found || of_form.loss < found->form.loss)) {
+        found = {of_form, of_baseline};
+      }
+    }
+  }
+  return found ? found : Pair{*best, *reference};
+}
+
+void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
+  found.compared.push_back({"baseline, nats a token", "2.944", fmt::format("{:.4f}", reference.loss)});
+  const std::vector<std::pair<QueryForm, std::string>> rows = {
+      {halved, "+0.000"},      {larger_halved, "-0.015"}, {smaller_mlp, "+0.011"}, {smaller_width, "+0.012"},
+      {no_query, "not said"},  {larger, "not said"},      {no_key, "not said"},    {no_value, "not said"},
+      {nonlinear, "not said"}, {doubled, "not said"}};
+  std::vector<std::string> variants = {baseline.id};
+  for (const auto& [form, claimed] : rows) {
+    if (const std::optional<Pair> pair = fair_pair(runs, form)) {
+      found.compared.push_back({form.words, claimed, difference_shown(pair->form, pair->reference)});
+      variants.push_back(form.id);
+    }
+  }
+  found.tables.push_back(
+      table_of_variants("Validation loss, each at the best rate that it was trained at", runs, variants));
+  found.figures.push_back(curves_of_variants("Validation loss while training", runs, variants));
+}
+
+// What W_Q = I costs as it depends on one number.
+using Dependence = std::map<double, Gap>;
+
+// Whether it changes by more than seeds do; on either side stand two single runs.
+void compare_ends(const std::string& number, const Dependence& gaps, const std::optional<double>& spread,
+                  Outcome& found) {
+  if (gaps.size() < 2) {
+    return;
+  }
+  ClaimTable table{fmt::format("What W_Q = I costs, by {}", number),
+                   {number, "difference", "baseline"},
+                   {},
+                   "W_Q = I less the baseline, nats",
+                   {"baseline"}};
+  table.decimals = 4;
+  for (const auto& [at, gap] : gaps) {
+    table.rows.push_back({at, gap.difference(), gap.baseline.loss});
+  }
+  const auto& [first, least] = *gaps.begin();
+  const auto& [last, most] = *gaps.rbegin();
+  const double change = most.difference() - least.difference();
+  const bool several =
+      have_several_seeds(least.baseline, least.reduced) && have_several_seeds(most.baseline, most.reduced);
+  const bool seen = spread && std::abs(change) > 2 * 2 * *spread;
+  found.tables.push_back(table);
+  found.compared.push_back(
+      {fmt::format("W_Q = I, {} {:g} and {:g}", number, first, last), "not said",
+       fmt::format("{} and {}{}", signed_number(least.difference()), signed_number(most.difference()),
+                   !several     ? " (one seed)"
+                   : !spread    ? ""
+                   : !seen      ? " (equal)"
+                   : change < 0 ? ": shrinks"
+                                : ": grows")});
+}
+
+// Of what was trained longest: the share of tokens that the baseline could do without and be where W_Q = I is, between
+// its two longest runs in the logarithm of their tokens.
+std::optional<double> tokens_worth(const Dependence& by_tokens) {
+  if (by_tokens.size() < 2) {
+    return std::nullopt;
+  }
+  const auto& [most, longest] = *by_tokens.rbegin();
+  const auto& [less, before] = *std::next(by_tokens.rbegin());
+  const double at = (before.baseline.loss - longest.reduced.loss) / (before.baseline.loss - longest.baseline.loss);
+  return at > 0 && at <= 1 ? std::optional(1 - std::pow(less / most, 1 - at)) : std::nullopt;
+}
+
+// A pair has the same seed and condition, and the rate that is the baseline's best: what single runs differ by is seen
+// in how often one of them loses.
+void compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps, Outcome& found) {
+  for (const QueryForm& form : {no_query, no_key, no_value}) {
+    std::vector<double> differences;
+    for (const Gap& gap : gaps) {
+      for (const TrainedRun* before : gap.baseline.runs) {
+        for (const TrainedRun& after : runs.all()) {
+          if (after.variant == query_variant(form, gap.id) && after.rate == before->rate &&
+              after.seed == before->seed && after.stopped.empty()) {
+            differences.push_back(after.loss - before->loss);
+          }
+        }
+      }
+    }
+    if (differences.size() < 3) {
+      continue;
+    }
+    const int64_t lost = std::count_if(differences.begin(), differences.end(), [](double d) { return d > 0; });
+    const auto middle = differences.begin() + std::ssize(differences) / 2;
+    std::nth_element(differences.begin(), middle, differences.end());
+    found.compared.push_back({fmt::format("{}, pairs of runs that lose", form.words), "half",
+                              fmt::format("{} of {}, median {}", lost, differences.size(), signed_number(*middle))});
+  }
+}
+
+double millions_of_tokens(const nlohmann::json& config) {
+  const double context = config.at("architecture").at("context").get<double>();
+  return std::round(config.at("steps").get<double>() * config.at("batch").get<double>() * context / 1e6);
+}
+
+// Every condition that was trained, the usual one first.
+std::vector<Gap> compare_conditions(const Trial& trial, const TrainedRuns& runs, const std::optional<double>& spread,
+                                    Outcome& found) {
+  std::vector<Gap> gaps;
+  Dependence by_width, by_tokens;
+  const std::optional<Gap> usual = gap_of(runs, "", "as usual");
+  if (usual) {
+    gaps.push_back(*usual);
+  }
+  if (trial.scale == ClaimScale::full) {
+    return gaps;
+  }
+  if (usual) {
+    by_tokens.emplace(millions_of_tokens(query_run(trial)), *usual);
+  }
+  for (const QueryCondition& condition : query_conditions(trial)) {
+    const std::optional<Gap> gap = gap_of(runs, condition.id, condition.words);
+    if (!gap) {
+      continue;
+    }
+    gaps.push_back(*gap);
+    if (condition.of_width) {
+      by_width.emplace(condition.config.at("architecture").at("width").get<double>(), *gap);
+    }
+    if (condition.of_tokens) {
+      by_tokens.emplace(millions_of_tokens(condition.config), *gap);
+    }
+  }
+  ClaimTable table{
+      "What a form costs, by condition", {}, {}, "less the baseline, nats", {"baseline", "seeds"}, "condition", {}};
+  table.decimals = 4;
+  for (const QueryForm& form : compared_by_condition) {
+    table.columns.push_back(form.words);
+  }
+  table.columns.insert(table.columns.end(), {"baseline", "seeds"});
+  for (const Gap& gap : gaps) {
+    table.names.push_back(gap.words);
+    std::vector<double> row;
+    for (const std::optional<Settled>& form : gap.forms) {
+      row.push_back(form ? difference_of(*form, gap.baseline) : std::nan(""));
+    }
+    const size_t seeds = std::min(gap.baseline.runs.size(), gap.reduced.runs.size());
+    row.insert(row.end(), {gap.baseline.loss, static_cast<double>(seeds)});
+    table.rows.push_back(row);
+  }
+  if (gaps.size() > 1) {
+    found.tables.push_back(table);
+  }
+  compare_pairs(runs, gaps, found);
+  compare_ends("width", by_width, spread, found);
+  compare_ends("million tokens", by_tokens, spread, found);
+  if (const std::optional<double> share = tokens_worth(by_tokens)) {
+    found.compared.push_back({"W_Q = I, as with fewer tokens", "0 %", fmt::format("{:.0f} %", 100 * *share)});
+  }
+  return gaps;
+}
+
+}  // namespace
+
+Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
+  Outcome found;
+  const std::optional<Settled> reference = settled_at_best(runs, baseline.id);
+  const std::optional<Settled> with_half = settled_at_best(runs, halved.id), plain = settled_at_best(runs, no_query.id);
+  if (!reference || (!with_half && !plain)) {
+    found.compared = {{"W_Q = I", "+0.000", "not trained yet"}};
+    found.because = "the baseline and W_Q = I have not both been trained";
+    return found;
+  }
+  compare_forms(runs, *reference, found);
+  const bool half_is_best = !plain || (with_half && with_half->loss < plain->loss);
+  const Settled& best = half_is_best ? *with_half : *plain;
+  found.compared.push_back(
+      {"best rate over the baseline's", "2.7", fmt::format("{:.3g}", best.rate / reference->rate)});
+  const std::optional<double> spread = reference->spread ? reference->spread : best.spread;
+  const std::vector<Gap> gaps = compare_conditions(trial, runs, spread, found);
+
+  std::string numbers = fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}",
+                                    of_shared_seeds(best, *reference).loss, of_shared_seeds(*reference, best).loss);
+  if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
+    numbers +=
+        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
+                    signed_number(difference_of(control->form, control->reference)));
+  }
+  const std::optional<bool> equal = equal_within_spread(best, *reference);
+  if (trial.scale == ClaimScale::smoke || !equal) {
+    found.because = numbers + (equal ? ": nothing follows from numbers sorted by a small model"
+                                     : ": one seed each decides nothing");
+    return found;
+  }
+  if (*equal || best.loss < reference->loss) {
+    const bool as_claimed = half_is_best || (with_half && equal_within_spread(*with_half, *reference).value_or(false));
+    found.verdict = as_claimed ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
+    found.because =
+        numbers + (as_claimed ? ", no more than seeds differ" : ", but with the usual scale, not half of it");
+    return found;
+  }
+  const auto holding = std::find_if(gaps.begin(), gaps.end(),
+                                    [&](const Gap& gap) { return gap.holds(difference_of(best, *reference)); });
+  if (holding != gaps.end()) {
+    found.verdict = ClaimVerdict::holds_corrected;
+    found.because = fmt::format("only with {}, where the difference is {}; else {}", holding->words,
+                                signed_number(holding->difference()), numbers);
+    return found;
+  }
+  found.verdict = ClaimVerdict::does_not_hold;
+  found.because = numbers + ": at this scale more than seeds differ by";
+  if (gaps.size() > 1) {
+    found.because += fmt::format(", and under none of {} other conditions is it seen to hold", gaps.size() - 1);
+  }
+  return found;
+}
+
+}  // namespace pare

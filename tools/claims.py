@@ -18,10 +18,21 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXPERIMENTS = ROOT / "experiments"
+INTERRUPTED = 130  # pare's exit code
 
 
 def pare(options, *arguments, **more):
     return subprocess.run([options.pare, "reproduce", *map(str, arguments)], text=True, **more)
+
+
+def trained(options, *arguments):
+    """Its exit code. Ctrl-C reaches pare as well, which saves what it trains: that is waited for."""
+    process = subprocess.Popen([options.pare, "reproduce", *map(str, arguments)])
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
 
 
 def go_on(options, claim, minutes):
@@ -31,7 +42,7 @@ def go_on(options, claim, minutes):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(kept, folder)
     limit = ["--minutes", f"{minutes:.2f}"] if minutes is not None else []
-    return pare(options, claim, "--scale", options.scale, "--data", options.data, "--device", options.device, *limit, "-o", folder).returncode
+    return trained(options, claim, "--scale", options.scale, "--data", options.data, "--device", options.device, *limit, "-o", folder)
 
 
 def record(options, claim, recorded):
@@ -56,12 +67,16 @@ def main():
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--scale", default="small")
+    parser.add_argument("--scale", choices=["small", "full"], default="small")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--pare", default=str(ROOT / "build" / "pare"))
     options = parser.parse_args()
     if not options.record and options.data is None:
         parser.error("--data FOLDER, the corpora to train on; or --record")
+    if options.minutes is not None and options.minutes <= 0:
+        parser.error(f"--minutes {options.minutes:g}: expected more than 0")
+    if options.record and not options.work.is_dir():
+        parser.error(f"{options.work} is no folder: there is nothing to record")
     listed = json.loads(pare(options, "--list", "--json", stdout=subprocess.PIPE, check=True).stdout)["claims"]
     training = {claim["claim"]: claim["verdict"] for claim in listed if "--data" in (claim["command"] or "")}
     for unknown in set(options.claims) - training.keys():
@@ -72,9 +87,12 @@ def main():
             record(options, claim, training[claim])
             continue
         left = options.minutes - (time.monotonic() - begun) / 60 if options.minutes else None
-        if left is not None and left <= 0:
+        if left is not None and left < 0.01:
             break
-        failed += go_on(options, claim, left) != 0
+        code = go_on(options, claim, left)
+        if code in (INTERRUPTED, -2):
+            sys.exit(INTERRUPTED)
+        failed += code != 0
     if options.record:
         page = pare(options, "--list", "--markdown", stdout=subprocess.PIPE, check=True).stdout
         (EXPERIMENTS / "README.md").write_text(page)

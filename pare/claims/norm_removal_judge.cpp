@@ -18,19 +18,22 @@ enum class NormCost { none, some, unknown };
 
 // The same model, trained on as it is and with its norms gone.
 struct NormSetting {
-  std::string words, ending;  // of the variants' names
+  std::string words, ending;            // of the variants' names
+  std::string control_ending = ending;  // of the one that was trained on
 };
 
 std::vector<NormSetting> norm_settings(ClaimScale scale) {
   const NormRemovalSizes sizes = sizes_of_norm_removal(scale);
-  std::vector<NormSetting> found = {{with_commas(sizes.usual) + " steps", ""},
-                                    {with_commas(sizes.few) + " steps", "-few"},
-                                    {with_commas(sizes.many) + " steps", "-many"},
-                                    {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
-                                    {"12 layers", "-layers-12"},
-                                    {"a model that has hardly begun", "-early"},
-                                    {"stories260K", stories_ending},
-                                    {"stories260K, 6,400 steps", stories_longer_ending}};
+  std::vector<NormSetting> found = {
+      {with_commas(sizes.usual) + " steps", ""},
+      {with_commas(sizes.few) + " steps", "-few"},
+      {with_commas(sizes.many) + " steps", "-many"},
+      {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
+      {"12 layers", "-layers-12"},
+      {"a model that has hardly begun", "-early"},
+      {"stories260K", stories_ending},
+      {"stories260K, slowly, 6,400 steps", stories_longer_ending},
+      {"stories260K, quickly, 6,400 steps", stories_recovered_ending, stories_longer_ending}};
   for (const int64_t width : sizes.widths) {
     found.push_back({fmt::format("width {}", width), fmt::format("-width-{}", width)});
   }
@@ -67,12 +70,12 @@ std::optional<double> usual_spread(const std::vector<NormSetting>& settings, con
     for (const char* variant : {"control", "norms"}) {
       for (const Settled& settled : runs.at_rates(variant + setting.ending)) {
         if (settled.spread && !setting.ending.starts_with(stories_ending)) {
-          largest = std::max(largest.value_or(0), *settled.spread);
+          largest = std::max({largest.value_or(0), *settled.spread, settled.spread_of_repeated});
         }
       }
     }
   }
-  return largest ? std::optional(std::max(*largest, runs.spread_of_repeated("cuda").first)) : std::nullopt;
+  return largest;
 }
 
 // With seeds, what they differ by decides. With one seed the spread of other settings does: beyond three times it they
@@ -106,7 +109,7 @@ std::vector<NormPair> pairs_of(ClaimScale scale, const TrainedRuns& runs) {
   const std::optional<double> usual = usual_spread(settings, runs);
   std::vector<NormPair> found;
   for (const NormSetting& setting : settings) {
-    if (const auto both = at_common_rates(runs, "control" + setting.ending, "norms" + setting.ending)) {
+    if (const auto both = at_common_rates(runs, "control" + setting.control_ending, "norms" + setting.ending)) {
       found.push_back({setting, both->first, both->second, cost_of(both->first, both->second, usual)});
     }
   }

@@ -12,6 +12,7 @@
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/claims/finished_run.h"
+#include "pare/claims/kept_runs.h"
 #include "pare/model/device.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
@@ -34,7 +35,6 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* work_folder = "runs";  // run folders, while they are needed
-constexpr uint64_t largest_kept_file = 100'000'000;
 
 Architecture preset_or_refuse(const std::string& word) {
   if (std::optional<Architecture> preset = find_preset(word)) {
@@ -42,156 +42,6 @@ Architecture preset_or_refuse(const std::string& word) {
   }
   throw InputError(fmt::format("no preset is called {}", quote(word)));
 }
-
-Json to_json(const std::map<int64_t, double>& by_step) {
-  Json json = Json::object();
-  for (const auto& [step, value] : by_step) {
-    json[std::to_string(step)] = value;
-  }
-  return json;
-}
-
-std::map<int64_t, double> by_step_from(const nlohmann::json& json) {
-  std::map<int64_t, double> values;
-  for (const auto& [step, value] : json.items()) {
-    values[std::stoll(step)] = value.get<double>();
-  }
-  return values;
-}
-
-Json to_json(const PlannedRun& planned) {
-  Json json = {{"config", planned.config}};
-  for (const auto& [key, text] :
-       {std::pair("from", planned.from), std::pair("teacher", planned.teacher), std::pair("passes", planned.passes)}) {
-    if (!text.empty()) {
-      json[key] = text;
-    }
-  }
-  return json;
-}
-
-Json to_json(const TrainedRun& run, const PlannedRun& planned) {
-  Json json = {{"name", run.name},
-               {"parameters", run.parameters},
-               {"steps", run.steps},
-               {"seconds", run.seconds},
-               {"device", run.device},
-               {"data", run.data},
-               {"loss", run.loss},
-               {"accuracy", run.accuracy},
-               {"validation", to_json(run.validation)},
-               {"accuracies", to_json(run.accuracies)}};
-  if (!run.stopped.empty()) {
-    json["stopped"] = run.stopped;
-  }
-  if (!run.seen.is_null()) {
-    json["seen"] = run.seen;
-  }
-  json.update(to_json(planned));
-  return json;
-}
-
-// A run of the plan as it was kept.
-TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) {
-  TrainedRun run{.name = planned.name(), .variant = planned.variant, .rate = planned.rate(), .seed = planned.seed()};
-  run.parameters = json.at("parameters").get<int64_t>();
-  run.steps = json.at("steps").get<int64_t>();
-  run.seconds = json.at("seconds").get<double>();
-  run.device = json.at("device").get<std::string>();
-  run.data = json.at("data").get<std::string>();
-  run.validation = by_step_from(json.at("validation"));
-  run.accuracies = by_step_from(json.at("accuracies"));
-  run.loss = json.at("loss").get<double>();
-  run.accuracy = json.at("accuracy").get<double>();
-  run.stopped = json.value("stopped", "");
-  run.seen = json.contains("seen") ? Json(json["seen"]) : Json();
-  for (const nlohmann::json& again : json.value("repeated", nlohmann::json::array())) {
-    run.repeated.push_back({again.at("loss").get<double>(), again.at("seconds").get<double>()});
-  }
-  return run;
-}
-
-// runs.json: what was trained, in whatever plan it stood; by name.
-class KeptRuns {
- public:
-  KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
-      : path_(folder / kept_runs_file), claim_(std::move(claim)), scale_(to_words(scale)) {
-    std::error_code unknown;
-    if (!fs::exists(path_, unknown)) {
-      return;
-    }
-    const nlohmann::json json = parse_json(read_text_file(path_, largest_kept_file), path_.string());
-    try {
-      if (json.at("claim") != claim_ || json.at("scale") != scale_) {
-        throw InputError(fmt::format("{} has runs of {} at scale {}, not of {} at scale {}: name another folder",
-                                     quote(shown(path_)), json.at("claim").dump(), json.at("scale").dump(), claim_,
-                                     scale_));
-      }
-      for (const nlohmann::json& run : json.at("runs")) {
-        runs_[run.at("name").get<std::string>()] = run;
-      }
-    } catch (const nlohmann::json::exception& error) {
-      throw InputError(fmt::format("{}: not what a claim keeps of its runs ({})", quote(shown(path_)), error.what()));
-    }
-  }
-
-  // Nothing where it was trained under another configuration, or from another start: that was another run.
-  std::optional<TrainedRun> find(const PlannedRun& planned) const {
-    const auto found = runs_.find(planned.name());
-    if (found == runs_.end()) {
-      return std::nullopt;
-    }
-    const Json asked = to_json(planned);
-    for (const char* key : {"config", "from", "teacher", "passes"}) {
-      if (nlohmann::json(found->second.value(key, Json())) != nlohmann::json(asked.value(key, Json()))) {
-        return std::nullopt;
-      }
-    }
-    try {
-      return run_from_json(planned, found->second);
-    } catch (const std::exception& error) {
-      throw InputError(fmt::format("{}: the run {} is not as it was kept ({})", quote(shown(path_)),
-                                   quote(planned.name()), error.what()));
-    }
-  }
-
-  // Whether there is a run of that name, whatever it was.
-  bool has(const std::string& name) const { return runs_.contains(name); }
-
-  // The first result stands: one that was trained again, since others start from it, says what a repetition differs by.
-  void keep(const TrainedRun& run, const PlannedRun& planned) {
-    const std::optional<TrainedRun> first = find(planned);
-    if (!first) {
-      runs_[run.name] = to_json(run, planned);
-    } else if (first->device == run.device) {
-      runs_[run.name]["repeated"].push_back({{"loss", run.loss}, {"seconds", run.seconds}});
-    }
-    store();
-  }
-
-  // Before the first run has ended: a folder with such a file is continued.
-  void begin() const {
-    std::error_code unknown;
-    if (!fs::exists(path_, unknown)) {
-      store();
-    }
-  }
-
- private:
-  void store() const {
-    Json list = Json::array();
-    for (const auto& [name, kept] : runs_) {
-      list.push_back(kept);
-    }
-    AtomicFile file(path_, [](const fs::path&) {});  // which this one continues
-    write_text_file(file.temporary(), Json{{"claim", claim_}, {"scale", scale_}, {"runs", list}}.dump(1) + "\n");
-    file.commit();
-  }
-
-  fs::path path_;
-  std::string claim_, scale_;
-  std::map<std::string, Json> runs_;
-};
 
 // A file or folder of the corpora as it lies there, maybe compressed.
 std::optional<std::string> in_corpora(const fs::path& data, const std::string& name) {
@@ -274,6 +124,7 @@ class Training {
       throw InputError(fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)",
                                    quote(shown(trial_.data)), quote(*lacking_.begin())));
     }
+    check_same_data(plan_, found);
     return {std::move(found), std::move(missing)};
   }
 
@@ -293,7 +144,12 @@ class Training {
     if (trial_.folder.empty()) {
       return scratch_.emplace("claim").path();
     }
-    fs::create_directories(trial_.folder);
+    std::error_code failed;
+    fs::create_directories(trial_.folder, failed);
+    if (failed) {
+      fail_io("create", trial_.folder, failed.value());
+    }
+    lock_.emplace(lock_folder(trial_.folder));
     return trial_.folder;
   }
 
@@ -406,7 +262,8 @@ class Training {
            .device = find_device(trial_.device),
            .report = [&](const TrainProgress& progress) { trial_.progress ? trial_.progress(name, progress) : void(); },
            .note = trial_.note,
-           .warn = trial_.note});
+           .warn = trial_.note,
+           .goes_on = scratch_ ? "with -o FOLDER it would be kept" : "the same command goes on from there"});
       run.parameters = result.parameters;
       run.seconds = result.seconds;
     } catch (const TrainingStopped& error) {
@@ -445,6 +302,7 @@ class Training {
   const Trial& trial_;
   const std::vector<PlannedRun>& plan_;
   std::optional<ScratchFolder> scratch_;
+  std::optional<Descriptor> lock_;
   fs::path folder_;
   KeptRuns kept_;
   std::set<std::string> starts_;   // runs whose checkpoints somebody is about to start from

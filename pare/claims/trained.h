@@ -58,7 +58,7 @@ struct Settled {
   double loss = 0, accuracy = 0;  // means over the seeds
   std::optional<double> spread;   // standard deviation of the loss, where there are several
   std::optional<double> accuracy_spread;
-  double spread_of_repeated = 0;  // the same run twice, with the same seed: no less is known of any
+  double spread_of_repeated = 0;  // the same run twice, with the same seed, here or as measured elsewhere
 };
 
 class TrainedRuns {
@@ -72,8 +72,7 @@ class TrainedRuns {
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
   std::optional<Settled> best(const std::string& variant) const;        // of these, the least mean loss
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
-  // The standard deviation of runs with the same seed, and of how many pairs; on a GPU, where order is not kept, no
-  // less than was measured elsewhere.
+  // The standard deviation of runs with the same seed on that device, and of how many pairs.
   std::pair<double, int64_t> spread_of_repeated(const std::string& device) const;
 
  private:

@@ -52,8 +52,7 @@ class NormPlan {
     further_changes();
     skips_after_norms();
     if (scale_ == ClaimScale::small) {
-      stories(stories_ending, 1600, sizes_.seeds);
-      stories(stories_longer_ending, 6400, {0});
+      stories();
       sizes(0);
       after_longer(0);
       many();
@@ -208,19 +207,28 @@ class NormPlan {
 
   // A model that others trained, small enough for a CPU. Its weights are given, so seeds are those of the order. The
   // ids are those of experiments/norm-removal/stories.py.
-  void stories(const std::string& ending, int64_t steps, const std::vector<int64_t>& seeds) {
+  void stories() {
     const json model = {{"from", "stories260K"},
                         {"data", {{"train", {"tinystories.u16"}}, {"format", "uint16"}}},
                         {"context", 96},
                         {"batch", 8},
                         {"optimiser", {{"lr", 5e-4}, {"min_lr", 1e-4}}},
                         {"checkpoint", {{"every", 100'000}, {"keep", 1}}}};
-    for (const int64_t seed : seeds) {
-      add("control" + ending, further(model, steps, seed, {}, seed));
-      // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns: with
-      // 1 and less the loss was seen to explode at step 860 of 960.
-      add("norms" + ending, changed(further(model, steps, seed, no_norms, seed), {{"morph.evenness", 5.0}}));
+    // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns: with 1
+    // and less the loss was seen to explode at step 860 of 960.
+    const auto without_norms = [&](int64_t of_steps, int64_t seed) {
+      return changed(further(model, of_steps, seed, no_norms, seed), {{"morph.evenness", 5.0}});
+    };
+    constexpr int64_t usual = 1600, longer = 6400;
+    for (const int64_t seed : sizes_.seeds) {
+      add(std::string("control") + stories_ending, further(model, usual, seed, {}, seed));
+      add(std::string("norms") + stories_ending, without_norms(usual, seed));
     }
+    // Four times the steps: for norms that go as slowly, or as quickly as above, with the rest to recover.
+    add(std::string("control") + stories_longer_ending, further(model, longer, 0, {}, 0));
+    add(std::string("norms") + stories_longer_ending, without_norms(longer, 0));
+    add(std::string("norms") + stories_recovered_ending,
+        changed(without_norms(longer, 0), {{"morph.steps", usual * 3 / 5}}));
   }
 
   ClaimScale scale_;

@@ -13,7 +13,8 @@ struct NormRemovalSizes {
 NormRemovalSizes sizes_of_norm_removal(ClaimScale scale);
 
 // What variants of a model are called that others trained.
-constexpr const char *stories_ending = "-stories260K", *stories_longer_ending = "-stories260K-longer";
+constexpr const char *stories_ending = "-stories260K", *stories_longer_ending = "-stories260K-longer",
+                     *stories_recovered_ending = "-stories260K-recovered";
 
 std::vector<PlannedRun> plan_of_norm_removal(const Trial& trial);
 Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs);

@@ -95,8 +95,8 @@ Figure figure_of_gates(const TrainedRuns& runs, const std::string& variant, cons
 
 std::string correlation_in_words(const CorrelationWithin& found) {
   return found.is_defined
-             ? fmt::format("{:+.2f} ({:+.2f} to {:+.2f}), {} heads", found.r, found.least, found.most, found.heads)
-             : fmt::format("undefined, {} heads", found.heads);
+             ? fmt::format("{:+.2f} ({:+.2f} to {:+.2f}), of {}", found.r, found.least, found.most, found.heads)
+             : fmt::format("undefined, of {}", found.heads);
 }
 
 struct GatedVariant {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <set>
 
 #include "pare/claims/exact_rewrite.h"
 
@@ -162,20 +162,25 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
   if (!settled && stopped.empty()) {
     return {Trains::unknown, {}, "not trained yet"};
   }
-  if (!settled) {  // at one rate only: a lower one may still do
-    std::map<double, int64_t> steps;
-    for (const TrainedRun* run : stopped) {
-      steps[run->rate] = run->steps;
+  // At one rate only: another may still do.
+  std::set<double> rates;
+  for (const TrainedRun& run : runs.all()) {
+    if (run.variant == variant) {
+      rates.insert(run.rate);
     }
-    const auto& [rate, step] = *steps.begin();
-    return {steps.size() > 1 ? Trains::no : Trains::unknown, {}, fmt::format("explodes at {}, lr {:g}", step, rate)};
+  }
+  const Trains not_at_any = rates.size() > 1 ? Trains::no : Trains::unknown;
+  if (!settled) {
+    const TrainedRun& slowest = **std::min_element(
+        stopped.begin(), stopped.end(), [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
+    return {not_at_any, {}, fmt::format("explodes at {}, lr {:g}", slowest.steps, slowest.rate)};
   }
   if (!bar) {
     return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};
   }
   const bool trains = settled->loss < *bar;
-  return {trains ? Trains::yes : Trains::no, settled,
-          fmt::format("{}, {:+.4f}", trains ? "yes" : "no", difference_of(*settled, *usual))};
+  const Trains found = trains ? Trains::yes : not_at_any;
+  return {found, settled, fmt::format("{}, {:+.4f}", trains ? "yes" : "no", difference_of(*settled, *usual))};
 }
 
 // All or none of them, where all are known.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,6 +117,19 @@ void OutputFile::sync() {
   if (::fsync(descriptor_.number()) != 0) {
     fail_io("sync", path_, errno);
   }
+}
+
+int lock_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail_io("open", folder, errno);
+  }
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw InputError(fmt::format("{} is in use: another process trains there; wait for it, or choose another folder",
+                                 quote(folder.string())));
+  }
+  return descriptor;
 }
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {

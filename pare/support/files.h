@@ -75,6 +75,10 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
 // A new file with this text, synced; for files inside an AtomicFolder.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
+// A descriptor of the folder that holds it against other processes until it is closed: no file is left behind that
+// means nothing once its process is gone. InputError where another holds it.
+int lock_folder(const std::filesystem::path& folder);
+
 // What is in a folder, sorted by name. IoError when it cannot be listed.
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
 

@@ -97,7 +97,6 @@ int open_or_refuse(const fs::path& path, int flags) {
   return descriptor;
 }
 
-// The folder itself is locked: no file is left behind that means nothing once its process is gone.
 int locked(const fs::path& path) {
   std::error_code unknown;
   if (!fs::is_directory(path, unknown) || !fs::exists(path / config_file, unknown) ||
@@ -105,13 +104,7 @@ int locked(const fs::path& path) {
     throw InputError(fmt::format("{} is not a run: expected a folder that 'pare train' wrote, with {} and {}",
                                  quote(path.string()), config_file, data_file));
   }
-  const int descriptor = open_or_refuse(path, O_RDONLY | O_DIRECTORY);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
-    throw InputError(fmt::format("{} is in use: another process trains there; wait for it, or choose another folder",
-                                 quote(path.string())));
-  }
-  return descriptor;
+  return lock_folder(path);
 }
 
 // As sha256sum writes it, and checks it.

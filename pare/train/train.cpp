@@ -115,8 +115,11 @@ class Run {
       }
       save();
       if (options_.note) {
-        options_.note(fmt::format("saved after step {}: 'pare train --resume -o {}' goes on from there",
-                                  with_commas(step_), shell_word(options_.folder.string())));
+        const std::string place = shell_word(options_.folder.string());
+        options_.note(fmt::format("saved after step {}: {}", with_commas(step_),
+                                  options_.goes_on.empty()
+                                      ? fmt::format("'pare train --resume -o {}' goes on from there", place)
+                                      : options_.goes_on));
       }
       throw;
     }

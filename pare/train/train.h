@@ -34,6 +34,7 @@ struct TrainOptions {
   std::function<void(const TrainProgress&)> report;  // after every step
   std::function<void(const std::string&)> note;      // what is worth a line before the first
   std::function<void(const std::string&)> warn;      // what was found that ends nothing
+  std::string goes_on;  // what a user who interrupts is told; empty: how pare train goes on
 };
 
 struct TrainResult {

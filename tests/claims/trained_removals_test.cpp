@@ -179,10 +179,12 @@ namespace {
 std::vector<TrainedRun> skipless_runs(double plain, double shaped, double deep_plain, double deep_shaped) {
   std::vector<TrainedRun> runs = {invented("baseline-6layers", 1.2), invented("baseline-12layers", 1.15)};
   for (const char* form : {"fig1a", "fig1b", "fig1c", "fig1d"}) {
-    runs.push_back(invented(fmt::format("{}-6layers", form), plain));
-    runs.push_back(invented(fmt::format("{}-shaped-6layers", form), shaped));
-    runs.push_back(invented(fmt::format("{}-12layers", form), deep_plain));
-    runs.push_back(invented(fmt::format("{}-shaped-12layers", form), deep_shaped));
+    for (const auto& [ending, loss] :
+         {std::pair("-6layers", plain), std::pair("-shaped-6layers", shaped), std::pair("-12layers", deep_plain),
+          std::pair("-shaped-12layers", deep_shaped)}) {
+      runs.push_back(invented(form + std::string(ending), loss));
+      runs.push_back(invented(form + std::string(ending), loss + 0.1, 0, 5e-4));
+    }
   }
   return runs;
 }
@@ -199,8 +201,12 @@ TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
   CHECK(of_skipless(skipless_runs(1.3, 1.3, 1.4, 1.4)) == "holds");
   CHECK(of_skipless(skipless_runs(3.0, 1.3, 3.0, 1.4)) == "holds with a correction");
   CHECK(of_skipless(skipless_runs(3.0, 3.0, 3.0, 3.0)) == "does not hold");
+  std::vector<TrainedRun> at_one_rate = skipless_runs(3.0, 3.0, 3.0, 3.0);
+  std::erase_if(at_one_rate, [](const TrainedRun& run) { return run.rate == 5e-4; });
+  CHECK(of_skipless(at_one_rate) == "undecided");
   // One form that explodes at two rates spoils its group; at one it leaves it open.
   std::vector<TrainedRun> runs = skipless_runs(1.3, 1.3, 1.4, 1.4);
+  std::erase_if(runs, [](const TrainedRun& run) { return run.variant == "fig1c-12layers" && run.rate == 5e-4; });
   for (TrainedRun& run : runs) {
     if (run.variant == "fig1c-12layers") {
       run.stopped = "exploded";

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
 #include "pare/train/train.h"
 #include "tests/support/helpers.h"
 
@@ -93,6 +95,42 @@ TEST_CASE("a run starts from the last checkpoint of another, which is trained ag
   CHECK(other.all()[2].validation.at(0) == doctest::Approx(runs.all()[1].loss).epsilon(1e-5));
 }
 
+TEST_CASE("kept runs that contradict themselves, or saw other data than they were to, are refused") {
+  const TemporaryFolder folder;
+  const Trial trial{.folder = folder.path()};
+  const std::vector<PlannedRun> plan = {tiny_plan()[0],
+                                        tiny_plan()[3]};  // of one seed: the same data in the same order
+  trained_runs("some-claim", trial, plan);
+  const std::filesystem::path file = folder.path() / kept_runs_file;
+  const nlohmann::json kept = parse_json(read_text_file(file, 1'000'000), "runs.json");
+  const auto refused = [&](const std::function<void(nlohmann::json&)>& edit) {
+    nlohmann::json edited = kept;
+    edit(edited["runs"]);
+    std::filesystem::remove(file);
+    write_text_file(file, edited.dump());
+    try {
+      trained_runs("some-claim", trial, plan);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto says = [](const std::string& message, const char* part) {
+    return message.find(part) != std::string::npos;
+  };
+  CHECK(refused([](nlohmann::json&) {}) == "");
+  CHECK(says(refused([](nlohmann::json& runs) { runs[1]["data"] = "0"; }), "were to see the same data"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["steps"] = 3; }), "it has 3 steps, its configuration 4"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["parameters"] = 0; }), "it has 0 parameters"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["loss"] = 0.5; }), "its loss is 0.5, its last validation"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["validation"]["4x"] = 1; }), "'4x' is no step"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["repeated"] = nlohmann::json::object(); }), "as it was kept"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs.push_back(runs[0]); }), "has two runs called"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs = nullptr; }), "not what a claim keeps"));
+  const Descriptor held(lock_folder(folder.path()));
+  CHECK(says(refused([](nlohmann::json&) {}), "is in use: another process trains there"));
+}
+
 TEST_CASE("beyond smoke scale nothing is trained without data, nor where the time is over") {
   const TemporaryFolder folder;
   const TrainedRuns none = trained_runs("some-claim", {.scale = ClaimScale::small}, tiny_plan());
@@ -104,6 +142,31 @@ TEST_CASE("beyond smoke scale nothing is trained without data, nor where the tim
   const Trial trial{.scale = ClaimScale::small, .data = folder.path()};
   CHECK_THROWS_WITH_AS(trained_runs("some-claim", trial, plan), doctest::Contains("has no 'novels-train.txt'"),
                        InputError);
+}
+
+TEST_CASE("who interrupts is told how a claim goes on, and it does") {
+  const TemporaryFolder folder;
+  int64_t steps = 0, last_step = 100;
+  std::string said;
+  const auto told = [&](const std::filesystem::path& place) {
+    Trial trial{.folder = place};
+    trial.note = [&](const std::string& line) { said += line + "\n"; };
+    trial.progress = [&](const std::string&, const TrainProgress&) {
+      if (++steps == last_step) {
+        throw Interrupted();
+      }
+    };
+    said.clear();
+    return trained_runs("some-claim", trial, {tiny_plan()[0]});
+  };
+  last_step = 2;
+  CHECK_THROWS_AS(told({}), Interrupted);
+  CHECK(said.find("saved after step 2: with -o FOLDER it would be kept") != std::string::npos);
+  last_step = 4;
+  CHECK_THROWS_AS(told(folder.path()), Interrupted);
+  CHECK(said.find("saved after step 2: the same command goes on from there") != std::string::npos);
+  CHECK(told(folder.path()).all().size() == 1);
+  CHECK(steps == 6);  // of four, two were left
 }
 
 TEST_CASE("a run that explodes is a result") {

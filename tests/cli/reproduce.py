@@ -6,13 +6,15 @@ import json
 import os
 import pathlib
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import Report, ended, expect, interrupted_at, pare
+from report import PARE, Report, ended, expect, interrupted_at, pare
 
 
 def check_list(report):
@@ -142,6 +144,35 @@ def check_wrong_use(report):
         report.check(" ".join(arguments), expect([result.returncode, word in result.stderr], [1, True]))
 
 
+def check_script(report, work):
+    """tools/claims.py: what it refuses; that Ctrl-C leaves pare the time to save; that recorded twice is recorded once."""
+    script = [sys.executable, ROOT / "tools" / "claims.py"]
+    (work / "kept").mkdir()
+    for arguments, words in (([work / "kept"], "--data FOLDER"), ([work / "kept", "--data", work, "--minutes", "0"], "more than 0"),
+                             ([work / "none", "--record"], "is no folder"), ([work / "kept", "no-claim", "--record"], "no claim that trains")):
+        result = subprocess.run([*script, *arguments, "--pare", PARE], capture_output=True, text=True)
+        report.check(f"claims.py: {words}", ended(result, 2, [words], ["Traceback"]))
+    slow = work / "slow.py"  # lists as pare does, and takes a second to save when it is interrupted
+    slow.write_text(f"""#!{sys.executable}
+import subprocess, sys, time, pathlib
+if "--list" in sys.argv:
+    sys.exit(subprocess.run([{str(PARE)!r}, *sys.argv[1:]]).returncode)
+try:
+    print("trains", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path({str(work / "saved")!r}).touch()
+    sys.exit(130)
+""")
+    slow.chmod(0o755)
+    process = subprocess.Popen([*script, work / "kept", "pgop", "ffn-width", "--data", work, "--pare", slow], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    report.check("claims.py: Ctrl-C", expect([process.returncode, (work / "saved").exists(), rest], [130, True, ""]))
+
+
 def main():
     report = Report("reproduce")
     with tempfile.TemporaryDirectory() as folder:
@@ -151,6 +182,7 @@ def main():
         check_interrupt(report, pathlib.Path(folder))
         check_kept_runs(report, pathlib.Path(folder))
         check_foreign_folder(report, pathlib.Path(folder))
+        check_script(report, pathlib.Path(folder))
         check_wrong_use(report)
     report.finish()
 

@@ -1,0 +1,40 @@
+#pragma once
+// runs.json: what was trained for a claim, in whatever plan it stood.
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pare/claims/trained.h"
+
+namespace pare {
+
+class KeptRuns {
+ public:
+  // What the folder has of them. InputError where that is of another claim or scale, or is nothing of the kind.
+  KeptRuns(const std::filesystem::path& folder, std::string claim, ClaimScale scale);
+
+  // Nothing where it was trained under another configuration, or from another start: that was another run. InputError
+  // where it contradicts itself.
+  std::optional<TrainedRun> find(const PlannedRun& planned) const;
+  bool has(const std::string& name) const { return runs_.contains(name); }  // whatever it was
+
+  // The first result stands. One that was trained again, since others start from it, says what a repetition differs by.
+  void keep(const TrainedRun& run, const PlannedRun& planned);
+  void begin() const;  // before the first run has ended: a folder with such a file is continued
+
+ private:
+  void store() const;
+
+  std::filesystem::path path_;
+  std::string claim_, scale_;
+  std::map<std::string, nlohmann::ordered_json> runs_;  // by name
+};
+
+// Runs that are configured to see the same saw the same. InputError where two did not: nothing follows from them.
+void check_same_data(const std::vector<PlannedRun>& plan, const std::vector<TrainedRun>& runs);
+
+}  // namespace pare

@@ -138,7 +138,10 @@ void compare_ends(const std::string& number, const Dependence& gaps, const std::
   const double change = most.difference() - least.difference();
   const bool several =
       have_several_seeds(least.baseline, least.reduced) && have_several_seeds(most.baseline, most.reduced);
-  const bool seen = spread && std::abs(change) > 2 * 2 * *spread;
+  const auto noise = [&](const Gap& gap) {  // its own, and no less than the usual size has
+    return std::max(spread_of_difference(gap.reduced, gap.baseline).value_or(0), std::sqrt(2.0) * spread.value_or(0));
+  };
+  const bool seen = std::abs(change) > 2 * std::hypot(noise(least), noise(most));
   found.tables.push_back(table);
   found.compared.push_back(
       {fmt::format("W_Q = I, {} {:g} and {:g}", number, first, last), "not said",
@@ -193,9 +196,10 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
       continue;
     }
     const int64_t lost = std::count_if(differences.begin(), differences.end(), [](double d) { return d > 0; });
-    const auto middle = differences.begin() + std::ssize(differences) / 2;
-    std::nth_element(differences.begin(), middle, differences.end());
-    const std::string words = fmt::format("{} of {}, median {}", lost, differences.size(), signed_number(*middle));
+    std::sort(differences.begin(), differences.end());
+    const size_t count = differences.size();
+    const double median = (differences[(count - 1) / 2] + differences[count / 2]) / 2;
+    const std::string words = fmt::format("{} of {}, median {}", lost, count, signed_number(median));
     found.compared.push_back({fmt::format("{}, pairs of runs that lose", form.words), "half", words});
     of_query = of_query.empty() ? words : of_query;
   }

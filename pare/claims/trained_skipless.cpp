@@ -126,6 +126,12 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   if (smoke) {
     return plan;
   }
+  for (const Figured& form : forms) {
+    if (!form.norm_free) {
+      add(form, false, deep, 2e-3, 0);
+      add(form, true, shallow, 2e-3, 0);
+    }
+  }
   add_all(shallow, 5e-4, 0, false);
   add_usual(shallow, rate, 0);
   add_usual(deep, rate, 0);

@@ -127,8 +127,10 @@ void check_use(const AskedClaim& asked) {
   if (asked.list && !asked.claim.empty()) {
     throw InputError(fmt::format("--list shows all claims and runs none: give {} or --list", quote(asked.claim)));
   }
-  if (asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty())) {
-    throw InputError("--list measures nothing: --model, --text and --output say nothing to it");
+  if (asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty() || !asked.data.empty() ||
+                     asked.minutes || asked.scale != "smoke")) {
+    throw InputError(
+        "--list measures nothing: --model, --text, --data, --minutes, --scale and --output say nothing to it");
   }
   if (asked.markdown && !asked.list) {
     throw InputError("--markdown is a form of the list: give --list too, or -o FOLDER for the page of a claim");

@@ -125,7 +125,7 @@ class Run {
     }
     save();
     result_.steps = step_;
-    result_.seconds = seconds();
+    result_.seconds = seconds_before_ + seconds();
     result_.path = folder_.path().string();
     result_.name = config_.name;
     result_.checkpoint = folder_.checkpoint_path(step_).string();
@@ -134,6 +134,7 @@ class Run {
   }
 
  private:
+  // Since this process began; what a run that goes on took before is beside it.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
 
   std::shared_ptr<const Teacher> open_teacher() {
@@ -218,6 +219,7 @@ class Run {
     for (const nlohmann::json& line : folder_.metrics()) {
       if (line.contains("loss")) {
         result_.loss = line["loss"].get<double>();
+        seconds_before_ = line["seconds"].get<double>();
         last_rate_ = line["lr"].get<double>();
         first_loss_ = first_loss_ == 0 ? result_.loss : first_loss_;
       }
@@ -292,7 +294,7 @@ class Run {
     if (step.t) {
       line["t"] = *step.t;
     }
-    line["seconds"] = seconds();
+    line["seconds"] = seconds_before_ + seconds();
     folder_.add_metrics(line);
     TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = step.rate};
     if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
@@ -398,7 +400,7 @@ class Run {
   };
   std::deque<Ahead> ahead_;  // the steps that were begun and not finished
   int64_t step_ = 0, tokens_ = 0;
-  double first_loss_ = 0, last_rate_ = 0;
+  double first_loss_ = 0, last_rate_ = 0, seconds_before_ = 0;
   TrainResult result_;
 };
 

@@ -139,7 +139,8 @@ def check_wrong_use(report):
                             (["reproduce", "pgop-overhead", "--model", "x"], "--model"), (["reproduce", "rank-neutrality", "--text", "x"], "--model"),
                             (["reproduce", "pgop-overhead", "--markdown"], "give --list too"), (["reproduce", "pgop-overhead", "--force"], "give -o FOLDER too"),
                             (["reproduce", "pgop", "--seed", "3"], "seeds of its plan"), (["reproduce", "pgop", "--minutes", "0"], "a time above 0"),
-                            (["reproduce", "--list", "pgop-overhead"], "runs none"), (["reproduce", "--list", "--text", "x"], "--list measures nothing")):
+                            (["reproduce", "--list", "pgop-overhead"], "runs none"), (["reproduce", "--list", "--text", "x"], "--list measures nothing"),
+                            (["reproduce", "--list", "--scale", "small"], "--list measures nothing")):
         result = pare(*arguments)
         report.check(" ".join(arguments), expect([result.returncode, word in result.stderr], [1, True]))
 

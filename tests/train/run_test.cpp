@@ -54,6 +54,12 @@ TEST_CASE("a run that is ended at any step and continued is the run that was not
     const TrainResult result = run(config, broken, true);
     CHECK(result.resumed_from == step / 4 * 4);
     CHECK(curve(broken) == expected);
+    double passed = 0;  // the time of a run goes on as well
+    for (const nlohmann::json& line : read_metrics(broken)) {
+      CHECK(line.value("seconds", passed) >= passed);
+      passed = line.value("seconds", passed);
+    }
+    CHECK(result.seconds >= passed);
     CHECK(bytes_of_file(broken / "checkpoints/14/model.safetensors") ==
           bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
   }

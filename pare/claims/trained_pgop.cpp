@@ -102,7 +102,8 @@ std::string correlation_in_words(const CorrelationWithin& found) {
 struct GatedVariant {
   std::string variant, name;
 };
-const std::vector<GatedVariant> gated_variants = {{"gate", "causal"}, {"encoder-gate", "encoder"}};
+const std::vector<GatedVariant> gated_variants = {
+    {"gate", "causal"}, {"encoder-gate", "encoder"}, {"encoder-gate-longer", "longer encoder"}};
 
 // ---- ffn-width: the loss by the MLP's width, with gates and without
 
@@ -242,6 +243,10 @@ std::vector<PlannedRun> plan_pgop(const Trial& trial) {
     plan.push_back({.variant = "encoder-gate", .config = with_run_seed(encoder, seed), .look = look_at_gates});
     plan.push_back({.variant = "plain", .config = with_run_seed(causal, seed)});
   }
+  // One that guesses a seventh of the bytes learns from a seventh of them.
+  plan.push_back({.variant = "encoder-gate-longer",
+                  .config = changed(encoder, {{"steps", 6 * encoder.at("steps").get<int64_t>()}}),
+                  .look = look_at_gates});
   return plan;
 }
 

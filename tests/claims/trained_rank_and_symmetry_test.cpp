@@ -242,7 +242,7 @@ TEST_CASE("plans are trained, looked at and judged on a text, in small") {
   };
 
   const TrainedRuns gates = trained(plan_pgop(trial));
-  CHECK(judge_pgop(trial, gates).tables.size() == 2);  // causal, encoder
+  CHECK(judge_pgop(trial, gates).tables.size() == 3);  // causal, encoder, longer encoder
   for (const TrainedRun& run : gates.all()) {
     if (run.variant != "plain") {
       REQUIRE(run.seen.at("end").size() == 2);

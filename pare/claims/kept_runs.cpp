@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "pare/support/error.h"
@@ -180,25 +179,19 @@ void KeptRuns::store() const {
   file.commit();
 }
 
-void check_same_data(const std::vector<PlannedRun>& plan, const std::vector<TrainedRun>& runs) {
-  std::map<std::string, const TrainedRun*> firsts;  // by what decides on the data and its order
-  for (const TrainedRun& run : runs) {
-    const auto planned =
-        std::find_if(plan.begin(), plan.end(), [&](const PlannedRun& one) { return one.name() == run.name; });
-    PARE_CHECK(planned != plan.end(), "a run that is in no plan: " + run.name);
-    nlohmann::json asked = nlohmann::json::array({run.seed});
-    for (const char* key : {"data", "batch", "accumulate", "context", "steps", "task"}) {
-      asked.push_back(planned->config.value(key, nlohmann::json()));
-    }
-    const nlohmann::json architecture = planned->config.value("architecture", nlohmann::json::object());
-    asked.push_back(architecture.is_object() ? architecture.value("context", nlohmann::json()) : architecture);
-    const TrainedRun& first = *firsts.emplace(asked.dump(), &run).first->second;
-    if (first.data != run.data) {
-      throw InputError(fmt::format(
-          "the runs {} and {} were to see the same data in the same order, and did not ({} and {}): they cannot be "
-          "compared; train both on one folder of --data, in another folder",
-          quote(first.name), quote(run.name), first.data, run.data));
-    }
+void SeenData::add(const PlannedRun& planned, const TrainedRun& run) {
+  nlohmann::json asked = nlohmann::json::array({run.seed});
+  for (const char* key : {"data", "batch", "accumulate", "context", "steps", "task"}) {
+    asked.push_back(planned.config.value(key, nlohmann::json()));
+  }
+  const nlohmann::json architecture = planned.config.value("architecture", nlohmann::json::object());
+  asked.push_back(architecture.is_object() ? architecture.value("context", nlohmann::json()) : architecture);
+  const First& first = firsts_.emplace(asked.dump(), First{run.name, run.data}).first->second;
+  if (first.data != run.data) {
+    throw InputError(fmt::format(
+        "the runs {} and {} were to see the same data in the same order, and did not ({} and {}): they cannot be "
+        "compared; train both on one folder of --data, in another folder",
+        quote(first.run), quote(run.name), first.data, run.data));
   }
 }
 

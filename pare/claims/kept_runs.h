@@ -34,7 +34,16 @@ class KeptRuns {
   std::map<std::string, nlohmann::ordered_json> runs_;  // by name
 };
 
-// Runs that are configured to see the same saw the same. InputError where two did not: nothing follows from them.
-void check_same_data(const std::vector<PlannedRun>& plan, const std::vector<TrainedRun>& runs);
+// Runs that are configured to see the same data have to have seen it.
+class SeenData {
+ public:
+  void add(const PlannedRun& planned, const TrainedRun& run);  // InputError where one before saw other data
+
+ private:
+  struct First {
+    std::string run, data;
+  };
+  std::map<std::string, First> firsts_;  // by what decides on the data and its order
+};
 
 }  // namespace pare

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 #include <set>
 
 #include "pare/arch/count.h"
@@ -18,7 +16,6 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/json.h"
 #include "pare/support/scratch_folder.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
@@ -31,7 +28,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* work_folder = "runs";  // run folders, while they are needed
@@ -108,7 +104,7 @@ class Training {
     std::vector<TrainedRun> found;
     std::vector<std::string> missing;
     kept_.begin();
-    note_others();
+    read_kept();
     for (const PlannedRun& planned : plan_) {
       std::optional<TrainedRun> run = kept_.find(planned);
       if (!run && may_train(planned)) {
@@ -124,15 +120,20 @@ class Training {
       throw InputError(fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)",
                                    quote(shown(trial_.data)), quote(*lacking_.begin())));
     }
-    check_same_data(plan_, found);
     return {std::move(found), std::move(missing)};
   }
 
  private:
-  void note_others() const {
-    const int64_t others = std::count_if(plan_.begin(), plan_.end(), [&](const PlannedRun& planned) {
-      return kept_.has(planned.name()) && !kept_.find(planned);
-    });
+  // Before anything is trained that could not be compared with it.
+  void read_kept() {
+    int64_t others = 0;
+    for (const PlannedRun& planned : plan_) {
+      if (const std::optional<TrainedRun> run = kept_.find(planned)) {
+        seen_data_.add(planned, *run);
+      } else {
+        others += kept_.has(planned.name());
+      }
+    }
     if (others > 0 && trial_.note) {
       trial_.note(
           fmt::format("{} kept {} of another configuration or start: not counted, and replaced when trained again",
@@ -274,6 +275,7 @@ class Training {
     run.seconds = run.stopped.empty() ? run.seconds : seconds;
     run.device = trial_.device;
     run.data = data_seen(folder);
+    seen_data_.add(planned, run);
     for (const nlohmann::json& line : read_metrics(folder)) {
       const int64_t step = line.at("step").get<int64_t>();
       run.steps = std::max(run.steps, step);
@@ -305,6 +307,7 @@ class Training {
   std::optional<Descriptor> lock_;
   fs::path folder_;
   KeptRuns kept_;
+  SeenData seen_data_;
   std::set<std::string> starts_;   // runs whose checkpoints somebody is about to start from
   std::set<std::string> lacking_;  // what the folder of corpora has not
   SequencesCache data_;

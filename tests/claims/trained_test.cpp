@@ -120,6 +120,13 @@ TEST_CASE("kept runs that contradict themselves, or saw other data than they wer
   };
   CHECK(refused([](nlohmann::json&) {}) == "");
   CHECK(says(refused([](nlohmann::json& runs) { runs[1]["data"] = "0"; }), "were to see the same data"));
+  // And what is trained beside runs on other data is not kept with them.
+  CHECK(says(refused([](nlohmann::json& runs) {
+               runs[1]["data"] = "0";
+               runs.erase(0);
+             }),
+             "were to see the same data"));
+  CHECK(parse_json(read_text_file(file, 1'000'000), "runs.json")["runs"].size() == 1);
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["steps"] = 3; }), "it has 3 steps, its configuration 4"));
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["parameters"] = 0; }), "it has 0 parameters"));
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["loss"] = 0.5; }), "its loss is 0.5, its last validation"));

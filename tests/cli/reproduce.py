@@ -146,7 +146,7 @@ def check_wrong_use(report):
 
 
 def check_script(report, work):
-    """tools/claims.py: what it refuses; that Ctrl-C leaves pare the time to save; that recorded twice is recorded once."""
+    """tools/claims.py: what it refuses; that Ctrl-C leaves pare the time to save."""
     script = [sys.executable, ROOT / "tools" / "claims.py"]
     (work / "kept").mkdir()
     for arguments, words in (([work / "kept"], "--data FOLDER"), ([work / "kept", "--data", work, "--minutes", "0"], "more than 0"),

@@ -287,9 +287,9 @@ std::vector<PlannedRun> plan_minimum_transformer(const Trial& trial) {
     add({"minimum-4-heads"}, false, 0);
     return plan;
   }
+  add(open, false, 0);
   add(compared, false, 1);
   add(compared, true, 0);
-  add(open, false, 0);
   add(compared, false, 2);
   add(compared, true, 1);
   add({"collapsed"}, false, 1);

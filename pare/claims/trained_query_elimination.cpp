@@ -233,14 +233,23 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
                                   [](const QueryCondition& condition) { return condition.id == "short"; });
   add_under(*brief, {baseline, no_query, no_key, no_value, nonlinear}, 0);
   add_conditions({baseline, no_query}, 0);
+  add({no_value, no_key, larger, smaller_mlp}, 4e-3, 0);
+  add({no_value, no_key}, 1e-3, 0);
+  for (const QueryCondition& condition : conditions) {  // what a second seed says most about
+    if (condition.of_width || condition.id == "bpe8k") {
+      add_under(condition, {baseline, no_query}, 0, 1);
+    }
+  }
+  add({smaller_width}, 4e-3, 0);
+  add({smaller_width}, 1e-3, 0);
   add_conditions({baseline, no_query}, 0, 1);
   add_conditions({no_value}, 0);
   add({nonlinear}, usual, 0);
   add({smaller_mlp, larger}, usual, 1);
   add({baseline, no_query, smaller_mlp, larger}, usual, 2);
   add_conditions({baseline, no_query}, 1);
-  add({no_key, no_value, smaller_width, nonlinear}, 1e-3, 0);
-  add({no_key, no_value, smaller_width, nonlinear}, 4e-3, 0);
+  add({nonlinear}, 1e-3, 0);
+  add({nonlinear}, 4e-3, 0);
   add({halved, larger}, 1e-3, 0);
   add({doubled}, usual, 0);
   add({no_key, halved, smaller_width, nonlinear}, usual, 1);

@@ -209,20 +209,25 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
   return of_query;
 }
 
-// The baseline and W_Q = I at each rate that both were trained at.
+// The loss at each rate, of the baseline and of what was trained at more than one.
 void compare_rates(const TrainedRuns& runs, Outcome& found) {
-  ClaimTable table{"W_Q = I and the baseline, by rate",
-                   {"rate", "difference", "baseline", "seeds"},
-                   {},
-                   "W_Q = I less the baseline, nats",
-                   {"baseline", "seeds"}};
-  table.decimals = 4;
-  for (const Settled& before : runs.at_rates(baseline.id)) {
-    for (const Settled& after : runs.at_rates(no_query.id)) {
-      if (before.rate == after.rate) {
-        table.rows.push_back({before.rate, difference_of(after, before), before.loss,
-                              static_cast<double>(std::min(before.runs.size(), after.runs.size()))});
-      }
+  const std::vector<Settled> of_baseline = runs.at_rates(baseline.id);
+  ClaimTable table{
+      .title = "Validation loss by learning rate", .measured = "nats a token", .rows_are = "form", .decimals = 4};
+  for (const Settled& settled : of_baseline) {
+    table.columns.push_back(fmt::format("{:g}", settled.rate));
+  }
+  for (const QueryForm& form : {baseline, no_query, halved, larger, no_key, no_value, smaller_mlp, smaller_width}) {
+    const std::vector<Settled> of_form = runs.at_rates(form.id);
+    std::vector<double> row;
+    for (const Settled& before : of_baseline) {
+      const auto there = std::find_if(of_form.begin(), of_form.end(),
+                                      [&](const Settled& settled) { return settled.rate == before.rate; });
+      row.push_back(there == of_form.end() ? std::nan("") : there->loss);
+    }
+    if (of_form.size() > 1) {
+      table.names.push_back(form.words);
+      table.rows.push_back(row);
     }
   }
   if (table.rows.size() > 1) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "pare/claims/exact_rewrite.h"
@@ -126,13 +127,17 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   if (smoke) {
     return plan;
   }
+  add_all(shallow, 5e-4, 0, false);
   for (const Figured& form : forms) {
     if (!form.norm_free) {
       add(form, false, deep, 2e-3, 0);
       add(form, true, shallow, 2e-3, 0);
+      add(form, true, deep, 2e-3, 0);
     }
   }
-  add_all(shallow, 5e-4, 0, false);
+  add_all(deep, 5e-4, 0, true);
+  add_all(shallow, 5e-4, 0, true);
+  add_all(deep, rate, 0, true);
   add_usual(shallow, rate, 0);
   add_usual(deep, rate, 0);
   add_all(shallow, 2e-3, 0, false);
@@ -218,7 +223,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
                     {},
                     "form",
                     {}};
-  std::vector<std::string> variants;
+  std::map<int64_t, std::vector<std::string>> by_layers;  // what has a loss, the usual model first
   struct Group {
     bool shaped;
     int64_t layers;
@@ -230,7 +235,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     const std::string reference = variant_of(usual_model, false, layers);
     const std::optional<Settled> usual = runs.best(reference);
     if (usual) {
-      variants.push_back(reference);
+      by_layers[layers].push_back(reference);
       found.compared.push_back(
           {fmt::format("usual model, {} layers, nats a token", layers), "trains", fmt::format("{:.4f}", usual->loss)});
     }
@@ -243,7 +248,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
           group.forms.push_back(result);
         }
         if (result.settled) {
-          variants.push_back(variant);
+          by_layers[layers].push_back(variant);
         }
         if (result.settled || !runs.stopped(variant).empty()) {
           found.compared.push_back({fmt::format("{}{}, {} layers", form.words, shaped ? ", shaped" : "", layers),
@@ -273,7 +278,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
       }
     }
   }
-  if (variants.empty()) {
+  if (by_layers.empty()) {
     found.compared = {{"forms of figure 1", "train", "not trained yet"}};
     found.because = "nothing has been trained";
     return found;
@@ -281,8 +286,11 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   if (!behind.rows.empty()) {
     found.tables.push_back(behind);
   }
-  found.tables.push_back(table_of_variants("Validation loss", runs, variants));
-  found.figures.push_back(curves_of_variants("Validation loss while training", runs, variants));
+  for (const auto& [layers, variants] : by_layers) {
+    found.tables.push_back(table_of_variants(fmt::format("Validation loss, {} layers", layers), runs, variants));
+    found.figures.push_back(
+        curves_of_variants(fmt::format("Validation loss while training, {} layers", layers), runs, variants));
+  }
 
   std::vector<std::string> all_train, not_all, open;
   for (const Group& group : groups) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "pare/claims/trained_query_elimination.h"
 #include "pare/support/text.h"
@@ -209,26 +210,35 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
   return of_query;
 }
 
-// The loss at each rate, of the baseline and of what was trained at more than one.
+// Of the forms that were trained at more than one.
 void compare_rates(const TrainedRuns& runs, Outcome& found) {
-  const std::vector<Settled> of_baseline = runs.at_rates(baseline.id);
+  std::map<std::string, std::map<double, double>> losses;  // by form, by rate
+  std::set<double> rates;
+  const std::array forms = {baseline, no_query,    halved,        larger,   no_key,
+                            no_value, smaller_mlp, smaller_width, nonlinear};
+  for (const QueryForm& form : forms) {
+    const std::vector<Settled> all = runs.at_rates(form.id);
+    for (const Settled& settled : all.size() > 1 ? all : std::vector<Settled>()) {
+      losses[form.id][settled.rate] = settled.loss;
+      rates.insert(settled.rate);
+    }
+  }
   ClaimTable table{
       .title = "Validation loss by learning rate", .measured = "nats a token", .rows_are = "form", .decimals = 4};
-  for (const Settled& settled : of_baseline) {
-    table.columns.push_back(fmt::format("{:g}", settled.rate));
+  for (const double rate : rates) {
+    table.columns.push_back(fmt::format("{:g}", rate));
   }
-  for (const QueryForm& form : {baseline, no_query, halved, larger, no_key, no_value, smaller_mlp, smaller_width}) {
-    const std::vector<Settled> of_form = runs.at_rates(form.id);
+  for (const QueryForm& form : forms) {
+    if (!losses.contains(form.id)) {
+      continue;
+    }
     std::vector<double> row;
-    for (const Settled& before : of_baseline) {
-      const auto there = std::find_if(of_form.begin(), of_form.end(),
-                                      [&](const Settled& settled) { return settled.rate == before.rate; });
-      row.push_back(there == of_form.end() ? std::nan("") : there->loss);
+    for (const double rate : rates) {
+      const auto there = losses[form.id].find(rate);
+      row.push_back(there == losses[form.id].end() ? std::nan("") : there->second);
     }
-    if (of_form.size() > 1) {
-      table.names.push_back(form.words);
-      table.rows.push_back(row);
-    }
+    table.names.push_back(form.words);
+    table.rows.push_back(row);
   }
   if (table.rows.size() > 1) {
     found.tables.push_back(table);

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -101,6 +102,23 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   CHECK(of_queries({base, base1, stopped}) == "undecided");
   CHECK(outcome_of(judge_query_elimination({.scale = ClaimScale::smoke},
                                            {{base, base1, invented("no-query", 2)}, {}})) == "undecided");
+}
+
+TEST_CASE("query elimination: the loss of a form stands under its rate") {
+  const Outcome judged = judge_query_elimination(
+      small_trial, {{invented("baseline", 1.1), invented("baseline", 1.2, 0, 4e-3), invented("no-query", 1.3, 0, 4e-3),
+                     invented("no-query", 1.4, 0, 8e-3), invented("no-key", 1.5)},
+                    {}});
+  const auto table = std::find_if(judged.tables.begin(), judged.tables.end(), [](const ClaimTable& one) {
+    return one.title == "Validation loss by learning rate";
+  });
+  REQUIRE(table != judged.tables.end());
+  CHECK(table->columns == std::vector<std::string>{"0.002", "0.004", "0.008"});
+  CHECK(table->names == std::vector<std::string>{"baseline", "W_Q = I"});  // one rate of W_K = I is in another table
+  CHECK(std::isnan(table->rows[0][2]));
+  CHECK(std::isnan(table->rows[1][0]));
+  CHECK(table->rows[1][1] == 1.3);
+  CHECK(table->rows[1][2] == 1.4);
 }
 
 TEST_CASE("query elimination: under which condition it begins to hold") {
@@ -225,6 +243,15 @@ TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
   CHECK(outcome_of(spoiled) == "holds with a correction");
   CHECK(spoiled.because.find("not all with plain attention, 12 layers") != std::string::npos);
   CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "explodes at 600, lr 0.0005");
+}
+
+TEST_CASE("skipless: a form stands beside the usual model of as many layers") {
+  const Outcome judged = judge_skipless(small_trial, {skipless_runs(1.3, 1.3, 1.4, 1.4), {}});
+  REQUIRE(judged.tables.size() == 3);
+  CHECK(judged.tables[1].names.front() == "baseline-6layers");
+  CHECK(judged.tables[1].rows.back()[1] == doctest::Approx(0.1));
+  CHECK(judged.tables[2].names.front() == "baseline-12layers");
+  CHECK(judged.tables[2].rows.back()[1] == doctest::Approx(0.25));
 }
 
 TEST_CASE("skipless: what the merge of a trained model came to is said") {

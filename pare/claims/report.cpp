@@ -116,12 +116,16 @@ Figure figure_of(const ClaimTable& table) {
   figure.y = {.words = table.measured};
   std::vector<double> places(table.rows.size());
   std::iota(places.begin(), places.end(), 0.0);
+  bool drawn = false;  // the column before
   for (size_t i = named ? 0 : 1; i < table.columns.size(); ++i) {
-    if (std::find(table.settings.begin(), table.settings.end(), table.columns[i]) != table.settings.end()) {
+    if (table.columns[i] == spread_column) {
+      if (drawn) {
+        figure.series.back().spread = column_of(table, i);
+      }
       continue;
     }
-    if (table.columns[i] == spread_column) {
-      figure.series.back().spread = column_of(table, i);
+    drawn = std::find(table.settings.begin(), table.settings.end(), table.columns[i]) == table.settings.end();
+    if (!drawn) {
       continue;
     }
     figure.series.push_back({.name = table.columns[i], .x = named ? places : first, .y = column_of(table, i)});

@@ -115,6 +115,7 @@ std::vector<QueryCondition> query_conditions(const Trial& trial) {
                              {"architecture.final_norm.bias", false}};
   const nlohmann::json deeper =
       changed(brief, {{"architecture.blocks.*.repeat", 2 * first_block(base).at("repeat").get<int64_t>()}});
+  const nlohmann::json last_rate = changed(base, {{"optimiser.min_lr", 2e-5}});
   std::vector<QueryCondition> found = {
       width(heads - 2, {2e-3, 4e-3}),
       {"half-steps", "half steps", half, {2e-3, 4e-3}, true, true},
@@ -127,6 +128,7 @@ std::vector<QueryCondition> query_conditions(const Trial& trial) {
       {"no-decay", "short, no weight decay", changed(brief, {{"optimiser.decay", 0.0}}), {2e-3}},
       {"no-biases", "short, no biases", changed(brief, no_biases), {2e-3}},
       {"no-biases-usual", "no biases", changed(base, no_biases), {2e-3}},
+      {"last-rate", "the paper's last rate", last_rate, {2e-3, 4e-3}},
       {"long", "twice the steps", changed(base, {{"steps", 2 * steps}}), {2e-3}, false, true},
   };
   if (trial.scale != ClaimScale::smoke) {
@@ -229,11 +231,15 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   add({no_key, no_value}, usual, 0);
   add({no_value}, usual, 1);
   add({smaller_width}, usual, 0);
-  const auto brief = std::find_if(conditions.begin(), conditions.end(),
-                                  [](const QueryCondition& condition) { return condition.id == "short"; });
-  add_under(*brief, {baseline, no_query, no_key, no_value, nonlinear}, 0);
+  const auto called = [&](std::string_view id) {
+    return *std::find_if(conditions.begin(), conditions.end(),
+                         [id](const QueryCondition& condition) { return condition.id == id; });
+  };
+  add_under(called("short"), {baseline, no_query, no_key, no_value, nonlinear}, 0);
   add_conditions({baseline, no_query}, 0);
-  add({no_value, no_key, larger, smaller_mlp}, 4e-3, 0);
+  add_under(called("last-rate"), {no_query}, 1);
+  add({no_query, no_key}, 8e-3, 0);
+  add({larger_halved, no_value, no_key, larger, smaller_mlp}, 4e-3, 0);
   add({no_value, no_key}, 1e-3, 0);
   for (const QueryCondition& condition : conditions) {  // what a second seed says most about
     if (condition.of_width || condition.id == "bpe8k") {

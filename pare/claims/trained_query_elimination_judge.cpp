@@ -166,8 +166,8 @@ std::optional<double> tokens_worth(const Dependence& by_tokens) {
   return at > 0 && at <= 1 ? std::optional(1 - std::pow(less / most, 1 - at)) : std::nullopt;
 }
 
-// A pair has the same seed and condition, and the rate that is the baseline's best: what single runs differ by is seen
-// in how often one of them loses.
+// A pair has the same condition, seed and rate, whichever: what single runs differ by is seen in how often one of them
+// loses.
 std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps, Outcome& found) {
   std::string of_query;
   Figure figure{.kind = FigureKind::scatter,
@@ -179,13 +179,16 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
     std::vector<double> differences;
     Series series{.name = form.words};
     for (const Gap& gap : gaps) {
-      for (const TrainedRun* before : gap.baseline.runs) {
-        for (const TrainedRun& after : runs.all()) {
-          if (after.variant == query_variant(form, gap.id) && after.rate == before->rate &&
-              after.seed == before->seed && after.stopped.empty()) {
-            differences.push_back(after.loss - before->loss);
+      for (const TrainedRun& after : runs.all()) {
+        if (after.variant != query_variant(form, gap.id) || !after.stopped.empty()) {
+          continue;
+        }
+        for (const TrainedRun& before : runs.all()) {
+          if (before.variant == query_variant(baseline, gap.id) && before.rate == after.rate &&
+              before.seed == after.seed && before.stopped.empty()) {
+            differences.push_back(after.loss - before.loss);
             series.x.push_back(gap.million_tokens);
-            series.y.push_back(after.loss - before->loss);
+            series.y.push_back(after.loss - before.loss);
           }
         }
       }
@@ -214,8 +217,8 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
 void compare_rates(const TrainedRuns& runs, Outcome& found) {
   std::map<std::string, std::map<double, double>> losses;  // by form, by rate
   std::set<double> rates;
-  const std::array forms = {baseline, no_query,    halved,        larger,   no_key,
-                            no_value, smaller_mlp, smaller_width, nonlinear};
+  const std::array forms = {baseline, no_query, halved,      larger,        larger_halved,
+                            no_key,   no_value, smaller_mlp, smaller_width, nonlinear};
   for (const QueryForm& form : forms) {
     const std::vector<Settled> all = runs.at_rates(form.id);
     for (const Settled& settled : all.size() > 1 ? all : std::vector<Settled>()) {
@@ -255,7 +258,7 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
                                Outcome& found) {
   std::vector<Gap> gaps;
   Dependence by_width, by_tokens;
-  const std::optional<Gap> usual = gap_of(runs, "", "as usual", query_run(trial));
+  const std::optional<Gap> usual = gap_of(runs, "", "as usual, best rates", query_run(trial));
   if (usual) {
     gaps.push_back(*usual);
   }
@@ -278,8 +281,13 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
       by_tokens.emplace(gap->million_tokens, *gap);
     }
   }
-  ClaimTable table{
-      "What a form costs, by condition", {}, {}, "less the baseline, nats", {"baseline", "seeds"}, "condition", {}};
+  ClaimTable table{"What a form costs, by condition; seeds of W_Q = I",
+                   {},
+                   {},
+                   "less the baseline, nats",
+                   {"baseline", "seeds"},
+                   "condition",
+                   {}};
   table.decimals = 4;
   for (const QueryForm& form : compared_by_condition) {
     table.columns.push_back(form.words);
@@ -331,7 +339,8 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
                                     of_shared_seeds(best, *reference).loss, of_shared_seeds(*reference, best).loss);
   if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
     numbers +=
-        fmt::format(" ({}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
+        fmt::format(" ({}{}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
+                    have_several_seeds(best, *reference) ? "" : ", one seed",
                     signed_number(difference_of(control->form, control->reference)));
   }
   const std::optional<bool> equal = equal_within_spread(best, *reference);

@@ -315,8 +315,9 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   }
   if (!all_train.empty()) {
     found.verdict = ClaimVerdict::holds_corrected;
-    found.because = fmt::format("all four forms of figure 1 train with {}, though worse; not all with {}{}",
-                                listed(all_train), listed(not_all), open.empty() ? "" : "; open with " + listed(open));
+    found.because =
+        fmt::format("all four forms of figure 1 train with {}, though worse; at two rates not all with {}{}",
+                    listed(all_train), listed(not_all), open.empty() ? "" : "; open with " + listed(open));
     return found;
   }
   if (open.empty()) {

@@ -178,7 +178,7 @@ std::string difference_shown(const Settled& a, const Settled& reference) {
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants) {
   ClaimTable table{.title = title,
-                   .columns = {"loss", "difference", "±", "parameters", "rate", "seeds"},
+                   .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
                    .measured = "loss above that of the first, nats a token",
                    .settings = {"loss", "parameters", "rate", "seeds"},  // bars of whole losses would all look alike
                    .rows_are = "variant",
@@ -193,9 +193,9 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
     reference = reference ? reference : best;
     const bool same = best->runs.front()->data == reference->runs.front()->data;
     table.names.push_back(variant);
-    table.rows.push_back({best->loss, same ? difference_of(*best, *reference) : std::nan(""),
-                          best->spread.value_or(std::nan("")), static_cast<double>(best->parameters), best->rate,
-                          static_cast<double>(best->runs.size())});
+    table.rows.push_back({best->loss, best->spread.value_or(std::nan("")),
+                          same ? difference_of(*best, *reference) : std::nan(""), static_cast<double>(best->parameters),
+                          best->rate, static_cast<double>(best->runs.size())});
   }
   return table;
 }

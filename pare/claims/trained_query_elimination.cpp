@@ -125,6 +125,8 @@ std::vector<QueryCondition> query_conditions(const Trial& trial) {
       {"depth12", "short, twice as deep", deeper, {2e-3}},
       {"rope", "short, RoPE", rope, {2e-3}},
       {"wide-start", "short, wider start", changed(brief, {{"init.deviation", 0.04}}), {2e-3}},
+      // As large as the product of two that are drawn is, at this width.
+      {"key-start", "short, smaller W_K", changed(brief, {{"init.key", 0.4}}), {2e-3}},
       {"no-decay", "short, no weight decay", changed(brief, {{"optimiser.decay", 0.0}}), {2e-3}},
       {"no-biases", "short, no biases", changed(brief, no_biases), {2e-3}},
       {"no-biases-usual", "no biases", changed(base, no_biases), {2e-3}},

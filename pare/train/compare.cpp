@@ -162,7 +162,8 @@ std::string recipe_words(const TrainConfig& config) {
     case InitRecipe::plain:
       return recipe;
     case InitRecipe::gpt2:
-      return fmt::format("{} with deviation {:g}", recipe, config.init.deviation);
+      return fmt::format("{} with deviation {:g}{}", recipe, config.init.deviation,
+                         config.init.key == 1 ? "" : fmt::format(", keys {:g} times that", config.init.key));
     case InitRecipe::norm_free:
     case InitRecipe::orthogonal:
       return fmt::format("{} with embeddings of {:g}", recipe, config.init.embedding);

@@ -172,6 +172,7 @@ static void describe(Io& io, InitConfig& i) {
         "read; norm_free: plain, and blocks without norm write with deviation 1; orthogonal: the same, with orthogonal "
         "values, outputs and MLPs");
   field(io, "deviation", i.deviation, "gpt2: of matrices and tables", from(0));
+  field(io, "key", i.key, "gpt2: what that of a key's matrix is multiplied by", from(0));
   field(io, "embedding", i.embedding, "norm_free, orthogonal: deviation of the embeddings", from(0));
 }
 

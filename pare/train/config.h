@@ -42,6 +42,7 @@ struct OptimiserConfig {
 struct InitConfig {
   InitRecipe recipe = InitRecipe::gpt2;
   double deviation = 0.02;
+  double key = 1;
   double embedding = 0.7;
   bool operator==(const InitConfig&) const = default;
 };

@@ -45,6 +45,7 @@ std::vector<std::string> keys_without_effect(const TrainConfig& config) {
        "what is measured on is there already");
   note("init.deviation", init.deviation != usual.deviation, init.recipe == InitRecipe::gpt2,
        "it is of init.recipe=gpt2");
+  note("init.key", init.key != usual.key, init.recipe == InitRecipe::gpt2, "it is of init.recipe=gpt2");
   note("init.embedding", init.embedding != usual.embedding, sized, "it is of init.recipe=norm_free and orthogonal");
   note("distillation.weight", config.distillation.weight != DistillationConfig().weight, taught, "there is no teacher");
   note("distillation.temperature", config.distillation.temperature != DistillationConfig().temperature, taught,

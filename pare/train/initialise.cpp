@@ -60,8 +60,10 @@ Weights gpt2_weights(const TrainConfig& config, Dtype dtype) {
   Weights weights = random_weights(a, static_cast<uint64_t>(config.seed), dtype, Draw::unit);
   for (const TensorSpec& spec : tensor_table(a)) {
     if (is_matrix(spec)) {
-      const double shrink = writes_to_a_skip(spec, a) ? residual_factor(a) : 1;
-      weights[spec.name] = scaled_weight(weights[spec.name], config.init.deviation * shrink);
+      const double factor = spec.part == Part::key      ? config.init.key
+                            : writes_to_a_skip(spec, a) ? residual_factor(a)
+                                                        : 1;
+      weights[spec.name] = scaled_weight(weights[spec.name], config.init.deviation * factor);
     }
   }
   return weights;

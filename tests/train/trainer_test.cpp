@@ -149,14 +149,20 @@ TEST_CASE("recipes have the deviations that they promise") {
                                   {{{"repeat", 2},
                                     {"attention", {{"heads", 2}, {"head_width", 32}}},
                                     {"mlp", {{"width", 128}, {"activation", "gelu"}, {"skip", false}}}}}}}}};
-  nlohmann::json gpt2 = wide, plain = wide, free = wide;
+  nlohmann::json gpt2 = wide, plain = wide, free = wide, keyed = wide;
+  keyed["init"]["key"] = 0.5;
   plain["init"]["recipe"] = "plain";
   free["init"]["recipe"] = "norm_free";
   const Tensors a = start_of(sorting_config(gpt2)), b = start_of(sorting_config(plain)),
                 c = start_of(sorting_config(free));
   CHECK(deviation(a.at("blocks.0.attention.query.weight")) == doctest::Approx(0.02).epsilon(0.1));
   CHECK(deviation(a.at("blocks.0.attention.output.weight")) ==
-        doctest::Approx(0.01).epsilon(0.1));                                                 // a skip, two layers
+        doctest::Approx(0.01).epsilon(0.1));  // a skip, two layers
+  const Tensors other = start_of(sorting_config(keyed));
+  for (const auto& [name, tensor] : a) {  // and nothing else changes
+    CAPTURE(name);
+    CHECK(other.at(name).equal(name.find("attention.key") != std::string::npos ? tensor / 2 : tensor));
+  }
   CHECK(deviation(a.at("blocks.1.mlp.down.weight")) == doctest::Approx(0.02).epsilon(0.1));  // no skip
   CHECK(deviation(b.at("blocks.1.mlp.down.weight")) == doctest::Approx(1 / std::sqrt(128.0)).epsilon(0.1));
   CHECK(deviation(c.at("embed.token.weight")) == doctest::Approx(0.7).epsilon(0.1));

@@ -213,7 +213,7 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
   return of_query;
 }
 
-// Of the forms that were trained at more than one.
+// Of the forms that were trained at more than one rate.
 void compare_rates(const TrainedRuns& runs, Outcome& found) {
   std::map<std::string, std::map<double, double>> losses;  // by form, by rate
   std::set<double> rates;

@@ -176,7 +176,7 @@ std::string in_words(const nlohmann::ordered_json& eliminated) {
 }
 
 ClaimTable table_of_settings(const std::vector<NormPair>& pairs) {
-  ClaimTable table{.title = "What norms cost to remove, in nats a token, by setting",
+  ClaimTable table{.title = "What norms cost to remove, in nats a token; ±: what two single runs differ by",
                    .columns = {"trained on", "norms gone", "difference", "±", "seeds"},
                    .measured = "loss above that of the model trained on, nats a token",
                    .settings = {"trained on", "norms gone", "seeds"},

@@ -149,7 +149,7 @@ void compare_ends(const std::string& number, const Dependence& gaps, const std::
        fmt::format("{} and {}{}", signed_number(least.difference()), signed_number(most.difference()),
                    !several     ? " (one seed)"
                    : !spread    ? ""
-                   : !seen      ? " (equal)"
+                   : !seen      ? " (not told apart)"
                    : change < 0 ? ": shrinks"
                                 : ": grows")});
 }
@@ -265,8 +265,14 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
   if (trial.scale == ClaimScale::full) {
     return {gaps, ""};
   }
-  if (usual) {
-    by_tokens.emplace(usual->million_tokens, *usual);
+  if (usual) {  // at one rate, as the others are
+    Gap at_one_rate = *usual;
+    for (const Settled& settled : runs.at_rates(no_query.id)) {
+      if (settled.rate == usual->baseline.rate) {
+        at_one_rate.reduced = settled;
+      }
+    }
+    by_tokens.emplace(usual->million_tokens, at_one_rate);
   }
   for (const QueryCondition& condition : query_conditions(trial)) {
     const std::optional<Gap> gap = gap_of(runs, condition.id, condition.words, condition.config);

@@ -154,13 +154,13 @@ TEST_CASE("query elimination: under which condition it begins to hold") {
     return measured_of(with(runs), "W_Q = I, width 256 and 768");
   };
   CHECK(at_both(1.056, true) == "+0.0300 and +0.0060: shrinks");
-  CHECK(at_both(1.079, true) == "+0.0300 and +0.0290 (equal)");
+  CHECK(at_both(1.079, true) == "+0.0300 and +0.0290 (not told apart)");
   CHECK(at_both(1.056, false) == "+0.0300 and +0.0060 (one seed)");
   // What seeds of short runs differ by counts, not only what those of the usual one do.
   const Outcome apart = with({invented("baseline-d256", 1.3), invented("baseline-d256", 1.4, 1),
                               invented("no-query-d256", 1.33), invented("no-query-d256", 1.43, 1), wide, wide1,
                               invented("no-query-d768", 1.056), invented("no-query-d768", 1.058, 1)});
-  CHECK(measured_of(apart, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0060 (equal)");
+  CHECK(measured_of(apart, "W_Q = I, width 256 and 768") == "+0.0300 and +0.0060 (not told apart)");
 }
 
 TEST_CASE("an MLP in another basis: holds, holds corrected, does not hold, undecided") {
@@ -241,8 +241,8 @@ TEST_CASE("skipless: holds, holds corrected, does not hold, undecided") {
   runs.push_back(slower);
   const Outcome spoiled = judge_skipless(small_trial, {runs, {}});
   CHECK(outcome_of(spoiled) == "holds with a correction");
-  CHECK(spoiled.because.find("at two rates not all with plain attention, 12 layers") != std::string::npos);
-  CHECK(measured_of(spoiled, "1c: the same, no K, P, 12 layers") == "explodes at 600, lr 0.0005");
+  CHECK(spoiled.because.find("at two rates not all with plain attention, 12 layers (3 of 4)") != std::string::npos);
+  CHECK(measured_of(spoiled, "1c: no skips, norms, K, P, 12 layers") == "explodes at 600, lr 0.0005");
 }
 
 TEST_CASE("skipless: a form stands beside the usual model of as many layers") {

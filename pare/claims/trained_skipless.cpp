@@ -53,7 +53,7 @@ std::vector<Figured> figured_forms() {
       {"fig3b", "3b: parallel, no K, P", together(parallel, no_key)},
       {"fig3c", "3c: parallel, no V, P", together(parallel, no_value)},
       {"fig4a", "4a: norms, skips, no Q, P", no_query, false},
-      {"fig4b", "4b: parallel, no Q, P", together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
+      {"fig4b", "4b: 4a, parallel", together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
   };
 }
 

@@ -43,7 +43,7 @@ std::string training_flags(const PaperClaim& claim) {
 }
 
 std::string recorded_run(const PaperClaim& claim) {
-  return fmt::format("pare reproduce {} --scale small{}", claim.id,
+  return fmt::format("pare reproduce {} --scale {}{}", claim.id, to_words(claim.recorded_at),
                      claim.of_activations ? recorded_flags : training_flags(claim));
 }
 

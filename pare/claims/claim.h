@@ -74,8 +74,9 @@ struct PaperClaim {
   bool of_activations = false;     // measured on the models of the trial
   std::string cost_in_full = {};   // of what the paper trained; empty: nothing is trained for it
   bool trains() const { return !cost_in_full.empty(); }
-  bool keeps_runs = false;     // of a plan (trained.h): they are found again in the folder that they were written to
-  std::string discussed = {};  // a page beside that of the recorded run, on what follows from it
+  bool keeps_runs = false;  // of a plan (trained.h): they are found again in the folder that they were written to
+  ClaimScale recorded_at = ClaimScale::small;  // the scale of the run that came to the verdict
+  std::string discussed = {};                  // a page beside that of the recorded run, on what follows from it
 };
 
 // Of a run beyond smoke scale: what it trains on; empty where it trains nothing.

@@ -70,7 +70,8 @@ class TrainedRuns {
   const std::vector<std::string>& missing() const { return missing_; }  // names of runs that nobody has trained
   const TrainedRun* find(const std::string& name) const;                // nullptr: missing
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
-  std::optional<Settled> best(const std::string& variant) const;        // of these, the least mean loss
+  std::optional<Settled> at_rate(const std::string& variant, double rate) const;
+  std::optional<Settled> best(const std::string& variant) const;  // of these, the least mean loss
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
   // The standard deviation of runs with the same seed on that device, and of how many pairs.
   std::pair<double, int64_t> spread_of_repeated(const std::string& device) const;

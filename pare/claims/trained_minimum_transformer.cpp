@@ -111,6 +111,8 @@ struct ImageForm {
   double rate = 1e-3, other_rate = 3e-3;
 };
 
+constexpr const char* of_four_heads = "-4-heads";  // ends the name of such a form
+
 // What the paper asks about first, then what it leaves open.
 std::vector<ImageForm> forms_of(int64_t width) {
   const std::string block = "architecture.blocks.*.", attention = block + "attention.";
@@ -193,21 +195,22 @@ ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
   return table;
 }
 
-Figure accuracy_by_parameters(const std::vector<ImageTask>& tasks, const TrainedRuns& runs) {
+Figure accuracy_by_parameters(const ImageTask& task, const TrainedRuns& runs) {
   Figure figure{.kind = FigureKind::scatter,
-                .title = "Accuracy against parameters",
+                .title = task.name + ": accuracy against parameters",
                 .words = "A point for each form, the mean over its seeds.",
                 .x = {.words = "parameters", .log = true},
                 .y = {.words = "accuracy on the test set", .unit = "%"}};
-  for (const ImageTask& task : tasks) {
-    Series series{.name = task.name};
-    for (const ImageForm& form : forms_of(task.width)) {
-      if (const std::optional<Settled> best = most_accurate(runs, variant_of(task, form.name))) {
-        series.x.push_back(static_cast<double>(best->parameters));
-        series.y.push_back(100 * best->accuracy);
-        series.labels.push_back(form.name);
-      }
+  Series one{.name = "one head"}, several{.name = "four heads"};
+  for (const ImageForm& form : forms_of(task.width)) {
+    if (const std::optional<Settled> best = most_accurate(runs, variant_of(task, form.name))) {
+      Series& series = form.name.ends_with(of_four_heads) ? several : one;
+      series.x.push_back(static_cast<double>(best->parameters));
+      series.y.push_back(100 * best->accuracy);
+      series.labels.push_back(form.name);
     }
+  }
+  for (Series& series : {std::ref(one), std::ref(several)}) {
     if (!series.x.empty()) {
       figure.series.push_back(std::move(series));
     }
@@ -320,9 +323,7 @@ Outcome judge_minimum_transformer(const Trial& trial, const TrainedRuns& runs) {
     near = near && reached.near;
     behind = behind || reached.behind;
     words += (words.empty() ? "" : ", ") + reached.words;
-  }
-  if (Figure figure = accuracy_by_parameters(tasks, runs); !figure.series.empty()) {
-    found.figures.push_back(std::move(figure));
+    found.figures.push_back(accuracy_by_parameters(task, runs));
   }
   if (found.compared.empty()) {
     found.compared.push_back({"runs that were trained", "all", std::to_string(runs.all().size())});

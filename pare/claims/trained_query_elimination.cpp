@@ -130,6 +130,7 @@ std::vector<QueryCondition> query_conditions(const Trial& trial) {
       {"no-decay", "short, no weight decay", changed(brief, {{"optimiser.decay", 0.0}}), {2e-3}},
       {"no-biases", "short, no biases", changed(brief, no_biases), {2e-3}},
       {"no-biases-usual", "no biases", changed(base, no_biases), {2e-3}},
+      {"key-start-usual", "smaller W_K", changed(base, {{"init.key", 0.4}}), {2e-3, 4e-3}},
       {"last-rate", "the paper's last rate", last_rate, {2e-3, 4e-3}},
       {"long", "twice the steps", changed(base, {{"steps", 2 * steps}}), {2e-3}, false, true},
   };
@@ -239,7 +240,9 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   };
   add_under(called("short"), {baseline, no_query, no_key, no_value, nonlinear}, 0);
   add_conditions({baseline, no_query}, 0);
-  add_under(called("last-rate"), {no_query}, 1);
+  for (const char* condition : {"key-start-usual", "last-rate"}) {
+    add_under(called(condition), {no_query}, 1);
+  }
   add({no_query, no_key}, 8e-3, 0);
   add({larger_halved, no_value, no_key, larger, smaller_mlp}, 4e-3, 0);
   add({no_value, no_key}, 1e-3, 0);

@@ -72,29 +72,11 @@ std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition,
   return gap;
 }
 
-// A form and the baseline, each at its best rate; or, where the form has not been trained at the baseline's, both at
-// the best rate that they have in common: a rate that is missing is no fault of the form.
-struct Pair {
-  Settled form, reference;
-};
-
-std::optional<Pair> fair_pair(const TrainedRuns& runs, const QueryForm& form) {
-  const std::optional<Settled> best = settled_at_best(runs, form.id), reference = settled_at_best(runs, baseline.id);
-  if (!best || !reference) {
-    return std::nullopt;
-  }
-  std::optional<Pair> found;
-  for (const Settled& of_form : runs.at_rates(form.id)) {
-    if (of_form.rate == reference->rate) {
-      return Pair{*best, *reference};
-    }
-    for (const Settled& of_baseline : runs.at_rates(baseline.id)) {
-      if (of_form.rate == of_baseline.rate && (!found || of_form.loss < found->form.loss)) {
-        found = {of_form, of_baseline};
-      }
-    }
-  }
-  return found ? found : Pair{*best, *reference};
+// "+0.0105 (one seed, one rate)": with other rates a form could come lower, not higher.
+std::string cost_shown(const TrainedRuns& runs, const Settled& form, const Settled& reference) {
+  const bool one_seed = !have_several_seeds(form, reference), one_rate = runs.at_rates(form.variant).size() == 1;
+  return one_seed && one_rate ? signed_number(difference_of(form, reference)) + " (one seed, one rate)"
+                              : difference_shown(form, reference);
 }
 
 void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
@@ -105,8 +87,8 @@ void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& f
       {nonlinear, "not said"}, {doubled, "not said"}};
   std::vector<std::string> variants = {baseline.id};
   for (const auto& [form, claimed] : rows) {
-    if (const std::optional<Pair> pair = fair_pair(runs, form)) {
-      found.compared.push_back({form.words, claimed, difference_shown(pair->form, pair->reference)});
+    if (const std::optional<Settled> best = settled_at_best(runs, form.id)) {
+      found.compared.push_back({form.words, claimed, cost_shown(runs, *best, reference)});
       variants.push_back(form.id);
     }
   }
@@ -215,15 +197,14 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
 
 // Of the forms that were trained at more than one rate.
 void compare_rates(const TrainedRuns& runs, Outcome& found) {
-  std::map<std::string, std::map<double, double>> losses;  // by form, by rate
+  std::vector<QueryForm> forms;
   std::set<double> rates;
-  const std::array forms = {baseline, no_query, halved,      larger,        larger_halved,
-                            no_key,   no_value, smaller_mlp, smaller_width, nonlinear};
-  for (const QueryForm& form : forms) {
+  for (const QueryForm& form :
+       {baseline, no_query, halved, larger, larger_halved, no_key, no_value, smaller_mlp, smaller_width, nonlinear}) {
     const std::vector<Settled> all = runs.at_rates(form.id);
-    for (const Settled& settled : all.size() > 1 ? all : std::vector<Settled>()) {
-      losses[form.id][settled.rate] = settled.loss;
-      rates.insert(settled.rate);
+    if (all.size() > 1) {
+      forms.push_back(form);
+      std::for_each(all.begin(), all.end(), [&rates](const Settled& settled) { rates.insert(settled.rate); });
     }
   }
   ClaimTable table{
@@ -232,13 +213,10 @@ void compare_rates(const TrainedRuns& runs, Outcome& found) {
     table.columns.push_back(fmt::format("{:g}", rate));
   }
   for (const QueryForm& form : forms) {
-    if (!losses.contains(form.id)) {
-      continue;
-    }
     std::vector<double> row;
     for (const double rate : rates) {
-      const auto there = losses[form.id].find(rate);
-      row.push_back(there == losses[form.id].end() ? std::nan("") : there->second);
+      const std::optional<Settled> settled = runs.at_rate(form.id, rate);
+      row.push_back(settled ? settled->loss : std::nan(""));
     }
     table.names.push_back(form.words);
     table.rows.push_back(row);
@@ -267,11 +245,7 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
   }
   if (usual) {  // at one rate, as the others are
     Gap at_one_rate = *usual;
-    for (const Settled& settled : runs.at_rates(no_query.id)) {
-      if (settled.rate == usual->baseline.rate) {
-        at_one_rate.reduced = settled;
-      }
-    }
+    at_one_rate.reduced = runs.at_rate(no_query.id, usual->baseline.rate).value_or(usual->reduced);
     by_tokens.emplace(usual->million_tokens, at_one_rate);
   }
   for (const QueryCondition& condition : query_conditions(trial)) {
@@ -343,11 +317,10 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
 
   std::string numbers = fmt::format("W_Q = I ends at {:.4f}, the baseline at {:.4f}",
                                     of_shared_seeds(best, *reference).loss, of_shared_seeds(*reference, best).loss);
-  if (const std::optional<Pair> control = fair_pair(runs, smaller_mlp)) {
-    numbers +=
-        fmt::format(" ({}{}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
-                    have_several_seeds(best, *reference) ? "" : ", one seed",
-                    signed_number(difference_of(control->form, control->reference)));
+  if (const std::optional<Settled> control = settled_at_best(runs, smaller_mlp.id)) {
+    numbers += fmt::format(
+        " ({}{}; an MLP smaller by as many parameters: {})", signed_number(difference_of(best, *reference)),
+        have_several_seeds(best, *reference) ? "" : ", one seed", signed_number(difference_of(*control, *reference)));
   }
   const std::optional<bool> equal = equal_within_spread(best, *reference);
   if (trial.scale == ClaimScale::smoke || !equal) {

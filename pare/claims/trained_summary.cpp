@@ -95,6 +95,12 @@ std::pair<double, int64_t> TrainedRuns::spread_of_repeated(const std::string& de
   return {pairs > 0 ? std::sqrt(squares / static_cast<double>(2 * pairs)) : 0, pairs};
 }
 
+std::optional<Settled> TrainedRuns::at_rate(const std::string& variant, double rate) const {
+  const std::vector<Settled> all = at_rates(variant);
+  const auto there = std::find_if(all.begin(), all.end(), [rate](const Settled& one) { return one.rate == rate; });
+  return there == all.end() ? std::nullopt : std::optional(*there);
+}
+
 std::optional<Settled> TrainedRuns::best(const std::string& variant) const {
   const std::vector<Settled> all = at_rates(variant);
   const auto least =

@@ -123,7 +123,35 @@ std::string curve(const Series& series, const Scale& x, const Scale& y, size_t n
                      number < colours.size() ? "" : " stroke-dasharray=\"6 3\"");
 }
 
-std::string points(const Series& series, const Scale& x, const Scale& y, size_t number) {
+// Names of points, each where no other name stands if there is such a place: above or below its point, to its right or
+// to its left.
+class PointNames {
+ public:
+  std::string placed(double x, double y, const std::string& name) {
+    const double length = letter_width * static_cast<double>(name.size());
+    const std::array<Box, 4> places = {Box{x + 6, y - 5, length}, Box{x + 6, y + 12, length},
+                                       Box{x - 6 - length, y - 5, length}, Box{x - 6 - length, y + 12, length}};
+    const auto free = std::find_if(places.begin(), places.end(), [this](const Box& place) { return is_free(place); });
+    taken_.push_back(free == places.end() ? places.front() : *free);
+    return text_at(taken_.back().left, taken_.back().base, name, " font-size=\"10\"");
+  }
+
+ private:
+  static constexpr double letter_width = 5.5, letter_height = 10;
+  struct Box {
+    double left, base, length;
+  };
+  bool is_free(const Box& box) const {
+    return box.left >= plot_left && box.left + box.length <= plot_right &&
+           std::none_of(taken_.begin(), taken_.end(), [&box](const Box& other) {
+             return box.left < other.left + other.length && other.left < box.left + box.length &&
+                    std::abs(box.base - other.base) < letter_height;
+           });
+  }
+  std::vector<Box> taken_;
+};
+
+std::string points(const Series& series, const Scale& x, const Scale& y, size_t number, PointNames& names) {
   const char* colour = colours[number % colours.size()];
   std::string text;
   for (size_t i = 0; i < series.x.size(); ++i) {
@@ -132,8 +160,7 @@ std::string points(const Series& series, const Scale& x, const Scale& y, size_t 
                           coordinate(x.at(series.x[i])), coordinate(y.at(series.y[i])),
                           number < colours.size() ? colour : "none", colour);
       const bool is_named = !series.labels.empty() && series.x.size() <= most_named && series.labels[i] != series.name;
-      text +=
-          is_named ? text_at(x.at(series.x[i]) + 6, y.at(series.y[i]) - 5, series.labels[i], " font-size=\"10\"") : "";
+      text += is_named ? names.placed(x.at(series.x[i]), y.at(series.y[i]), series.labels[i]) : "";
     }
   }
   return text;
@@ -171,9 +198,10 @@ std::string chart(const Figure& figure) {
                   " text-anchor=\"middle\"");
   text += text_at(16, middle, axis_title(figure.y),
                   fmt::format(" text-anchor=\"middle\" transform=\"rotate(-90 16 {})\"", coordinate(middle)));
+  PointNames names;
   for (size_t i = 0; i < figure.series.size(); ++i) {
-    const auto draw = figure.kind == FigureKind::lines ? curve : points;
-    text += draw(figure.series[i], x, y, i);
+    text +=
+        figure.kind == FigureKind::lines ? curve(figure.series[i], x, y, i) : points(figure.series[i], x, y, i, names);
   }
   return text;
 }

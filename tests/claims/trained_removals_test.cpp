@@ -92,10 +92,10 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   // One seed at the best rate, several at another: these tell what seeds do.
   CHECK(of_queries({base, base1, invented("baseline", 1.09, 0, 4e-3), invented("no-query", 1.10, 0, 4e-3)}) ==
         "does not hold");
-  // What was trained at no rate of the baseline's best is held against the baseline at a rate of its own.
+  // What was trained at one rate that is not the baseline's best may come lower: that is said.
   const Outcome uneven = judge_query_elimination(
       small_trial, {{base, invented("baseline", 1.12, 0, 1e-3), invented("no-query", 1.13, 0, 1e-3)}, {}});
-  CHECK(measured_of(uneven, "W_Q = I") == "+0.0100 (one seed)");
+  CHECK(measured_of(uneven, "W_Q = I") == "+0.0300 (one seed, one rate)");
   // A stopped run has no say.
   TrainedRun stopped = invented("no-query", 1.0);
   stopped.stopped = "exploded";
@@ -252,6 +252,17 @@ TEST_CASE("skipless: a form stands beside the usual model of as many layers") {
   CHECK(judged.tables[1].rows.back()[2] == doctest::Approx(0.1));
   CHECK(judged.tables[2].names.front() == "baseline-12layers");
   CHECK(judged.tables[2].rows.back()[2] == doctest::Approx(0.25));
+}
+
+TEST_CASE("skipless: a run that ends at twice the least that it had diverged, and has no place among losses") {
+  const Outcome judged = judge_skipless(
+      small_trial,
+      {{invented("baseline-6layers", 1.2), invented("fig3a-6layers", 1.4), invented("fig3b-6layers", 3.1)}, {}});
+  CHECK(measured_of(judged, "3a: parallel, no Q, P, 6 layers") == "yes, +0.2000");
+  CHECK(measured_of(judged, "3b: parallel, no K, P, 6 layers") == "diverges, lr 0.002");
+  REQUIRE(judged.tables.size() == 2);
+  CHECK(judged.tables[0].names == std::vector<std::string>{"3a: parallel, no Q, P"});
+  CHECK(judged.tables[1].names == std::vector<std::string>{"baseline-6layers", "fig3a-6layers"});
 }
 
 TEST_CASE("skipless: what the merge of a trained model came to is said") {

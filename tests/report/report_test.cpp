@@ -174,6 +174,12 @@ TEST_CASE("a still picture has its points where its axes say, gaps, and no marku
   CHECK(dots.find(">50</text>") != std::string::npos);
   figure.series[0] = {.name = "one", .x = {3}, .y = {3}};
   CHECK(to_svg(figure).find("nan") == std::string::npos);
+  // Three points in one place: their names stand above and below it, and to its left.
+  figure.series[0] = {.name = "one", .x = {3, 3, 3}, .y = {3, 3, 3}, .labels = {"first", "second", "third"}};
+  const std::string named = to_svg(figure);
+  CHECK(named.find("<text x=\"311.0\" y=\"195.0\" font-size=\"10\">first<") != std::string::npos);
+  CHECK(named.find("<text x=\"311.0\" y=\"212.0\" font-size=\"10\">second<") != std::string::npos);
+  CHECK(named.find("<text x=\"271.5\" y=\"195.0\" font-size=\"10\">third<") != std::string::npos);
   figure.kind = FigureKind::bars;
   figure.x.names = {"a", "b", "c", "d"};
   CHECK_THROWS_AS(to_svg(figure), InternalError);

@@ -72,9 +72,10 @@ struct PaperClaim {
   std::function<Outcome(const Trial&)> measure;
   bool of_trained_models = false;  // undecided where none is named
   bool of_activations = false;     // measured on the models of the trial
-  std::string cost_in_full = {};   // of what the paper trained; empty: nothing is trained for it
+  std::string cost_in_full = {};   // of what the paper trained, or would have; empty: nothing is trained for it
   bool trains() const { return !cost_in_full.empty(); }
-  bool keeps_runs = false;  // of a plan (trained.h): they are found again in the folder that they were written to
+  bool paper_trained = true;  // else there is no full scale
+  bool keeps_runs = false;    // of a plan (trained.h): they are found again in the folder that they were written to
   ClaimScale recorded_at = ClaimScale::small;  // the scale of the run that came to the verdict
   std::string discussed = {};                  // a page beside that of the recorded run, on what follows from it
 };

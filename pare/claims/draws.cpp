@@ -59,7 +59,7 @@ std::string shown(double number, const std::optional<int>& decimals) {
   if (std::isnan(number)) {
     return "";
   }
-  if (number == std::round(number) && std::abs(number) < 1e6) {
+  if (number == std::round(number) && std::abs(number) < (decimals ? 1e4 : 1e6)) {
     return fmt::format("{:.0f}", number);
   }
   if (decimals && number == std::round(number) && std::abs(number) < 1e15) {  // beside numbers that are not: a count

@@ -198,7 +198,7 @@ ClaimTable table_of_steps(const NormRemovalSizes& sizes, const TrainedRuns& runs
                                                                      {"norms", "norms gone"},
                                                                      {"norms-and-skips", "norms and MLP skips gone"},
                                                                      {"smaller-mlp", "smaller MLP"}};
-  ClaimTable table{.title = "Loss by steps that followed the baseline",
+  ClaimTable table{.title = "Loss by steps that followed the baseline or its repetition",
                    .columns = {"steps"},
                    .measured = "validation loss, nats a token",
                    .decimals = 4};
@@ -259,7 +259,7 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
     decide(pairs, found);
   }
   for (const NormPair& pair : pairs) {
-    found.compared.push_back({fmt::format("no norms, {}", pair.setting.words), "no loss", difference_of(pair)});
+    found.compared.push_back({fmt::format("no norms, {}", pair.setting.words), "minimal", difference_of(pair)});
   }
   for (const TrainedRun& run : runs.all()) {
     if (run.seen.is_object()) {
@@ -282,7 +282,7 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
                    loss_by_parameters(runs, headline)};
   std::erase_if(found.figures, [](const Figure& figure) { return figure.series.empty(); });
   if (found.compared.empty()) {
-    found.compared.push_back({"no norms", "no loss", "not trained"});
+    found.compared.push_back({"no norms", "minimal", "not trained"});
   }
   return found;
 }

@@ -71,6 +71,55 @@ Outcome semi_conjugacy(const Trial& trial) {
   return found;
 }
 
+// ---- Remark 5: the same for RMSNorm, and for DyT, γ tanh(α x) + β, one coordinate at a time
+
+// R⁻¹(z) = sqrt(d ε / (d - |z|²)) z, where |z|² < d: M = A / ‖A‖₂ makes nothing longer.
+double through_rms_norm(const at::Tensor& a, const at::Tensor& x) {
+  const double epsilon = 1e-5, width = static_cast<double>(x.size(1));
+  const auto normed = [&](const at::Tensor& rows) { return rows / (rows.square().mean({1}, true) + epsilon).sqrt(); };
+  const at::Tensor wanted = at::matmul(normed(x), (a / at::linalg_svdvals(a)[0]).t());
+  const at::Tensor f = wanted * (width * epsilon / (width - wanted.square().sum(1, true))).sqrt();
+  return relative_error(normed(f), wanted);
+}
+
+struct ThroughDyT {
+  double error = 0, outside = 0;  // with gains that are large enough; share of coordinates that none reaches without
+};
+
+// Every coordinate of DyT(x) - β is shorter than its gain; one of A (DyT(x) - β) may be as long as the row of |A| γ,
+// and no x has such an image unless the new gain is.
+ThroughDyT through_dyt(const at::Tensor& a, const at::Tensor& x, at::Generator& generator) {
+  const int64_t d = x.size(1);
+  const at::Tensor gain = gaussian({d}, 0.5, generator).exp(), alpha = gaussian({d}, 0.5, generator).exp() / 2,
+                   bias = gaussian({d}, 1, generator);
+  const at::Tensor wanted = at::matmul(gain * (alpha * x).tanh() + bias, a.t());
+  const at::Tensor new_bias = at::matmul(a, bias), centred = wanted - new_bias;
+  const at::Tensor new_gain = at::matmul(a.abs(), gain);
+  const at::Tensor f = (centred / new_gain).atanh() / alpha;
+  return {relative_error(new_gain * (alpha * f).tanh() + new_bias, wanted),
+          (centred.abs() >= gain).to(at::kDouble).mean().item<double>()};
+}
+
+Outcome semi_conjugacy_of_others(const Trial& trial) {
+  const int64_t d = trial.scale == ClaimScale::small ? 768 : 64, n = 128;
+  at::Generator generator = generator_of(trial.seed);
+  const at::Tensor a = gaussian({d, d}, 1 / std::sqrt(static_cast<double>(d)), generator);
+  const at::Tensor x = gaussian({n, d}, 1, generator);
+  const double rms = through_rms_norm(a, x);
+  const auto [dyt, outside] = through_dyt(a, x, generator);
+  const std::string share = fmt::format("{:.0f} %", 100 * outside);
+  Outcome found;
+  found.compared = {{"RMSNorm: R(f(x)) against M R(x), relative error", "0", shown(rms)},
+                    {"DyT with gains of |A| γ: the same", "0", shown(dyt)},
+                    {"DyT with its own gains: coordinates that no f reaches", "0 %", share}};
+  found.verdict = rms < 1e-9 && dyt < 1e-9 ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
+  found.because = fmt::format(
+      "exact to {:.0e} and {:.0e}, where the gains of DyT grow to |A| γ: with its own no f reaches {} of the "
+      "coordinates",
+      rms, dyt, share);
+  return found;
+}
+
 // ---- Section 8.3.1: the largest singular value of a square matrix of N(0, 1/d)
 
 Outcome largest_singular_value(const Trial& trial) {
@@ -202,6 +251,9 @@ std::vector<PaperClaim> claims_of_query_elimination() {
        "At initialisation W_Q = I makes scores 1.8 times as large: 0.0058 against 0.0032.", holds, score_deviation},
       {"semi-conjugacy", paper, "Lemma 8.2", "A function f passes a linear map through LayerNorm exactly.", holds,
        semi_conjugacy},
+      {"semi-conjugacy-of-others", paper, "Remark 5",
+       "What passes a linear map through LayerNorm passes it through RMSNorm and DyT.", holds,
+       semi_conjugacy_of_others},
       {"largest-singular-value", paper, "Section 8.3.1",
        "A square matrix of N(0, 1/d) has largest singular value 1 + O(d^-1/2), so clamping to 1 changes little.",
        ClaimVerdict::does_not_hold, largest_singular_value},

@@ -207,12 +207,12 @@ std::string page_of(const Measured& measured) {
                                "decides nothing.\n\n",
                                claim.id)
                          : "";
-  page += claim.trains() ? fmt::format("{}: {}.\n\n",
-                                       measured.trial.scale == ClaimScale::full
-                                           ? "This is what the paper trained"
-                                           : "What the paper trained (`--scale full`) was not run",
-                                       claim.cost_in_full)
-                         : "";
+  if (claim.trains() && measured.trial.scale != ClaimScale::full) {
+    page += fmt::format(
+        "{}: {}.\n\n",
+        claim.paper_trained ? "What the paper trained (`--scale full`) was not run" : "The paper trained nothing",
+        claim.cost_in_full);
+  }
   page += markdown_row({"", "claimed", "measured"}) + markdown_row({"---", "---:", "---:"});
   for (const Compared& row : outcome.compared) {
     page += markdown_row({cell(row.what), cell(row.claimed), cell(row.measured)});

@@ -85,6 +85,13 @@ class TrainedRuns {
 // nothing.
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan);
 
+// Of a model of language, which does not come back from it: it ends at more than twice the least loss that it had.
+// (A classifier may, and be no worse: its loss grows where it is sure and wrong.)
+bool diverged(const TrainedRun& run);
+double least_loss(const TrainedRun& run);  // of validation, at any step
+// Such runs among those that stopped: where they ended says nothing.
+TrainedRuns with_diverged_stopped(const TrainedRuns& runs);
+
 // The claim of these parts: measured by judging what was trained of the plan.
 using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
 using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;

@@ -183,8 +183,9 @@ PaperClaim claim_of_attention_only() {
        .place = "Section 5",
        .says = "An attention-only transformer can be trained to match one with MLPs.",
        .recorded = ClaimVerdict::holds,
-       .cost_in_full = "the paper trained nothing; the same at GPT-2 124M, 2.5 billion tokens each: 1.6 hours "
-                       "a run with MLPs on one H200"},
+       .cost_in_full =
+           "the same at GPT-2 124M, 2.5 billion tokens each, would be 1.6 hours a run with MLPs on one H200",
+       .paper_trained = false},
       plan_attention_only, judge_attention_only);
 }
 

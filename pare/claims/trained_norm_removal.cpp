@@ -273,7 +273,8 @@ std::vector<PaperClaim> claims_of_norm_removal() {
       {.id = "norm-removal",
        .paper = Paper::query_elimination,
        .place = "Remark 2",
-       .says = "Norms can be taken out of a trained model at no cost, and then a projection of it goes exactly.",
+       .says =
+           "Norms can be taken out of a trained model with minimal degradation, and then a projection goes exactly.",
        .recorded = ClaimVerdict::holds_corrected,
        .cost_in_full = "40 hours on one H200: GPT-2 124M on 29.5B tokens of OpenWebText (18.5 h at 442k tokens/s), and "
                        "eleven times 2.9B tokens from there"},

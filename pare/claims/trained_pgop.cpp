@@ -253,7 +253,7 @@ std::vector<PlannedRun> plan_pgop(const Trial& trial) {
 Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   std::vector<std::string> words;
-  int64_t measured = 0, above = 0, below = 0, layers_above = 0, layers = 0;
+  int64_t measured = 0, above = 0, below = 0, layers_above = 0, layers_near = 0, layers = 0;
   for (const auto& [variant, name] : gated_variants) {
     const CorrelationWithin end = correlation_within(layers_seen(runs, variant, "end"));
     if (end.heads == 0) {
@@ -268,7 +268,7 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
     found.compared.push_back({name + " model, before training", "not said", correlation_in_words(start)});
     if (!has_learnt) {
       found.compared.push_back(
-          {name + " model: has learnt too little", "no", fmt::format("{:.0f} % left", 100 * left)});
+          {name + " model: loss that is left", "not said", fmt::format("{:.0f} %: learnt too little", 100 * left)});
     }
     ClaimTable table{.title = fmt::format("Correlation in each layer, {}", name),
                      .columns = {"layer", "r", "least", "most", "heads"},
@@ -278,6 +278,7 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
       const CorrelationWithin one = correlation_within(layers_seen(runs, variant, "end", layer));
       layers += has_learnt && one.is_defined;
       layers_above += has_learnt && one.is_defined && one.r > predicted_correlation;
+      layers_near += has_learnt && one.is_defined && one.r <= predicted_correlation && one.most > predicted_correlation;
       const double nothing = std::nan("");
       table.rows.push_back({static_cast<double>(layer), one.is_defined ? one.r : nothing,
                             one.is_defined ? one.least : nothing, one.is_defined ? one.most : nothing,
@@ -299,8 +300,10 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
   if (found.compared.empty()) {
     found.compared.push_back({"models with gates", "some", "0"});
   }
-  const std::string said = fmt::format("{} of bytes, trained from the start; {} of {} layers are above 0.6",
-                                       fmt::join(words, ", "), layers_above, layers);
+  const std::string said = fmt::format(
+      "{} of bytes, trained from the start; {} of {} layers are above 0.6, and the "
+      "intervals of {} include it",
+      fmt::join(words, ", "), layers_above, layers, layers_near);
   if (trial.scale == ClaimScale::smoke) {
     found.because = "two layers of four heads that learn for a second say nothing of gates";
   } else if (measured == 0) {

@@ -21,14 +21,19 @@ std::string signed_number(double number) {
   return fmt::format("{:+.4f}", number);
 }
 
-// A variant at its best rate. Where one seed was trained there, and several at another rate, these stand for its
-// spread.
-std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::string& variant) {
-  std::optional<Settled> best = runs.best(variant);
-  for (const Settled& other : best ? runs.at_rates(variant) : std::vector<Settled>()) {
-    if (!best->spread) {
-      best->spread = other.spread;
-    }
+// A variant at its best rate, of those that a reference was trained at too where one is named. Where one seed was
+// trained there, and several at another rate, these stand for its spread.
+std::optional<Settled> settled_at_best(const TrainedRuns& runs, const std::string& variant,
+                                       const std::optional<std::string>& reference = {}) {
+  std::optional<Settled> best;
+  std::optional<double> spread;
+  for (const Settled& one : runs.at_rates(variant)) {
+    const bool counts = !reference || runs.at_rate(*reference, one.rate);
+    best = counts && (!best || one.loss < best->loss) ? one : best;
+    spread = spread ? spread : one.spread;
+  }
+  if (best && !best->spread) {
+    best->spread = spread;
   }
   return best;
 }
@@ -60,27 +65,32 @@ struct Gap {
 
 std::optional<Gap> gap_of(const TrainedRuns& runs, const std::string& condition, const std::string& words,
                           const nlohmann::json& config) {
-  const std::optional<Settled> before = settled_at_best(runs, query_variant(baseline, condition));
-  const std::optional<Settled> after = settled_at_best(runs, query_variant(no_query, condition));
+  // A rate more than the baseline had would be an advantage.
+  const std::string reference = query_variant(baseline, condition);
+  const std::optional<Settled> before = settled_at_best(runs, reference);
+  const std::optional<Settled> after = settled_at_best(runs, query_variant(no_query, condition), reference);
   if (!before || !after) {
     return std::nullopt;
   }
   Gap gap{condition, words, millions_of_tokens(config), *before, *after, {}};
   for (const QueryForm& form : compared_by_condition) {
-    gap.forms.push_back(settled_at_best(runs, query_variant(form, condition)));
+    gap.forms.push_back(settled_at_best(runs, query_variant(form, condition), reference));
   }
   return gap;
 }
 
 // "+0.0105 (one seed, one rate)": with other rates a form could come lower, not higher.
 std::string cost_shown(const TrainedRuns& runs, const Settled& form, const Settled& reference) {
-  const bool one_seed = !have_several_seeds(form, reference), one_rate = runs.at_rates(form.variant).size() == 1;
-  return one_seed && one_rate ? signed_number(difference_of(form, reference)) + " (one seed, one rate)"
-                              : difference_shown(form, reference);
+  std::string words = difference_shown(form, reference);
+  if (runs.at_rates(form.variant).size() > 1) {
+    return words;
+  }
+  const bool noted = words.ends_with(')');
+  return words.substr(0, words.size() - noted) + (noted ? ", one rate)" : " (one rate)");
 }
 
 void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& found) {
-  found.compared.push_back({"baseline, nats a token", "2.944", fmt::format("{:.4f}", reference.loss)});
+  found.compared.push_back({"baseline, nats a token", "2.944, BPE", fmt::format("{:.4f}", reference.loss)});
   const std::vector<std::pair<QueryForm, std::string>> rows = {
       {halved, "+0.000"},      {larger_halved, "-0.015"}, {smaller_mlp, "+0.011"}, {smaller_width, "+0.012"},
       {no_query, "not said"},  {larger, "not said"},      {no_key, "not said"},    {no_value, "not said"},
@@ -92,8 +102,8 @@ void compare_forms(const TrainedRuns& runs, const Settled& reference, Outcome& f
       variants.push_back(form.id);
     }
   }
-  found.tables.push_back(
-      table_of_variants("Validation loss, each at the best rate that it was trained at", runs, variants));
+  found.tables.push_back(table_of_variants(
+      "Validation loss, each at its best rate; differences are of seeds that both have", runs, variants));
   found.figures.push_back(curves_of_variants("Validation loss while training", runs, variants));
   found.figures.push_back(differences_of_variants("The same, above the baseline", runs, variants));
 }
@@ -186,7 +196,7 @@ std::string compare_pairs(const TrainedRuns& runs, const std::vector<Gap>& gaps,
     const size_t count = differences.size();
     const double median = (differences[(count - 1) / 2] + differences[count / 2]) / 2;
     const std::string words = fmt::format("{} of {}, median {}", lost, count, signed_number(median));
-    found.compared.push_back({fmt::format("{}, pairs of runs that lose", form.words), "half", words});
+    found.compared.push_back({fmt::format("{}, pairs of runs that lose", form.words), "not said", words});
     of_query = of_query.empty() ? words : of_query;
   }
   if (!figure.series.empty()) {
@@ -243,7 +253,7 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
   if (trial.scale == ClaimScale::full) {
     return {gaps, ""};
   }
-  if (usual) {  // at one rate, as the others are
+  if (usual) {  // at the rate of its baseline, as most others are
     Gap at_one_rate = *usual;
     at_one_rate.reduced = runs.at_rate(no_query.id, usual->baseline.rate).value_or(usual->reduced);
     by_tokens.emplace(usual->million_tokens, at_one_rate);
@@ -297,7 +307,8 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
 
 }  // namespace
 
-Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
+Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& trained) {
+  const TrainedRuns runs = with_diverged_stopped(trained);
   Outcome found;
   const std::optional<Settled> reference = settled_at_best(runs, baseline.id);
   const std::optional<Settled> with_half = settled_at_best(runs, halved.id), plain = settled_at_best(runs, no_query.id);

@@ -52,7 +52,7 @@ std::vector<Figured> figured_forms() {
       {"fig3a", "3a: parallel, no Q, P", together(parallel, no_query)},
       {"fig3b", "3b: parallel, no K, P", together(parallel, no_key)},
       {"fig3c", "3c: parallel, no V, P", together(parallel, no_value)},
-      {"fig4a", "4a: norms, skips, no Q, P", no_query, false},
+      {"fig4a", "4a: with norms and skips, no Q, P", no_query, false},
       {"fig4b", "4b: 4a, parallel", together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
   };
 }
@@ -152,10 +152,10 @@ namespace {
 
 // Who comes three quarters of the way of the usual model of as many layers, from its first loss to its last, trains.
 // One that has learnt nothing but how frequent each byte is has come half of it.
-std::optional<double> bar_of(const Settled& usual) {
+double bar_of(const Settled& usual) {  // no number where its first loss is not known
   const TrainedRun& run = *usual.runs.front();
   const auto start = run.validation.find(0);
-  return start == run.validation.end() ? std::nullopt : std::optional(start->second / 4 + 3 * usual.loss / 4);
+  return start == run.validation.end() ? std::nan("") : start->second / 4 + 3 * usual.loss / 4;
 }
 
 enum class Trains { yes, no, unknown };
@@ -166,19 +166,10 @@ struct Judged {
   std::string words = {};               // empty: nobody has trained it
 };
 
-// Nothing stopped it, but it went away from what it had learnt: where it stood at the end says no more than that.
-bool diverged(const Settled& settled) {
-  double least = settled.loss;
-  for (const auto& [step, loss] : settled.runs.front()->validation) {
-    least = std::min(least, loss);
-  }
-  return settled.loss > 2 * least;
-}
-
 Judged judged(const TrainedRuns& runs, const std::string& variant, const std::optional<Settled>& usual) {
   const std::optional<Settled> settled = runs.best(variant);
   const std::vector<const TrainedRun*> stopped = runs.stopped(variant);
-  const std::optional<double> bar = usual ? bar_of(*usual) : std::nullopt;
+  const double bar = usual ? bar_of(*usual) : std::nan("");
   if (!settled && stopped.empty()) {
     return {};
   }
@@ -190,20 +181,24 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::op
     }
   }
   const Trains not_at_any = rates.size() > 1 ? Trains::no : Trains::unknown;
+  const char* only = rates.size() > 1 ? "" : " only";
   if (!settled) {
     const TrainedRun& slowest = **std::min_element(
         stopped.begin(), stopped.end(), [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
-    return {not_at_any, {}, fmt::format("explodes at {}, lr {:g}", slowest.steps, slowest.rate)};
+    return {not_at_any,
+            {},
+            diverged(slowest) ? fmt::format("diverges to {:.2f}, lr {:g}{}", slowest.loss, slowest.rate, only)
+                              : fmt::format("explodes at {}, lr {:g}{}", slowest.steps, slowest.rate, only)};
   }
-  if (diverged(*settled)) {
-    return {not_at_any, {}, fmt::format("diverges, lr {:g}", settled->rate)};
-  }
-  if (!bar) {
+  if (std::isnan(bar)) {
     return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};
   }
-  const bool trains = settled->loss < *bar;
+  const bool trains = settled->loss < bar;
   const Trains found = trains ? Trains::yes : not_at_any;
-  return {found, settled, fmt::format("{}, {:+.4f}", trains ? "yes" : "no", difference_of(*settled, *usual))};
+  const double least = least_loss(*settled->runs.front());
+  return {found, settled,
+          fmt::format("{}, {:+.4f}{}", trains ? "yes" : "no", difference_of(*settled, *usual),
+                      !trains && least < bar ? fmt::format(" ({:.2f} before)", least) : "")};
 }
 
 // All or none of them, where all are known.
@@ -225,7 +220,8 @@ std::string merge_in_words(const nlohmann::ordered_json& seen) {
 
 }  // namespace
 
-Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
+Outcome judge_skipless(const Trial& trial, const TrainedRuns& trained) {
+  const TrainedRuns runs = with_diverged_stopped(trained);
   const int64_t shallow = trial.scale == ClaimScale::smoke ? 2 : 6;
   Outcome found;
   ClaimTable behind{"How far behind the usual model of as many layers",
@@ -294,7 +290,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     }
   }
   found.compared.push_back({"it trains: share of the usual model's way", "not said", "3/4 or more"});
-  if (by_layers.empty()) {
+  if (runs.all().empty()) {
     found.compared = {{"forms of figure 1", "train", "not trained yet"}};
     found.because = "nothing has been trained";
     return found;
@@ -360,8 +356,10 @@ PaperClaim claim_of_skipless() {
        .says = "Models without skips and norms train, also without Q, K or V and without the output matrix P, and then "
                "merge exactly.",
        .recorded = ClaimVerdict::holds_corrected,
-       .cost_in_full = "the paper trained nothing; a skipless Pythia-6.9B on its 300 billion tokens would be 1.2e22 "
-                       "operations, about a year of one H200"},
+       .cost_in_full =
+           "a skipless Pythia-6.9B on its 300 billion tokens would be 1.2e22 operations, about a year of one "
+           "H200",
+       .paper_trained = false},
       plan_skipless, judge_skipless);
 }
 

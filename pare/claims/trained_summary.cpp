@@ -118,6 +118,28 @@ std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) 
   return found;
 }
 
+double least_loss(const TrainedRun& run) {
+  double least = run.loss;
+  for (const auto& [step, loss] : run.validation) {
+    least = std::min(least, loss);
+  }
+  return least;
+}
+
+bool diverged(const TrainedRun& run) {
+  return run.loss > 2 * least_loss(run);
+}
+
+TrainedRuns with_diverged_stopped(const TrainedRuns& runs) {
+  std::vector<TrainedRun> all = runs.all();
+  for (TrainedRun& run : all) {
+    if (run.stopped.empty() && diverged(run)) {
+      run.stopped = "it diverged";
+    }
+  }
+  return {std::move(all), runs.missing()};
+}
+
 Settled of_shared_seeds(const Settled& a, const Settled& b) {
   Settled shared = a;
   std::erase_if(shared.runs, [&b](const TrainedRun* run) {

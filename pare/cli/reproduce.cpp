@@ -150,6 +150,10 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
   if (!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full")) {
     throw InputError(fmt::format("{} trains nothing: --data, --minutes and --scale full say nothing to it", claim.id));
   }
+  if (!claim.paper_trained && asked.scale == "full") {
+    throw InputError(
+        fmt::format("the paper of {} trained nothing, so that it has no full scale: give --scale small", claim.id));
+  }
   if (!claim.keeps_runs && (!asked.data.empty() || asked.minutes)) {
     throw InputError(
         fmt::format("{} draws its data and is trained at once: --data and --minutes say nothing to it", claim.id));

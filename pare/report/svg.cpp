@@ -10,6 +10,7 @@
 #include "pare/report/figure.h"
 #include "pare/report/html.h"
 #include "pare/support/error.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -128,7 +129,7 @@ std::string curve(const Series& series, const Scale& x, const Scale& y, size_t n
 class PointNames {
  public:
   std::string placed(double x, double y, const std::string& name) {
-    const double length = letter_width * static_cast<double>(name.size());
+    const double length = letter_width * static_cast<double>(display_width(name));
     const std::array<Box, 4> places = {Box{x + 6, y - 5, length}, Box{x + 6, y + 12, length},
                                        Box{x - 6 - length, y - 5, length}, Box{x - 6 - length, y + 12, length}};
     const auto free = std::find_if(places.begin(), places.end(), [this](const Box& place) { return is_free(place); });
@@ -160,7 +161,7 @@ std::string points(const Series& series, const Scale& x, const Scale& y, size_t 
                           coordinate(x.at(series.x[i])), coordinate(y.at(series.y[i])),
                           number < colours.size() ? colour : "none", colour);
       const bool is_named = !series.labels.empty() && series.x.size() <= most_named && series.labels[i] != series.name;
-      text += is_named ? names.placed(x.at(series.x[i]), y.at(series.y[i]), series.labels[i]) : "";
+      text += is_named ? names.placed(x.at(series.x[i]), y.at(series.y[i]), cut(series.labels[i])) : "";
     }
   }
   return text;

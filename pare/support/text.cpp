@@ -46,10 +46,6 @@ size_t utf8_length(std::string_view text) {
   return std::all_of(text.begin() + 1, text.begin() + length, continues_utf8) ? length : 0;
 }
 
-size_t display_width(std::string_view text) {
-  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), continues_utf8));
-}
-
 // Three significant digits without a loose ".0": 999, 1.5K, 124M.
 std::string scaled(double number, std::string_view suffix) {
   std::string digits = fmt::format("{:.{}f}", number, number < 99.95 ? 1 : 0);
@@ -60,6 +56,10 @@ std::string scaled(double number, std::string_view suffix) {
 }
 
 }  // namespace
+
+size_t display_width(std::string_view text) {
+  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), continues_utf8));
+}
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;

@@ -27,6 +27,7 @@ std::string human_time(double seconds);   // 42 s, 3 min 05 s, 2 h 07 min
 // Shell patterns over whole names: * any run, ? one character, [a-z] and [!a-z] sets, \ quotes the next.
 bool glob_match(std::string_view pattern, std::string_view name);
 
+size_t display_width(std::string_view text);  // in characters
 // How wide a line may be. $COLUMNS, else the terminal's own width, never under 40; nothing where neither is known.
 std::optional<size_t> known_width();
 size_t text_width();  // or 80

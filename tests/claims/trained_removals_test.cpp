@@ -96,6 +96,18 @@ TEST_CASE("query elimination: holds, holds corrected, does not hold, undecided")
   const Outcome uneven = judge_query_elimination(
       small_trial, {{base, invented("baseline", 1.12, 0, 1e-3), invented("no-query", 1.13, 0, 1e-3)}, {}});
   CHECK(measured_of(uneven, "W_Q = I") == "+0.0300 (one seed, one rate)");
+  // Of two seeds too; and under a condition a rate that its baseline has not is no advantage.
+  CHECK(measured_of(judge_query_elimination(
+                        small_trial, {{base, base1, invented("no-query", 1.13), invented("no-query", 1.132, 1)}, {}}),
+                    "W_Q = I") == "+0.0300 (one rate)");
+  const Outcome shared = judge_query_elimination(
+      small_trial, {{base, base1, invented("no-query", 1.13), invented("baseline-last-rate", 1.1),
+                     invented("no-query-last-rate", 1.12), invented("no-query-last-rate", 1.0, 0, 4e-3)},
+                    {}});
+  const auto by_condition = std::find_if(shared.tables.begin(), shared.tables.end(),
+                                         [](const ClaimTable& table) { return table.rows_are == "condition"; });
+  REQUIRE(by_condition != shared.tables.end());
+  CHECK(by_condition->rows.back()[0] == doctest::Approx(0.02));
   // A stopped run has no say.
   TrainedRun stopped = invented("no-query", 1.0);
   stopped.stopped = "exploded";
@@ -187,6 +199,9 @@ TEST_CASE("an MLP in another basis: the linear map is as far off as a Gaussian i
     weights += weight;
   }
   const double derived = std::sqrt(residue / weights / (2 + 1.0 / 16 + residue / weights));
+  const double without = std::sqrt(residue / weights / (1 + 1.0 / 16 + residue / weights));
+  CHECK(measured_of(outcome, "linear map in theory, with - x and without") ==
+        fmt::format("{:.1f} % and {:.1f} %", 100 * derived, 100 * without));
   REQUIRE(outcome.tables.at(0).rows.size() == 2);
   for (const std::vector<double>& row : outcome.tables[0].rows) {
     CAPTURE(row[0]);
@@ -259,10 +274,25 @@ TEST_CASE("skipless: a run that ends at twice the least that it had diverged, an
       small_trial,
       {{invented("baseline-6layers", 1.2), invented("fig3a-6layers", 1.4), invented("fig3b-6layers", 3.1)}, {}});
   CHECK(measured_of(judged, "3a: parallel, no Q, P, 6 layers") == "yes, +0.2000");
-  CHECK(measured_of(judged, "3b: parallel, no K, P, 6 layers") == "diverges, lr 0.002");
+  CHECK(measured_of(judged, "3b: parallel, no K, P, 6 layers") == "diverges to 3.10, lr 0.002 only");
   REQUIRE(judged.tables.size() == 2);
   CHECK(judged.tables[0].names == std::vector<std::string>{"3a: parallel, no Q, P"});
   CHECK(judged.tables[1].names == std::vector<std::string>{"baseline-6layers", "fig3a-6layers"});
+  // Of three seeds the one that diverged has no say, whichever it is; a baseline that did is none.
+  for (const int64_t astray : {0, 1, 2}) {
+    std::vector<TrainedRun> runs = {invented("baseline-6layers", 1.2)};
+    for (const int64_t seed : {0, 1, 2}) {
+      runs.push_back(invented("fig3a-6layers", seed == astray ? 8 : 1.4, seed));
+    }
+    CHECK(measured_of(judge_skipless(small_trial, {runs, {}}), "3a: parallel, no Q, P, 6 layers") == "yes, +0.2000");
+  }
+  const Outcome without =
+      judge_skipless(small_trial, {{invented("baseline-6layers", 8), invented("fig3a-6layers", 1.4)}, {}});
+  CHECK(measured_of(without, "3a: parallel, no Q, P, 6 layers") == "1.4000");
+  // It trained, and lost that again.
+  const Outcome lost =
+      judge_skipless(small_trial, {{invented("baseline-6layers", 1.2), invented("fig3a-6layers", 2.9)}, {}});
+  CHECK(measured_of(lost, "3a: parallel, no Q, P, 6 layers") == "no, +1.7000 (1.50 before)");
 }
 
 TEST_CASE("skipless: what the merge of a trained model came to is said") {

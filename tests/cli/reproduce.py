@@ -30,9 +30,12 @@ def check_list(report):
         page = (ROOT / "experiments" / claim / "README.md").read_text()
         report.check(f"the run of {claim}", "" if f"\n{command}\n" in page else f"{command} is not in its page")
     said = " ".join(text.split())
-    report.check("the list says it", "" if "asymmetry-vs-rank **" in text and "** pare reproduce CLAIM --scale small --model all-MiniLM-L6-v2 --model rxnmapper_albert" in said else text)
+    report.check("the list says it", "" if "asymmetry-vs-rank *** " in text and " *** pare reproduce CLAIM --scale small --model all-MiniLM-L6-v2 --model rxnmapper_albert" in said else text)
+    report.check("what was run in full", "" if "mlp-basis-transfer ** " in text and " ** pare reproduce CLAIM --scale full --device cuda" in said else text)
     bare = pare("reproduce", "asymmetry-vs-rank")
     report.check("what to add", ended(bare, 0, ["undecided", "recorded   holds, by pare reproduce asymmetry-vs-rank --scale small --model"]))
+    in_full = pare("reproduce", "attention-only", "--scale", "full", "-o", "somewhere")
+    report.check("no full scale", ended(in_full, 1, ["the paper of attention-only trained nothing", "give --scale small"]))
     report.check("80 columns", expect([line for line in text.splitlines() if len(line) > 80], []))
 
 

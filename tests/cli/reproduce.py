@@ -170,7 +170,9 @@ except KeyboardInterrupt:
     sys.exit(130)
 """)
     slow.chmod(0o755)
-    process = subprocess.Popen([*script, work / "kept", "pgop", "ffn-width", "--data", work, "--pare", slow], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell starts with & has Ctrl-C ignored
+    process = subprocess.Popen([*script, work / "kept", "pgop", "ffn-width", "--data", work, "--pare", slow], stdout=subprocess.PIPE, text=True,
+                               start_new_session=True, preexec_fn=heard)
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     rest, _ = process.communicate(timeout=60)

@@ -114,11 +114,13 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
     CHECK(run.steps == 1);
     parameters[run.variant] = static_cast<double>(run.parameters);
   }
-  CHECK(parameters.size() == 13);
+  CHECK(parameters.size() == 14);
   CHECK(parameters["mnist-minimum"] / parameters["mnist-full"] == doctest::Approx(0.10).epsilon(0.1));
   CHECK(parameters["cifar10-minimum"] / parameters["cifar10-full"] == doctest::Approx(0.10).epsilon(0.1));
   CHECK(parameters["mnist-symmetric"] / parameters["mnist-full"] == doctest::Approx(0.25).epsilon(0.1));
   CHECK(parameters["mnist-minimum-4-heads"] == parameters["mnist-minimum"]);
+  // Two matrices of every head, d x d: of four heads twice what they had, in each of six layers.
+  CHECK(parameters["mnist-collapsed-4-heads"] == parameters["mnist-no-mlp-4-heads"] + 6 * 4 * 64 * 64);
   check_plan(plan_minimum_transformer(small_trial));
   check_plan(plan_minimum_transformer(full_trial));
 }

@@ -43,6 +43,12 @@ Outcome score_deviation(const Trial& trial) {
   return found;
 }
 
+// What LayerNorm makes z of, where z has no mean, and RMSNorm of any z: sqrt(d ε / (d - |z|²)) z. None unless |z|² < d.
+at::Tensor before_norm(const at::Tensor& z, double epsilon) {
+  const double width = static_cast<double>(z.size(1));
+  return z * (width * epsilon / (width - z.square().sum(1, true))).sqrt();
+}
+
 // ---- Lemma 8.2: L(f(x)) = M₀ L(x), with f through the inverse of LayerNorm on zero-mean vectors
 
 Outcome semi_conjugacy(const Trial& trial) {
@@ -59,7 +65,7 @@ Outcome semi_conjugacy(const Trial& trial) {
   const at::Tensor x = gaussian({n, d}, 1, generator), normed = layer_normed(x, epsilon);
   const at::Tensor wanted = at::matmul(normed, map.t());
   const at::Tensor room = width - wanted.square().sum(1, true);
-  const at::Tensor f = wanted * (width * epsilon / room).sqrt() + gaussian({n, 1}, 1, generator);  // and any h(x) 1
+  const at::Tensor f = before_norm(wanted, epsilon) + gaussian({n, 1}, 1, generator);  // and any h(x) 1
   const double error = relative_error(layer_normed(f, epsilon), wanted);
   const double mean = wanted.mean(1).abs().max().item<double>();
   Outcome found;
@@ -73,13 +79,12 @@ Outcome semi_conjugacy(const Trial& trial) {
 
 // ---- Remark 5: the same for RMSNorm, and for DyT, γ tanh(α x) + β, one coordinate at a time
 
-// R⁻¹(z) = sqrt(d ε / (d - |z|²)) z, where |z|² < d: M = A / ‖A‖₂ makes nothing longer.
+// M = A / ‖A‖₂ makes nothing longer, so that |M R(x)|² < d.
 double through_rms_norm(const at::Tensor& a, const at::Tensor& x) {
-  const double epsilon = 1e-5, width = static_cast<double>(x.size(1));
+  const double epsilon = 1e-5;
   const auto normed = [&](const at::Tensor& rows) { return rows / (rows.square().mean({1}, true) + epsilon).sqrt(); };
   const at::Tensor wanted = at::matmul(normed(x), (a / at::linalg_svdvals(a)[0]).t());
-  const at::Tensor f = wanted * (width * epsilon / (width - wanted.square().sum(1, true))).sqrt();
-  return relative_error(normed(f), wanted);
+  return relative_error(normed(before_norm(wanted, epsilon)), wanted);
 }
 
 struct ThroughDyT {

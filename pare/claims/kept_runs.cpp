@@ -88,7 +88,7 @@ void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
 
 // A run of the plan as it was kept.
 TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) {
-  TrainedRun run{.name = planned.name(), .variant = planned.variant, .rate = planned.rate(), .seed = planned.seed()};
+  TrainedRun run = run_of(planned);
   run.parameters = json.at("parameters").get<int64_t>();
   run.steps = json.at("steps").get<int64_t>();
   run.seconds = json.at("seconds").get<double>();

@@ -253,7 +253,7 @@ class Training {
     const fs::path folder = folder_of(name);
     fs::create_directories(folder.parent_path());
     const TrainConfig config = config_of(planned, true);
-    TrainedRun run{.name = name, .variant = planned.variant, .rate = planned.rate(), .seed = planned.seed()};
+    TrainedRun run = run_of(planned);
     const Clock::time_point begun = Clock::now();
     try {
       const TrainResult result = train(
@@ -327,6 +327,14 @@ int64_t PlannedRun::seed() const {
 
 std::string PlannedRun::name() const {
   return fmt::format("{}-lr{:g}-seed{}", variant, rate(), seed());
+}
+
+TrainedRun run_of(const PlannedRun& planned) {
+  return {.name = planned.name(),
+          .variant = planned.variant,
+          .classifies = planned.config.value("task", "") == "classifier",
+          .rate = planned.rate(),
+          .seed = planned.seed()};
 }
 
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan) {

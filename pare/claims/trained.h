@@ -34,6 +34,7 @@ struct PlannedRun {
 
 struct TrainedRun {
   std::string name, variant;
+  bool classifies = false;
   double rate = 0;
   int64_t seed = 0, parameters = 0, steps = 0;
   double seconds = 0;
@@ -41,13 +42,15 @@ struct TrainedRun {
   std::string data;                                  // a hash of what it saw, in which order
   std::map<int64_t, double> validation, accuracies;  // by step
   double loss = 0, accuracy = 0;                     // of validation, the last
-  std::string stopped;                               // why it came to no end: a loss that exploded; empty: it did
+  std::string stopped;                               // why it came to no end that counts; empty: it did
   struct Again {
     double loss = 0, seconds = 0;
   };
   std::vector<Again> repeated;  // with the same seed on the same device, since others started from it
   nlohmann::ordered_json seen;
 };
+
+TrainedRun run_of(const PlannedRun& planned);  // its name and what follows from the plan
 
 // The runs of a variant at one learning rate.
 struct Settled {
@@ -63,8 +66,8 @@ struct Settled {
 
 class TrainedRuns {
  public:
-  TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing)
-      : runs_(std::move(runs)), missing_(std::move(missing)) {}
+  // A run that diverged is among those that stopped: where it ended says nothing.
+  TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing);
 
   const std::vector<TrainedRun>& all() const { return runs_; }          // in the order of the plan
   const std::vector<std::string>& missing() const { return missing_; }  // names of runs that nobody has trained
@@ -85,12 +88,10 @@ class TrainedRuns {
 // nothing.
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan);
 
-// Of a model of language, which does not come back from it: it ends at more than twice the least loss that it had.
-// (A classifier may, and be no worse: its loss grows where it is sure and wrong.)
+// It ends at more than twice the least loss that it had, and is no classifier, whose loss grows where it is sure and
+// wrong, and which may be no worse for that.
 bool diverged(const TrainedRun& run);
 double least_loss(const TrainedRun& run);  // of validation, at any step
-// Such runs among those that stopped: where they ended says nothing.
-TrainedRuns with_diverged_stopped(const TrainedRuns& runs);
 
 // The claim of these parts: measured by judging what was trained of the plan.
 using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;

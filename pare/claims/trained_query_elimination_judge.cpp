@@ -307,8 +307,7 @@ ByCondition compare_conditions(const Trial& trial, const TrainedRuns& runs, cons
 
 }  // namespace
 
-Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& trained) {
-  const TrainedRuns runs = with_diverged_stopped(trained);
+Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   const std::optional<Settled> reference = settled_at_best(runs, baseline.id);
   const std::optional<Settled> with_half = settled_at_best(runs, halved.id), plain = settled_at_best(runs, no_query.id);

@@ -220,8 +220,7 @@ std::string merge_in_words(const nlohmann::ordered_json& seen) {
 
 }  // namespace
 
-Outcome judge_skipless(const Trial& trial, const TrainedRuns& trained) {
-  const TrainedRuns runs = with_diverged_stopped(trained);
+Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   const int64_t shallow = trial.scale == ClaimScale::smoke ? 2 : 6;
   Outcome found;
   ClaimTable behind{"How far behind the usual model of as many layers",

@@ -127,17 +127,16 @@ double least_loss(const TrainedRun& run) {
 }
 
 bool diverged(const TrainedRun& run) {
-  return run.loss > 2 * least_loss(run);
+  return !run.classifies && run.loss > 2 * least_loss(run);
 }
 
-TrainedRuns with_diverged_stopped(const TrainedRuns& runs) {
-  std::vector<TrainedRun> all = runs.all();
-  for (TrainedRun& run : all) {
+TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing)
+    : runs_(std::move(runs)), missing_(std::move(missing)) {
+  for (TrainedRun& run : runs_) {
     if (run.stopped.empty() && diverged(run)) {
       run.stopped = "it diverged";
     }
   }
-  return {std::move(all), runs.missing()};
 }
 
 Settled of_shared_seeds(const Settled& a, const Settled& b) {

@@ -123,4 +123,5 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
   CHECK(parameters["mnist-collapsed-4-heads"] == parameters["mnist-no-mlp-4-heads"] + 6 * 4 * 64 * 64);
   check_plan(plan_minimum_transformer(small_trial));
   check_plan(plan_minimum_transformer(full_trial));
+  CHECK(run_of(plan_minimum_transformer(small_trial).front()).classifies);
 }

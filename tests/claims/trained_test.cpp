@@ -39,6 +39,19 @@ TrainedRun invented(const std::string& variant, double rate, int64_t seed, doubl
 
 }  // namespace
 
+TEST_CASE("a run that ends at twice the least loss that it had stopped, of whichever claim, unless it classifies") {
+  TrainedRun astray = invented("a", 0.001, 0, 3.1);
+  astray.validation = {{0, 9}, {100, 1.5}, {200, 3.1}};
+  const auto counted = [&] { return TrainedRuns({astray}, {}).best("a").has_value(); };
+  CHECK_FALSE(counted());
+  CHECK(TrainedRuns({astray}, {}).stopped("a").size() == 1);
+  astray.classifies = true;  // sure and wrong of a few images
+  CHECK(counted());
+  astray.classifies = false;
+  astray.loss = astray.validation[200] = 2.9;
+  CHECK(counted());
+}
+
 TEST_CASE("a plan is trained once: what was kept is not trained again, and a changed configuration is another run") {
   const TemporaryFolder folder;
   int64_t steps = 0;

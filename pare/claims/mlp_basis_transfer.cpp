@@ -263,7 +263,8 @@ PaperClaim claim_of_mlp_basis_transfer() {
           .cost_in_full =
               "20,000 steps of 65,536 samples at each of three widths: 6e16 operations, 9 minutes of one "
               "H200 that trained other models beside it",
-          .recorded_at = ClaimScale::full};
+          .recorded_at = ClaimScale::full,
+          .discussed = "READINGS.md"};
 }
 
 }  // namespace pare

@@ -243,6 +243,7 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
   for (const char* condition : {"key-start-usual", "last-rate"}) {
     add_under(called(condition), {baseline, no_query}, 1);
   }
+  add_under(called("key-start-usual"), {baseline, no_query}, 0, 1);
   add({no_query, no_key}, 8e-3, 0);
   add({larger_halved, no_value, no_key, larger, smaller_mlp}, 4e-3, 0);
   add({no_value, no_key}, 1e-3, 0);

@@ -45,13 +45,24 @@ def go_on(options, claim, minutes):
     return trained(options, claim, "--scale", options.scale, "--data", options.data, "--device", options.device, *limit, "-o", folder)
 
 
+def names_in(folder):
+    kept = folder / "runs.json"
+    return {run["name"] for run in json.loads(kept.read_text())["runs"]} if kept.exists() else set()
+
+
 def record(options, claim, recorded):
     """Judged without data: nothing is trained."""
     folder = options.work / claim
     if not (folder / "runs.json").exists():
         print(f"{claim}: nothing in {folder}")
         return
-    judged = json.loads(pare(options, claim, "--scale", options.scale, "-o", folder, "--json", stdout=subprocess.PIPE, check=True).stdout)
+    lost = names_in(EXPERIMENTS / claim) - names_in(folder)
+    if lost:
+        sys.exit(f"{folder} lacks {len(lost)} of the runs that are recorded, {min(lost)} among them: begin with a copy of experiments/{claim}/runs.json")
+    run = pare(options, claim, "--scale", options.scale, "-o", folder, "--json", stdout=subprocess.PIPE)
+    if run.returncode != 0:
+        sys.exit(run.returncode)  # pare has said why
+    judged = json.loads(run.stdout)
     (EXPERIMENTS / claim).mkdir(exist_ok=True)
     for old in (EXPERIMENTS / claim).glob("figure-*.svg"):
         old.unlink()

@@ -81,8 +81,27 @@ void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
   if (run.parameters <= 0) {
     throw InputError(fmt::format("it has {} parameters", run.parameters));
   }
-  if (!run.validation.empty() && run.validation.rbegin()->second != run.loss) {
-    throw InputError(fmt::format("its loss is {}, its last validation {}", run.loss, run.validation.rbegin()->second));
+  if (run.validation.empty() ? run.stopped.empty() : run.validation.rbegin()->second != run.loss) {
+    throw InputError(fmt::format("its loss is {}, its last validation {}", run.loss,
+                                 run.validation.empty() ? "missing" : fmt::to_string(run.validation.rbegin()->second)));
+  }
+  if (!run.validation.empty()) {
+    const int64_t first = run.validation.begin()->first, last = run.validation.rbegin()->first;
+    if (first < 0 || (run.stopped.empty() ? last != run.steps : last > run.steps)) {
+      throw InputError(fmt::format("it was measured from step {} to {}, and has {} steps", first, last, run.steps));
+    }
+  }
+  if (!(run.loss >= 0 && run.loss < 1e6 && run.accuracy >= 0 && run.accuracy <= 1 && run.seconds >= 0)) {
+    throw InputError(
+        fmt::format("its loss is {}, its accuracy {}, its time {} s", run.loss, run.accuracy, run.seconds));
+  }
+  if (run.device != "cpu" && run.device != "cuda") {
+    throw InputError(fmt::format("it ran on {}", quote(run.device)));
+  }
+  for (const TrainedRun::Again& again : run.repeated) {
+    if (!(again.loss >= 0 && again.loss < 1e6 && again.seconds >= 0)) {
+      throw InputError(fmt::format("it was repeated in {} s to a loss of {}", again.seconds, again.loss));
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "pare/support/text.h"
 
@@ -104,13 +105,39 @@ std::string seeds_in_words(const Settled& control, const Settled& without) {
   return shared > 1 ? fmt::format("more in {} of {} seeds", more, shared) : "one seed";
 }
 
-std::vector<NormPair> pairs_of(ClaimScale scale, const TrainedRuns& runs) {
+// How many seeds came to an end trained on as they were, and to none at that rate or another without norms.
+int64_t seeds_lost(const TrainedRuns& runs, const std::string& control, const std::string& without) {
+  const auto has = [](const std::vector<const TrainedRun*>& all, int64_t seed, std::optional<double> rate) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const TrainedRun* run) { return run->seed == seed && (!rate || run->rate == *rate); });
+  };
+  std::set<int64_t> seeds;
+  for (const TrainedRun* run : runs.stopped(without)) {
+    if (has(runs.ended(control), run->seed, run->rate) && !has(runs.ended(without), run->seed, {})) {
+      seeds.insert(run->seed);
+    }
+  }
+  return std::ssize(seeds);
+}
+
+struct NormSettings {
+  std::vector<NormPair> pairs;
+  std::vector<std::string> lost;  // settings in which a seed was, in words: a cost that has no number
+};
+
+NormSettings compared_settings(ClaimScale scale, const TrainedRuns& runs) {
   const std::vector<NormSetting> settings = norm_settings(scale);
   const std::optional<double> usual = usual_spread(settings, runs);
-  std::vector<NormPair> found;
+  NormSettings found;
   for (const NormSetting& setting : settings) {
-    if (const auto both = at_common_rates(runs, "control" + setting.control_ending, "norms" + setting.ending)) {
-      found.push_back({setting, both->first, both->second, cost_of(both->first, both->second, usual)});
+    const std::string control = "control" + setting.control_ending, without = "norms" + setting.ending;
+    const int64_t lost = seeds_lost(runs, control, without);
+    if (lost > 0) {
+      found.lost.push_back(fmt::format("{} ({} of {} seeds stopped)", setting.words, lost, runs.ended(control).size()));
+    }
+    if (const auto both = at_common_rates(runs, control, without)) {
+      found.pairs.push_back({setting, both->first, both->second,
+                             lost > 0 ? NormCost::unknown : cost_of(both->first, both->second, usual)});
     }
   }
   return found;
@@ -126,20 +153,18 @@ std::string difference_of(const NormPair& pair) {
   return fmt::format("{:+.4f}{}", pair.difference(), spread ? fmt::format(" ± {:.4f}", *spread) : ", one seed");
 }
 
-std::string named(const std::vector<NormPair>& pairs, NormCost cost) {
+std::vector<std::string> named(const std::vector<NormPair>& pairs, NormCost cost) {
   std::vector<std::string> words;
   for (const NormPair& pair : pairs) {
     if (pair.cost == cost) {
       words.push_back(fmt::format("{} ({})", pair.setting.words, numbers_of(pair)));
     }
   }
-  return fmt::format("{}", fmt::join(words, ", "));
+  return words;
 }
 
-void decide(const std::vector<NormPair>& pairs, Outcome& found) {
-  const auto any = [&](NormCost cost) {
-    return std::any_of(pairs.begin(), pairs.end(), [cost](const NormPair& pair) { return pair.cost == cost; });
-  };
+void decide(const NormSettings& settings, Outcome& found) {
+  const std::vector<NormPair>& pairs = settings.pairs;
   if (pairs.empty() || !pairs.front().setting.ending.empty()) {
     found.because = "the model was not trained both with and without its norms yet";
     return;
@@ -149,20 +174,23 @@ void decide(const std::vector<NormPair>& pairs, Outcome& found) {
     found.because = fmt::format("{}: that decides nothing yet", numbers_of(first));
     return;
   }
-  if (!any(NormCost::some)) {
+  const std::vector<std::string> none = named(pairs, NormCost::none);
+  std::vector<std::string> some = named(pairs, NormCost::some);
+  some.insert(some.end(), settings.lost.begin(), settings.lost.end());
+  if (some.empty()) {
     found.verdict = ClaimVerdict::holds;
-    found.because = "without norms the loss is the same or less: " + named(pairs, NormCost::none);
+    found.because = fmt::format("without norms the loss is the same or less: {}", fmt::join(none, ", "));
     return;
   }
-  if (!any(NormCost::none)) {
+  if (none.empty()) {
     found.verdict = ClaimVerdict::does_not_hold;
-    found.because = "without norms the loss is higher: " + named(pairs, NormCost::some);
+    found.because = fmt::format("without norms the loss is higher: {}", fmt::join(some, ", "));
     return;
   }
   found.verdict = ClaimVerdict::holds_corrected;
   found.because =
       fmt::format("norms go at no more than seeds or the same run again differ by in {}, and at a cost in {}",
-                  named(pairs, NormCost::none), named(pairs, NormCost::some));
+                  fmt::join(none, ", "), fmt::join(some, ", "));
 }
 
 std::string in_words(const nlohmann::ordered_json& eliminated) {
@@ -251,12 +279,13 @@ Figure loss_by_parameters(const TrainedRuns& runs, const std::vector<std::string
 
 Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  const std::vector<NormPair> pairs = pairs_of(trial.scale, runs);
+  const NormSettings settings = compared_settings(trial.scale, runs);
+  const std::vector<NormPair>& pairs = settings.pairs;
   if (trial.scale == ClaimScale::smoke) {
     found.because = fmt::format("at this scale nothing can be said of what norms cost{}",
                                 pairs.empty() ? "" : ": " + numbers_of(pairs.front()));
   } else {
-    decide(pairs, found);
+    decide(settings, found);
   }
   for (const NormPair& pair : pairs) {
     found.compared.push_back({fmt::format("no norms, {}", pair.setting.words), "minimal", difference_of(pair)});

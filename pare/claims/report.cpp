@@ -39,7 +39,7 @@ std::string cost_of(const Measured& measured) {
 }
 
 size_t drawn_figures(const Measured& measured) {
-  return measured.claim->keeps_runs ? measured.outcome.figures.size() : 0;
+  return measured.claim->trains() ? measured.outcome.figures.size() : 0;
 }
 
 std::string picture_name(size_t number) {

@@ -98,17 +98,29 @@ std::string without_places(const std::string& message, const fs::path& folder) {
 class Training {
  public:
   Training(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan)
-      : trial_(trial), plan_(plan), folder_(place()), kept_(folder_, claim, trial.scale) {}
+      : trial_(trial),
+        plan_(plan),
+        folder_(place()),
+        data_folder_(fs::weakly_canonical(trial.data)),
+        kept_(folder_, claim, trial.scale) {}
 
   TrainedRuns finish() {
     std::vector<TrainedRun> found;
     std::vector<std::string> missing;
+    bool interrupted = false;
+    int64_t trained = 0;
     kept_.begin();
     read_kept();
     for (const PlannedRun& planned : plan_) {
       std::optional<TrainedRun> run = kept_.find(planned);
-      if (!run && may_train(planned)) {
-        run = train_and_keep(planned);
+      if (!run && !interrupted && may_train(planned)) {
+        try {
+          run = train_and_keep(planned);
+          ++trained;
+        } catch (const Interrupted&) {
+          forget_interrupt();
+          interrupted = true;
+        }
       }
       if (run) {
         found.push_back(*std::move(run));
@@ -120,7 +132,14 @@ class Training {
       throw InputError(fmt::format("the folder of --data, {}, has no {} (nor one with .xz or .gz)",
                                    quote(shown(trial_.data)), quote(*lacking_.begin())));
     }
-    return {std::move(found), std::move(missing)};
+    if (found.empty() && interrupted) {
+      throw Interrupted();
+    }
+    if (trial_.minutes && trained == 0 && !missing.empty() && !interrupted && trial_.note) {
+      trial_.note(fmt::format("--minutes {:g} is too short for any of the {} that are left: nothing was trained",
+                              *trial_.minutes, missing.size()));
+    }
+    return {std::move(found), std::move(missing), interrupted};
   }
 
  private:
@@ -177,7 +196,7 @@ class Training {
   bool has_data(const PlannedRun& planned) {
     nlohmann::json config = planned.config;
     for (const nlohmann::json* name : corpora_in(config)) {
-      if (in_corpora(trial_.data, name->get<std::string>())) {
+      if (in_corpora(data_folder_, name->get<std::string>())) {
         continue;
       }
       if (lacking_.insert(name->get<std::string>()).second && trial_.note) {
@@ -208,7 +227,7 @@ class Training {
   TrainConfig config_of(const PlannedRun& planned, bool trained) {
     nlohmann::json config = planned.config;
     for (nlohmann::json* name : corpora_in(config)) {
-      const std::optional<std::string> place = in_corpora(trial_.data, name->get<std::string>());
+      const std::optional<std::string> place = in_corpora(data_folder_, name->get<std::string>());
       PARE_CHECK(place, "a run begins whose data is not there: " + planned.name());
       *name = *place;
     }
@@ -255,6 +274,8 @@ class Training {
     const TrainConfig config = config_of(planned, true);
     TrainedRun run = run_of(planned);
     const Clock::time_point begun = Clock::now();
+    std::error_code unknown;
+    const bool goes_on = fs::exists(folder, unknown);
     try {
       const TrainResult result = train(
           config, data_.open(config),
@@ -270,6 +291,10 @@ class Training {
     } catch (const TrainingStopped& error) {
       run.stopped = without_places(error.what(), folder_ / work_folder);
       run.parameters = count(config.architecture).total;
+    } catch (const InputError& error) {
+      throw InputError(goes_on
+                           ? fmt::format("{}; to begin this run again, remove {}", error.what(), quote(shown(folder)))
+                           : error.what());
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
     run.seconds = run.stopped.empty() ? run.seconds : seconds;
@@ -306,6 +331,7 @@ class Training {
   std::optional<ScratchFolder> scratch_;
   std::optional<Descriptor> lock_;
   fs::path folder_;
+  fs::path data_folder_;  // as it is called whoever asks: a run that goes on was begun with it
   KeptRuns kept_;
   SeenData seen_data_;
   std::set<std::string> starts_;   // runs whose checkpoints somebody is about to start from

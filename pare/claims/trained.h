@@ -67,14 +67,16 @@ struct Settled {
 class TrainedRuns {
  public:
   // A run that diverged is among those that stopped: where it ended says nothing.
-  TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing);
+  TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing, bool interrupted = false);
 
   const std::vector<TrainedRun>& all() const { return runs_; }          // in the order of the plan
   const std::vector<std::string>& missing() const { return missing_; }  // names of runs that nobody has trained
+  bool interrupted() const { return interrupted_; }                     // by Ctrl-C, before all were trained
   const TrainedRun* find(const std::string& name) const;                // nullptr: missing
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
   std::optional<Settled> at_rate(const std::string& variant, double rate) const;
-  std::optional<Settled> best(const std::string& variant) const;  // of these, the least mean loss
+  std::optional<Settled> best(const std::string& variant) const;           // of these, the least mean loss
+  std::vector<const TrainedRun*> ended(const std::string& variant) const;  // and did not stop before
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
   // The standard deviation of runs with the same seed on that device, and of how many pairs.
   std::pair<double, int64_t> spread_of_repeated(const std::string& device) const;
@@ -82,6 +84,7 @@ class TrainedRuns {
  private:
   std::vector<TrainedRun> runs_;
   std::vector<std::string> missing_;
+  bool interrupted_ = false;
 };
 
 // Trains what is planned and missing, as far as the trial has data and time for it. InputError where it has data for

@@ -113,9 +113,9 @@ std::vector<PlannedRun> plan_attention_only(const Trial& trial) {
 Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   const auto looked_at = [&](const std::string& variant) -> const TrainedRun* {
-    for (const TrainedRun& run : runs.all()) {
-      if (run.variant == variant && run.stopped.empty() && run.seen.contains("largest_difference")) {
-        return &run;
+    for (const TrainedRun* run : runs.ended(variant)) {
+      if (run->seen.contains("largest_difference")) {
+        return run;
       }
     }
     return nullptr;

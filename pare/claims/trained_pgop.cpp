@@ -51,11 +51,11 @@ Json look_at_gates(const std::filesystem::path& run) {
 std::vector<GatedHeads> layers_seen(const TrainedRuns& runs, const std::string& variant, const char* when,
                                     std::optional<size_t> only = std::nullopt) {
   std::vector<GatedHeads> found;
-  for (const TrainedRun& run : runs.all()) {
-    if (run.variant != variant || !run.seen.contains(when)) {
+  for (const TrainedRun* run : runs.ended(variant)) {
+    if (!run->seen.contains(when)) {
       continue;
     }
-    const Json& layers = run.seen[when];
+    const Json& layers = run->seen[when];
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       if (!only || *only == layer) {
         found.push_back({layers[layer].at("asymmetry").get<std::vector<double>>(),
@@ -67,9 +67,9 @@ std::vector<GatedHeads> layers_seen(const TrainedRuns& runs, const std::string& 
 }
 
 size_t layers_in(const TrainedRuns& runs, const std::string& variant) {
-  for (const TrainedRun& run : runs.all()) {
-    if (run.variant == variant && run.seen.contains("end")) {
-      return run.seen["end"].size();
+  for (const TrainedRun* run : runs.ended(variant)) {
+    if (run->seen.contains("end")) {
+      return run->seen["end"].size();
     }
   }
   return 0;

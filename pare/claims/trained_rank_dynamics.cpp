@@ -83,12 +83,8 @@ double last_layer(const Json& checkpoint, const char* key) {
 }
 
 std::vector<const TrainedRun*> probed_runs(const TrainedRuns& runs, const std::string& variant) {
-  std::vector<const TrainedRun*> found;
-  for (const TrainedRun& run : runs.all()) {
-    if (run.variant == variant && run.seen.is_array() && run.seen.size() > 1) {
-      found.push_back(&run);
-    }
-  }
+  std::vector<const TrainedRun*> found = runs.ended(variant);
+  std::erase_if(found, [](const TrainedRun* run) { return !run->seen.is_array() || run->seen.size() < 2; });
   return found;
 }
 

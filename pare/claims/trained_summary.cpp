@@ -57,10 +57,8 @@ double known_spread_of_repeated(const TrainedRun& run) {
 
 std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
   std::map<double, std::vector<const TrainedRun*>> by_rate;
-  for (const TrainedRun& run : runs_) {
-    if (run.variant == variant && run.stopped.empty()) {
-      by_rate[run.rate].push_back(&run);
-    }
+  for (const TrainedRun* run : ended(variant)) {
+    by_rate[run->rate].push_back(run);
   }
   std::vector<Settled> found;
   for (const auto& [rate, runs] : by_rate) {
@@ -108,14 +106,26 @@ std::optional<Settled> TrainedRuns::best(const std::string& variant) const {
   return least == all.end() ? std::nullopt : std::optional(*least);
 }
 
-std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) const {
+namespace {
+
+std::vector<const TrainedRun*> runs_of(const std::vector<TrainedRun>& runs, const std::string& variant, bool ended) {
   std::vector<const TrainedRun*> found;
-  for (const TrainedRun& run : runs_) {
-    if (run.variant == variant && !run.stopped.empty()) {
+  for (const TrainedRun& run : runs) {
+    if (run.variant == variant && run.stopped.empty() == ended) {
       found.push_back(&run);
     }
   }
   return found;
+}
+
+}  // namespace
+
+std::vector<const TrainedRun*> TrainedRuns::ended(const std::string& variant) const {
+  return runs_of(runs_, variant, true);
+}
+
+std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) const {
+  return runs_of(runs_, variant, false);
 }
 
 double least_loss(const TrainedRun& run) {
@@ -130,8 +140,8 @@ bool diverged(const TrainedRun& run) {
   return !run.classifies && run.loss > 2 * least_loss(run);
 }
 
-TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing)
-    : runs_(std::move(runs)), missing_(std::move(missing)) {
+TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> missing, bool interrupted)
+    : runs_(std::move(runs)), missing_(std::move(missing)), interrupted_(interrupted) {
   for (TrainedRun& run : runs_) {
     if (run.stopped.empty() && diverged(run)) {
       run.stopped = "it diverged";
@@ -277,6 +287,10 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
                                   "not said", fmt::format("a deviation of {:.4f}", spread)});
     }
     outcome.cost = cost_in_words(runs);
+    if (runs.interrupted()) {
+      const size_t done = runs.all().size();
+      outcome.partial = fmt::format("{} of {} runs", done, done + runs.missing().size());
+    }
     return outcome;
   };
   return claim;

@@ -44,8 +44,9 @@ void check_replaceable_results(const std::filesystem::path& folder) {
   };
   for (const std::filesystem::directory_entry& entry : entries_of(folder)) {
     const std::string name = entry.path().filename();
+    const bool picture = name.starts_with("figure-") && name.ends_with(".svg");
     if (entry.is_symlink() || !entry.is_regular_file() ||
-        (name != page_name && name != results_name && name != report_name)) {
+        (name != page_name && name != results_name && name != report_name && !picture)) {
       refuse(name, "is none of its files");
     }
   }
@@ -94,7 +95,11 @@ void check_folder_of_runs(const AskedClaim& asked) {
   if (!std::filesystem::is_directory(folder, unknown)) {
     throw InputError(fmt::format("{} is no folder: name one for what {} trains", quote(shown(folder)), asked.claim));
   }
-  if (!entries_of(folder).empty() && !std::filesystem::exists(folder / kept_runs_file, unknown)) {
+  std::vector<std::filesystem::directory_entry> there = entries_of(folder);
+  std::erase_if(there, [](const std::filesystem::directory_entry& entry) {  // of a run that was killed as it began
+    return entry.path().filename().string().starts_with(fmt::format(".{}.", kept_runs_file));
+  });
+  if (!there.empty() && !std::filesystem::exists(folder / kept_runs_file, unknown)) {
     throw InputError(fmt::format("{} is not empty and has no {} to go on from: name another folder",
                                  quote(shown(folder)), kept_runs_file));
   }
@@ -160,6 +165,10 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
   }
   if (claim.keeps_runs && asked.force) {
     throw InputError(fmt::format("{} goes on in the folder of -o and replaces no run: leave --force out", claim.id));
+  }
+  std::error_code unknown;
+  if (!asked.data.empty() && !std::filesystem::is_directory(asked.data, unknown)) {
+    throw InputError(fmt::format("--data {}: there is no such folder", quote(asked.data)));
   }
   if (!asked.data.empty() && asked.scale == "smoke") {
     throw InputError("smoke scale draws its data: give --scale small too, or leave --data out");
@@ -241,6 +250,9 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   const Measured measured = measure(*claim, trial);
   display.reset();
   const bool partial = !measured.outcome.partial.empty();
+  if (!settings.json) {  // before what may fail: a disk that is full loses no measurement
+    print_text(text_of(measured));
+  }
   // What an earlier run measured is worth more than a part of it.
   if (!asked.output.empty() && !(partial && std::filesystem::exists(asked.output))) {
     write_folder(asked, measured, report_origin(settings), hashes);
@@ -251,8 +263,6 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
       document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
     }
     print_json(document);
-  } else {
-    print_text(text_of(measured));
   }
   if (partial) {
     throw Interrupted();

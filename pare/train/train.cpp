@@ -327,7 +327,8 @@ class Run {
   }
 
   void note_evaluation() {
-    const Evaluation found = trainer_.evaluate(batches_);
+    // Before the first step it is measured again by who goes on; what a step comes to is waited for.
+    const Evaluation found = trainer_.evaluate(batches_, step_ == 0);
     result_.validation = found.loss;
     result_.accuracy = found.accuracy;
     if (!std::isfinite(found.loss)) {
@@ -379,8 +380,9 @@ class Run {
     try {
       folder_.save(step_, trainer_, config_.checkpoint.keep);
     } catch (const IoError& error) {
-      throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and continue it with --resume",
-                                error.what(), folder_.checkpoints().back()));
+      throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and {}", error.what(),
+                                folder_.checkpoints().back(),
+                                options_.goes_on.empty() ? "continue it with --resume" : options_.goes_on));
     }
   }
 

@@ -7,6 +7,7 @@
 
 #include "pare/model/dropout.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 
 namespace pare {
 
@@ -309,11 +310,12 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches, int64_t step) 
   return measured(numbers_.cpu());
 }
 
-Evaluation Trainer::evaluate(const Batches& batches) const {
+Evaluation Trainer::evaluate(const Batches& batches, bool may_be_interrupted) const {
   const at::NoGradGuard no_grad;
   at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
   int64_t count = 0;
   for (int64_t number = 0; number < batches.validations(); ++number) {
+    may_be_interrupted ? check_interrupt() : void();
     const Rows rows = asked_rows(placed(batches.validation(number)), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum.add_(parts.sum);

@@ -67,7 +67,7 @@ TEST_CASE("the rate that classifies best stands for a form, and its table has sh
   runs.push_back(invented_run("mnist-minimum", 0, 0.2, 0.96, 30'000));
   const Outcome outcome = judge_minimum_transformer(small_trial, {runs, {}});
   const ClaimTable& table = outcome.tables.front();
-  REQUIRE(table.names == std::vector<std::string>{"full", "minimum"});
+  REQUIRE(table.names == std::vector<std::string>{"full", "minimum, W_QK"});
   CHECK(table.rows[0][0] == doctest::Approx(99));
   CHECK(table.rows[0][5] == 0.003);
   CHECK(table.rows[1][3] == doctest::Approx(10));                  // % of the parameters
@@ -118,7 +118,7 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
   CHECK(parameters["mnist-minimum"] / parameters["mnist-full"] == doctest::Approx(0.10).epsilon(0.1));
   CHECK(parameters["cifar10-minimum"] / parameters["cifar10-full"] == doctest::Approx(0.10).epsilon(0.1));
   CHECK(parameters["mnist-symmetric"] / parameters["mnist-full"] == doctest::Approx(0.25).epsilon(0.1));
-  CHECK(parameters["mnist-minimum-4-heads"] == parameters["mnist-minimum"]);
+  CHECK(parameters["mnist-minimum-symmetric-4-heads"] == parameters["mnist-minimum"]);
   // Two matrices of every head, d x d: of four heads twice what they had, in each of six layers.
   CHECK(parameters["mnist-collapsed-4-heads"] == parameters["mnist-no-mlp-4-heads"] + 6 * 4 * 64 * 64);
   check_plan(plan_minimum_transformer(small_trial));

@@ -100,6 +100,28 @@ TEST_CASE("norm-removal: what is missing or stopped is no verdict") {
                       [](const Compared& row) { return row.measured == "stopped"; }) == 2);
 }
 
+TEST_CASE("norm-removal: where a seed diverges without norms that is a cost, not a setting that nobody trained") {
+  std::vector<TrainedRun> runs;
+  add(runs, "control", {1.160, 1.162});
+  add(runs, "norms", {1.160, 1.162});
+  add(runs, "control-few", {1.230, 1.232});
+  add(runs, "norms-few", {1.230, 4.5});
+  runs.back().validation = {{0, 1.8}, {100, 4.5}};
+  const Outcome found = judged(runs);
+  CHECK(found.verdict == ClaimVerdict::holds_corrected);
+  CHECK(found.because.ends_with("and at a cost in 200 steps (1 of 2 seeds stopped)"));
+  // At another rate it trains: no cost.
+  TrainedRun slower = test::invented_run("norms-few", 1, 1.232, 0, 1000, 5e-4);
+  runs.push_back(slower);
+  slower.variant = "control-few";
+  runs.push_back(slower);
+  CHECK(judged(runs).verdict == ClaimVerdict::holds);
+  // Where it diverges in every seed there is no number at all.
+  runs.erase(runs.end() - 2, runs.end());
+  runs.erase(runs.end() - 2);
+  CHECK(judged(runs).verdict == ClaimVerdict::holds_corrected);
+}
+
 TEST_CASE("norm-removal: at smoke scale it says nothing, whatever the numbers are") {
   std::vector<TrainedRun> runs;
   add(runs, "control", {1.160, 1.162});

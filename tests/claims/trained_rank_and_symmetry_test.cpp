@@ -147,6 +147,9 @@ TEST_CASE("pgop: each verdict") {
   CHECK(verdict_of(judge_pgop, {gated("gate", 0, uneven), gated("gate", 1, uneven), gated("gate", 2, uneven)}) ==
         ClaimVerdict::holds_corrected);
   CHECK(judge_pgop({}, {{gated("gate", 0, follows)}, {}}).verdict == ClaimVerdict::undecided);  // smoke
+  TrainedRun astray = gated("encoder-gate", 0, ignores);  // it diverged: its gates say nothing
+  astray.validation = {{0, 9}, {50, 0.5}, {100, 1.2}};
+  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows), astray}) == ClaimVerdict::holds);
 }
 
 TEST_CASE("ffn-width: each verdict") {
@@ -201,6 +204,10 @@ TEST_CASE("rank-dynamics: each verdict") {
   // Five heads in a row: 1 in 16 by chance, on either side.
   CHECK(judged({{0.01, -1}, {0.02, -2}, {0.03, -3}, {0.04, -4}, {0.05, -5}}) == ClaimVerdict::undecided);
   CHECK(verdict_of(judge_rank_dynamics, {}) == ClaimVerdict::undecided);
+  TrainedRun astray = learned("baseline", 1, both_rise);  // it diverged: its ranks say nothing
+  astray.validation = {{0, 9}, {50, 0.5}, {100, 1.2}};
+  CHECK(verdict_of(judge_rank_dynamics, {learned("baseline", 0, more_falls_more), astray,
+                                         learned("no-skips", 0, more_falls_more)}) == ClaimVerdict::holds);
   CHECK(verdict_of(judge_rank_dynamics, {learned("no-skips", 0, more_falls_more)}) == ClaimVerdict::undecided);
 }
 

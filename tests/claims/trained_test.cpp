@@ -144,6 +144,19 @@ TEST_CASE("kept runs that contradict themselves, or saw other data than they wer
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["parameters"] = 0; }), "it has 0 parameters"));
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["loss"] = 0.5; }), "its loss is 0.5, its last validation"));
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["validation"]["4x"] = 1; }), "'4x' is no step"));
+  // Evidence that is gone, or of other steps, is no evidence.
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["validation"] = nlohmann::json::object(); }), "missing"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["validation"]["9"] = runs[0]["loss"]; }), "from step 0 to 9"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["validation"].erase("4"); }), "its last validation"));
+  CHECK(
+      says(refused([](nlohmann::json& runs) { runs[0]["loss"] = runs[0]["validation"]["4"] = -1; }), "its loss is -1"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["accuracy"] = 1.7; }), "its accuracy 1.7"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["seconds"] = -1; }), "its time -1 s"));
+  CHECK(says(refused([](nlohmann::json& runs) { runs[0]["device"] = "abacus"; }), "it ran on 'abacus'"));
+  CHECK(says(refused([](nlohmann::json& runs) {
+               runs[0]["repeated"] = {{{"loss", 1.5}, {"seconds", -9}}};
+             }),
+             "it was repeated in -9 s"));
   CHECK(says(refused([](nlohmann::json& runs) { runs[0]["repeated"] = nlohmann::json::object(); }), "as it was kept"));
   CHECK(says(refused([](nlohmann::json& runs) { runs.push_back(runs[0]); }), "has two runs called"));
   CHECK(says(refused([](nlohmann::json& runs) { runs = nullptr; }), "not what a claim keeps"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -91,7 +92,7 @@ void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
       throw InputError(fmt::format("it was measured from step {} to {}, and has {} steps", first, last, run.steps));
     }
   }
-  if (!(run.loss >= 0 && run.loss < 1e6 && run.accuracy >= 0 && run.accuracy <= 1 && run.seconds >= 0)) {
+  if (!(run.loss >= 0 && std::isfinite(run.loss) && run.accuracy >= 0 && run.accuracy <= 1 && run.seconds >= 0)) {
     throw InputError(
         fmt::format("its loss is {}, its accuracy {}, its time {} s", run.loss, run.accuracy, run.seconds));
   }
@@ -99,7 +100,7 @@ void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
     throw InputError(fmt::format("it ran on {}", quote(run.device)));
   }
   for (const TrainedRun::Again& again : run.repeated) {
-    if (!(again.loss >= 0 && again.loss < 1e6 && again.seconds >= 0)) {
+    if (!(again.loss >= 0 && std::isfinite(again.loss) && again.seconds >= 0)) {
       throw InputError(fmt::format("it was repeated in {} s to a loss of {}", again.seconds, again.loss));
     }
   }

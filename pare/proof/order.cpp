@@ -55,7 +55,7 @@ bool heads_may_move(const ProofSide& a, const ProofSide& b, int64_t n) {
   const Attention& u = b.architecture().blocks[static_cast<size_t>(n)].attention;
   const bool dense =
       is_tabled(a.architecture(), n) ? is<Dense>(t.output) && is<Dense>(u.output) : all_dense(t) && all_dense(u);
-  return dense && t.scores == Form::factored && t.values == Form::factored && !t.alibi && t.heads > 1;
+  return dense && t.scores == u.scores && t.values == u.values && !t.alibi && t.heads > 1;
 }
 
 // [count, n] for each side.
@@ -278,8 +278,10 @@ void find_order_of_neurons(const ProofSide& a, const ProofSide& b, int64_t n, Un
 // values, which no rotation of the streams changes either. [heads, n]
 enum class SeenBy { directions, singular_values };
 
+// [heads, k, width], a group's keys and values for each of its queries; of a product that is stored as one, I and
+// itself.
 struct HeadRows {
-  at::Tensor query, key, value, output;  // [heads, k, width], a group's keys and values for each of its queries
+  at::Tensor query, key, value, output;
 };
 
 // Of a table, what tokens from all over it have there; keys and values may have a constant that nobody sees.
@@ -307,14 +309,34 @@ HeadRows head_rows(const ProofSide& side, int64_t n) {
     const Effective rows = side.with_gain(side.load(weight_of(in_attention(n, slot))), at.attention_input);
     return rows.value.reshape({heads, t.head_width, -1}).repeat_interleave(t.heads / heads, 0);
   };
-  const Effective matrix = transposed(side.load(weight_of(in_attention(n, Slot::output))));
-  const at::Tensor output = side.written(matrix, at.attention_output).value.reshape({t.heads, t.head_width, -1});
-  if (is_tabled(side.architecture(), n)) {
-    return tabled_rows(side, t, output);
+  HeadRows rows;
+  if (t.values == Form::factored) {
+    const Effective matrix = transposed(side.load(weight_of(in_attention(n, Slot::output))));
+    rows.output = side.written(matrix, at.attention_output).value.reshape({t.heads, t.head_width, -1});
   }
-  const bool shared = is<SameAsKey>(t.query);
-  return {read(shared ? Slot::key : Slot::query, t.heads), read(Slot::key, t.kv_heads), read(Slot::value, t.kv_heads),
-          output};
+  if (is_tabled(side.architecture(), n)) {
+    return tabled_rows(side, t, rows.output);
+  }
+  // One of the two that a product stands between reads the gain of the norm before them.
+  const auto collapsed = [&](Slot slot) {
+    const Effective product = transposed(side.load(weight_of(in_attention(n, slot))));
+    return transposed(side.with_gain(product, at.attention_input));
+  };
+  const at::Tensor eye = at::eye(side.architecture().width, at::kDouble);
+  if (t.scores == Form::factored) {
+    rows.query = read(is<SameAsKey>(t.query) ? Slot::key : Slot::query, t.heads);
+    rows.key = read(Slot::key, t.kv_heads);
+  } else {
+    rows.key = side.with_gain(collapsed(Slot::query_key), at.attention_input).value;
+    rows.query = eye.to(rows.key.device()).expand_as(rows.key);
+  }
+  if (t.values == Form::factored) {
+    rows.value = read(Slot::value, t.kv_heads);
+  } else {
+    rows.output = side.written(collapsed(Slot::value_output), at.attention_output).value;
+    rows.value = eye.to(rows.output.device()).expand_as(rows.output);
+  }
+  return rows;
 }
 
 at::Tensor head_signatures(const HeadRows& rows, SeenBy by) {
@@ -371,12 +393,16 @@ void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std:
   const auto shared = [&](Slot slot) { return b.shares(weight_of(in_attention(n, slot))); };
   const TensorId table = weight_of(in_embedding(Slot::table));
   const bool tabled = is_tabled(a.architecture(), n);
-  const bool shared_reads =
-      tabled ? b.shares(table)
-             : (shared(Slot::query) || is<SameAsKey>(t.query)) && shared(Slot::key) && shared(Slot::value);
-  if (shared_reads && shared(Slot::output)) {
+  const bool shared_scores = t.scores == Form::collapsed
+                                 ? shared(Slot::query_key)
+                                 : (shared(Slot::query) || is<SameAsKey>(t.query)) && shared(Slot::key);
+  const bool shared_values =
+      t.values == Form::collapsed ? shared(Slot::value_output) : shared(Slot::value) && shared(Slot::output);
+  if (tabled ? b.shares(table) && shared(Slot::output) : shared_scores && shared_values) {
     return;
   }
+  // Heads whose products are stored belong to no group.
+  const bool alone = t.scores == Form::collapsed && t.values == Form::collapsed;
   const HeadRows rows_a = head_rows(a, n), rows_b = head_rows(b, n);
   std::optional<HeadOrder> found;
   for (const SeenBy by : {SeenBy::directions, SeenBy::singular_values}) {
@@ -384,7 +410,7 @@ void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std:
     if (!x.isfinite().all().item<bool>() || !y.isfinite().all().item<bool>()) {
       return;
     }
-    found = order_of_heads(x, y, t.kv_heads);
+    found = order_of_heads(x, y, alone ? t.heads : t.kv_heads);
     if (found || are_near(x, y).all().item<bool>()) {
       break;
     }
@@ -407,7 +433,11 @@ void find_order_of_heads(const ProofSide& a, const ProofSide& b, int64_t n, std:
   for (const TensorKind kind : {TensorKind::weight, TensorKind::bias, TensorKind::position}) {
     orders[{in_attention(n, Slot::gate), kind}] = {found->heads, 0};
   }
-  orders[weight_of(in_attention(n, Slot::shape))] = {found->heads, 0};
+  for (const TensorId& id :
+       {weight_of(in_attention(n, Slot::shape)), weight_of(in_attention(n, Slot::query_key)),
+        bias_of(in_attention(n, Slot::query_key)), weight_of(in_attention(n, Slot::value_output))}) {
+    orders[id] = {found->heads, 0};
+  }
   if (tabled) {
     const int64_t width = a.architecture().width, queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
     const at::Tensor of_heads = entries(found->heads), of_groups = entries(found->groups);

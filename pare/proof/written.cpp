@@ -100,6 +100,15 @@ Effective by_heads(const Effective& rows, int64_t groups, int64_t heads) {
   return {spread(rows.value), spread(rows.rounding)};
 }
 
+// Of a head's two factors. Somebody may have put them into another gauge before they were multiplied, and solved with
+// it or cut it out of orthogonal factors: that loses a few roundings of what lengths allow, where little may be left of
+// an entry.
+Effective product_of_factors(const Effective& first, const Effective& second) {
+  const Effective both = product(transposed(first), second);
+  const at::Tensor lengths = at::matmul(first.value.norm(2, {1}).unsqueeze(2), second.value.norm(2, {1}).unsqueeze(1));
+  return {both.value, both.rounding + lengths * lost_in_solving};
+}
+
 LoadEffective matrix_or_identity(const PlainForm& form, const ModuleId& module, const Projection& projection) {
   const LoadEffective stored = current(form, weight_of(module));
   const int64_t width = form.architecture.width;
@@ -132,14 +141,14 @@ void collapse_scores(PlainForm& form, int64_t block) {
   const bool biased = t.bias.query;
   make(form, weight_of(both), those_there(form, {weight_of(query), weight_of(key), bias_of(key)}),
        [=](const ProofSide& side) {
-         return product(transposed(by_heads(queries(side), heads, heads)), by_heads(keys(side), groups, heads));
+         return product_of_factors(by_heads(queries(side), heads, heads), by_heads(keys(side), groups, heads));
        });
   make(form, bias_of(both), those_there(form, {bias_of(query), weight_of(key)}), [=](const ProofSide& side) {
     if (!biased) {
       return side.made(at::zeros({heads, width}, at::kDouble));
     }
-    const Effective one = reshaped(bias(side), {heads, 1, -1});
-    return reshaped(product(one, by_heads(keys(side), groups, heads)), {heads, width});
+    const Effective one = reshaped(bias(side), {heads, -1, 1});
+    return reshaped(product_of_factors(one, by_heads(keys(side), groups, heads)), {heads, width});
   });
   t.scores = Form::collapsed;
   t.query = t.key = Dense{};
@@ -164,8 +173,8 @@ void collapse_values(PlainForm& form, int64_t block) {
   const std::vector<TensorId> biases = those_there(form, {bias_of(output), bias_of(value), weight_of(output)});
   make(form, weight_of(in_attention(block, Slot::value_output)),
        those_there(form, {weight_of(value), weight_of(output)}), [=](const ProofSide& side) {
-         return product(transposed(by_heads(values(side), groups, heads)),
-                        by_heads(transposed(outputs(side)), heads, heads));
+         return product_of_factors(by_heads(values(side), groups, heads),
+                                   by_heads(transposed(outputs(side)), heads, heads));
        });
   make(form, bias_of(output), biases, [=](const ProofSide& side) {
     const Effective own = had.output ? output_bias(side) : side.made(at::zeros({width}, at::kDouble));

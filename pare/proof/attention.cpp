@@ -30,9 +30,11 @@ const Projection& projection_in(const Attention& t, Slot slot) {
 
 }  // namespace
 
-AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& candidate, int64_t block)
+AttentionProof::AttentionProof(const ProofSide& reference, const ProofSide& candidate, const ProofSide& wide,
+                               int64_t block)
     : a_(reference),
       b_(candidate),
+      wide_(wide),
       block_(block),
       input_(reference.streams().blocks[static_cast<size_t>(block)].attention_input),
       output_(reference.streams().blocks[static_cast<size_t>(block)].attention_output),
@@ -217,9 +219,9 @@ Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tens
   return scaled || folds || centred || made ? Rigour::folded : Rigour::stored;
 }
 
-double AttentionProof::unit(Slot slot) const {
-  const ModuleId module = in_attention(block_, slot);
-  return tabled_ && slot != Slot::output ? b_.unit({first_table}) : b_.unit({weight_of(module), bias_of(module)});
+at::Tensor AttentionProof::unit(const std::function<at::Tensor(const ProofSide& side)>& carried) const {
+  const auto [coarsest, mixed] = b_.unit(parts());
+  return mixed ? mixed_units(carried(b_), carried(wide_), coarsest) : at::full({}, coarsest, at::kDouble);
 }
 
 Effective AttentionProof::output(const ProofSide& side) const {
@@ -236,7 +238,9 @@ Finding AttentionProof::judged_heads(const at::Tensor& residual, const Allowance
   if (!tabled_) {
     return judged(residual, allowed, moved, whole);
   }
-  return judged(residual.t(), {allowed.rounding.t(), allowed.most, allowed.unit}, moved.t(), whole.t());
+  const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };  // one number stays one
+  return judged(residual.t(), {allowed.rounding.t(), allowed.most, turned(allowed.unit), turned(allowed.elsewhere)},
+                moved.t(), whole.t());
 }
 
 Finding AttentionProof::check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const {
@@ -257,24 +261,40 @@ Finding AttentionProof::check_read(Slot slot, const StreamMap& in, const at::Ten
 }
 
 Finding AttentionProof::check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
-  const Effective a = projection(a_, Slot::query, tokens), b = projection(b_, Slot::query, tokens);
-  const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
+  return check_turned(Slot::query, in, gauge, tokens);
+}
+
+Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  return check_turned(Slot::value, in, gauge, tokens);
+}
+
+// What the candidate has is turned back: q_A = D q_B, v_A = E v_B.
+Finding AttentionProof::check_turned(Slot slot, const StreamMap& in, const at::Tensor& gauge,
+                                     const Tokens& tokens) const {
+  const int64_t k = spec(a_).head_width;
+  const Effective a = projection(a_, slot, tokens), b = projection(b_, slot, tokens);
   const Effective expected = projected(a, in);
-  const Rigour closely = rigour(Slot::query, in, gauge);
-  if (!gauge.defined()) {
-    const at::Tensor residual = expected.value - b.value;
-    return judged_heads(residual,
-                        allowance(expected.rounding + solving_error_of(b.value, in), own, closely, unit(Slot::query)),
-                        projected_back(residual, in), before_projection(a.value, expected.value, in));
+  const auto carried = [&](const Effective& x) {
+    const at::Tensor own = usual_rounding(x.rounding, in, k, gauge.defined());
+    return gauge.defined() ? on_heads(gauge.abs(), own) : own;
+  };
+  at::Tensor lost = solving_error_of(b.value, in).expand_as(b.value);
+  if (gauge.defined()) {
+    lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
   }
-  const at::Tensor residual = expected.value - on_heads(gauge, b.value), sizes = gauge.abs();
-  const at::Tensor lost =
-      on_heads(sizes, solving_error_of(b.value, in).expand_as(b.value)) + gauge_error(gauge, size_of(expected), in);
-  return judged_heads(residual, allowance(expected.rounding + lost, on_heads(sizes, own), closely, unit(Slot::query)),
-                      projected_back(residual, in), before_projection(a.value, expected.value, in));
+  const at::Tensor residual = expected.value - (gauge.defined() ? on_heads(gauge, b.value) : b.value);
+  const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, slot, tokens)); });
+  Allowance allowed =
+      allowance(expected.rounding + lost, carried(b), rigour(slot, in, gauge), unit_in_heads(units, in, k, false));
+  if (gauge.defined()) {
+    allowed.elsewhere =
+        off_in_heads(residual, expected.rounding + lost, usual_rounding(b.rounding, in, k, true), gauge);
+  }
+  return judged_heads(residual, allowed, projected_back(residual, in), before_projection(a.value, expected.value, in));
 }
 
 Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  const int64_t k = spec(a_).head_width;
   const Effective a = projection(a_, Slot::key, tokens), b = projection(b_, Slot::key, tokens);
   Effective expected = projected(a, in);
   const at::Tensor whole = before_projection(a.value, expected.value, in);
@@ -285,30 +305,17 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, 
         on_heads(turned.abs(), expected.rounding) + gauge_error(turned, on_heads(turned.abs(), size_of(expected)), in)};
   }
   const at::Tensor residual = expected.value - b.value;
-  const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
+  const auto carried = [&](const Effective& x) { return usual_rounding(x.rounding, in, k, gauge.defined()); };
+  const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, Slot::key, tokens)); });
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
   const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
-  return judged_heads(residual, allowance(lost, own, rigour(Slot::key, in, gauge), unit(Slot::key)),
-                      projected_back(moved, in), whole);
-}
-
-Finding AttentionProof::check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
-  const Effective a = projection(a_, Slot::value, tokens), b = projection(b_, Slot::value, tokens);
-  const Effective expected = projected(a, in);
-  const at::Tensor found = gauge.defined() ? on_heads(gauge, b.value) : b.value;
-  const at::Tensor own = usual_rounding(b.rounding, in, spec(a_).head_width, gauge.defined());
-  const at::Tensor carried = gauge.defined() ? on_heads(gauge.abs(), own) : own;
-  at::Tensor lost = solving_error_of(b.value, in).expand_as(b.value);
-  if (gauge.defined()) {
-    lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
-  }
-  const at::Tensor residual = expected.value - found;
-  return judged_heads(residual,
-                      allowance(expected.rounding + lost, carried, rigour(Slot::value, in, gauge), unit(Slot::value)),
-                      projected_back(residual, in), before_projection(a.value, expected.value, in));
+  return judged_heads(
+      residual, allowance(lost, carried(b), rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined())),
+      projected_back(moved, in), whole);
 }
 
 Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const {
+  const int64_t k = spec(a_).head_width;
   const Effective a = transposed(output(a_)), b = transposed(output(b_));  // [heads * k, width]
   Effective expected = a;
   at::Tensor wide;
@@ -317,12 +324,17 @@ Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, 
     expected = {on_heads(wide, a.value), on_heads(wide.abs(), a.rounding)};
     expected.rounding = expected.rounding + gauge_error(wide, size_of(expected), in);
   }
-  const Effective found = written_through(b, out);
-  const at::Tensor own = gauge.defined() ? usual_in_heads(found.rounding, spec(a_).head_width) : found.rounding;
-  const at::Tensor residual = expected.value - found.value;
+  const auto carried = [&](const Effective& x) {
+    const at::Tensor rounding = written_through(x, out).rounding;
+    return gauge.defined() ? usual_in_heads(rounding, k) : rounding;
+  };
+  const at::Tensor residual = expected.value - written_through(b, out).value;
   const at::Tensor lost = expected.rounding + solving_error(expected.value, out, Role::writer);
-  return judged(residual, allowance(lost, own, rigour(Slot::output, out, gauge), unit(Slot::output)),
-                gauge.defined() ? on_heads_back(wide, residual) : residual, a.value);
+  const at::Tensor units = unit([&](const ProofSide& side) { return carried(transposed(output(side))); });
+  Allowance allowed = allowance(lost, carried(b), rigour(Slot::output, out, gauge),
+                                unit_in_heads(units, StreamMap(), k, gauge.defined()));
+  allowed.elsewhere = off_elsewhere(residual, lost, gauge.defined() ? usual_in_heads(b.rounding, k) : b.rounding, out);
+  return judged(residual, allowed, gauge.defined() ? on_heads_back(wide, residual) : residual, a.value);
 }
 
 // Ψᵀ A_h Ψ = B_h: collapsed scores read the stream on both sides.
@@ -342,12 +354,15 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
       lost = lost * in.condition;
     }
   }
-  at::Tensor own = b.rounding;
-  if (!in.is_identity()) {
-    own = at_least_usual(at_least_usual(own, in.units).transpose(1, 2), in.units).transpose(1, 2);
-  }
-  const Allowance allowed = allowance(twice.rounding.transpose(1, 2) + lost, own,
-                                      rigour(Slot::query_key, in, at::Tensor()), unit(Slot::query_key));
+  const auto carried = [&](const Effective& x) {
+    return in.is_identity()
+               ? x.rounding
+               : at_least_usual(at_least_usual(x.rounding, in.units).transpose(1, 2), in.units).transpose(1, 2);
+  };
+  const at::Tensor units = unit([&](const ProofSide& side) { return carried(scaled(side)); });
+  const Allowance allowed =
+      allowance(twice.rounding.transpose(1, 2) + lost, carried(b), rigour(Slot::query_key, in, at::Tensor()),
+                in.is_identity() || units.dim() == 0 ? units : units.amax());
   const auto back = [&](const at::Tensor& x) {
     return pulled_back(pulled_back(x, in).transpose(1, 2), in).transpose(1, 2);
   };
@@ -360,25 +375,25 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
 Finding AttentionProof::check_products(Slot first, const StreamMap& in, const StreamMap& out) const {
   const bool of_values = first == Slot::value;
   const int64_t k = spec(a_).head_width, heads = spec(a_).heads, share = heads / spec(a_).kv_heads;
-  const Effective left = projection(a_, first), left_read = projected(left, in), left_found = projection(b_, first);
+  const Effective left = projection(a_, first), left_read = projected(left, in);
   const Effective right = of_values ? transposed(output(a_)) : projection(a_, Slot::key);
   const Effective right_read = of_values ? right : projected(right, in);
-  const Effective right_found = of_values ? written_through(transposed(output(b_)), out) : projection(b_, Slot::key);
-  const auto with_lost = [](const Effective& x, const at::Tensor& rounding, const at::Tensor& lost) {
-    return Effective{x.value, rounding + lost};
-  };
   const auto read = [&](const Effective& x) {
-    return with_lost(x, usual_rounding(x.rounding, in, k, false), solving_error_of(x.value, in));
+    return Effective{x.value, usual_rounding(x.rounding, in, k, false) + solving_error_of(x.value, in)};
   };
-  const Effective left_own = read(left_found);
-  const Effective right_own =
-      of_values ? with_lost(right_found, right_found.rounding, solving_error(right_read.value, out, Role::writer))
-                : read(right_found);
+  const auto factors = [&](const ProofSide& side) {
+    if (!of_values) {
+      return std::pair(read(projection(side, first)), read(projection(side, Slot::key)));
+    }
+    const Effective written = written_through(transposed(output(side)), out);
+    const at::Tensor lost = solving_error(right_read.value, out, Role::writer);
+    return std::pair(read(projection(side, first)), Effective{written.value, written.rounding + lost});
+  };
+  const std::pair own_factors = factors(b_);
   const auto back = [&](const at::Tensor& x) {
     const at::Tensor half = projected_back(x.t(), in).t();
     return of_values ? half : projected_back(half, in);
   };
-  const double coarsest = std::max(unit(first), unit(of_values ? Slot::output : Slot::key));
   Finding all;
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t own = h * k, shared = (h / share) * k;
@@ -386,14 +401,20 @@ Finding AttentionProof::check_products(Slot first, const StreamMap& in, const St
       return std::pair(transposed(narrowed(x, 0, of_values ? shared : own, k)),
                        narrowed(y, 0, of_values ? own : shared, k));
     };
+    const auto multiplied = [&](const std::pair<Effective, Effective>& both) {
+      const auto [u, v] = of(both.first, both.second);
+      return product(u, v);
+    };
     const auto [x, y] = of(left_read, right_read);
-    const auto [u, v] = of(left_own, right_own);
-    const Effective expected = product(x, y), found = product(u, v);
+    const Effective expected = product(x, y), found = multiplied(own_factors);
+    at::Tensor units = unit([&](const ProofSide& side) { return multiplied(factors(side)).rounding; });
+    units = unit_in_heads(units.dim() == 0 ? units : units.t(), in, k, false);
+    units = units.dim() == 0 ? units : of_values ? units.t() : unit_in_heads(units.t(), in, k, false);
     const at::Tensor sizes = at::matmul(x.value.abs(), y.value.abs()), residual = expected.value - found.value;
     const auto [p, q] = of(left, right);
     const at::Tensor whole = in.absorbed ? back(expected.value) : at::matmul(p.value, q.value);
     const Allowance allowed =
-        allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, coarsest);
+        allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, units);
     merge(all, judged(residual, allowed, back(residual), whole), 0);
   }
   return all;
@@ -439,8 +460,9 @@ std::vector<AttentionProof::Named> AttentionProof::check(const StreamMap& in, co
         const TensorId id{in_attention(block_, slot), kind};
         const Effective a = a_.load(id), b = b_.load(id);
         const at::Tensor residual = a.value - b.value;
-        found.push_back({id, How::same_up_to_rounding,
-                         judged(residual, {b.rounding, one_rounding, unit(slot)}, residual, a.value)});
+        const at::Tensor units = unit([&](const ProofSide& side) { return side.load(id).rounding; });
+        found.push_back(
+            {id, How::same_up_to_rounding, judged(residual, {b.rounding, one_rounding, units}, residual, a.value)});
       }
     }
   }

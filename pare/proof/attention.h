@@ -3,6 +3,7 @@
 // scores are the same, with v_A = E v_B and W_O,A E = Ψ W_O,B the sublayer is. One D and one E for each key/value head.
 // In a first layer that is a table these are relations of its columns, token by token.
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -41,7 +42,8 @@ struct JointMap {
 
 class AttentionProof {
  public:
-  AttentionProof(const ProofSide& reference, const ProofSide& candidate, int64_t block);
+  // `wide`: the candidate, as if it were stored in float64.
+  AttentionProof(const ProofSide& reference, const ProofSide& candidate, const ProofSide& wide, int64_t block);
 
   int64_t block() const { return block_; }
   std::vector<TensorId> parts() const;        // on either side
@@ -89,7 +91,8 @@ class AttentionProof {
   double query_scale(const ProofSide& side) const;  // what a change of the scores' scale put into the query
   // How closely a projection is compared, with a stream's basis and a gauge between the sides or without.
   Rigour rigour(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;
-  double unit(Slot slot) const;
+  // Of what is compared, whose roundings are `carried` there: of the candidate, and of it in float64.
+  at::Tensor unit(const std::function<at::Tensor(const ProofSide& side)>& carried) const;
   at::Tensor seen_in_keys(const ProofSide& side) const;  // 1 for entries whose constants a softmax does not ignore
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;
@@ -100,6 +103,7 @@ class AttentionProof {
   Finding check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
   Finding check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
   Finding check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_turned(Slot slot, const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
   Finding check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;  // one of these, of all tokens
   Finding judged_heads(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved,
                        const at::Tensor& whole) const;
@@ -108,7 +112,7 @@ class AttentionProof {
   // W_V' W_O' of each head, or W_Q' W_K, biases beside the matrices: whatever stands between the two.
   Finding check_products(Slot first, const StreamMap& in, const StreamMap& out) const;
 
-  const ProofSide &a_, &b_;
+  const ProofSide &a_, &b_, &wide_;
   int64_t block_;
   size_t input_, output_;
   bool tabled_, made_table_;  // which one side computes

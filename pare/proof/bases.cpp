@@ -51,6 +51,7 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
                        const at::TensorOptions& options)
     : a_(reference),
       b_(candidate),
+      wide_(candidate.in_float64()),
       same_(same),
       options_(options),
       same_offsets_(norm_offsets(reference.architecture()) == norm_offsets(candidate.architecture())),
@@ -61,7 +62,7 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
       maps_(reference.streams().all.size()),
       known_(maps_.size(), true) {
   for (size_t n = 0; n < heads_.size(); ++n) {
-    attentions_.emplace_back(reference, candidate, static_cast<int64_t>(n));
+    attentions_.emplace_back(reference, candidate, wide_, static_cast<int64_t>(n));
   }
   for (std::vector<size_t>& streams : turning_together(reference, candidate)) {
     for (size_t s : streams) {
@@ -97,6 +98,27 @@ bool ProofBases::is_made(const ProofPort& port) const {
   return made || (port.role == Role::writer && is_centred(port.stream));
 }
 
+at::Tensor ProofBases::carried(const ProofPort& port, const Effective& rows) const {
+  const StreamMap none;
+  const StreamMap& map = port.stream ? maps_[*port.stream] : none;
+  if (port.role == Role::reader) {
+    return map.is_identity() ? rows.rounding : at_least_usual(rows.rounding, map.units);
+  }
+  return written_through(with_usual_samples(port, rows), map).rounding;
+}
+
+at::Tensor ProofBases::unit(const ProofPort& port, int64_t begin, int64_t count, const at::Tensor& rounding) const {
+  const auto [coarsest, mixed] = b_.unit(port.parts);
+  if (!mixed) {
+    return at::full({}, coarsest, rounding.options());
+  }
+  const at::Tensor units = mixed_units(rounding, carried(port, loaded(port, wide_, begin, count)), coarsest);
+  if (!is_identity(port.samples_on)) {  // each entry of the reference sees those of its column
+    return units.amax();
+  }
+  return port.role == Role::reader && !is_identity(port.stream) ? units.amax(-1, true).expand_as(units) : units;
+}
+
 // The reference's rows as the candidate should have them, or the candidate's as the reference has them.
 Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t count) const {
   Effective a = loaded(port, a_, begin, count);
@@ -106,20 +128,20 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   const Rigour rigour = is_fitted(port) || is_scaled(port) ? Rigour::fitted
                         : is_made(port)                    ? Rigour::folded
                                                            : port.rigour;
+  const at::Tensor own = carried(port, b), units = unit(port, begin, count, own);
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
-    const at::Tensor own = map.is_identity() ? b.rounding : at_least_usual(b.rounding, map.units);
     const Allowance allowed =
-        allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour, b_.unit(port.parts));
+        allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour, units);
     return judged(residual, allowed, pulled_back(residual, map), before_moving(a.value, expected.value, map));
   }
   const at::Tensor whole = port.usual ? at::full_like(a.value, *port.usual) : a.value;
   a = through_samples(port, a);
-  const Effective found = written_through(with_usual_samples(port, b), map);
-  const at::Tensor residual = a.value - found.value;
-  const Allowance allowed =
-      allowance(a.rounding + solving_error(a.value, map, Role::writer), found.rounding, rigour, b_.unit(port.parts));
+  const at::Tensor residual = a.value - written_through(b, map).value;
+  const at::Tensor lost = a.rounding + solving_error(a.value, map, Role::writer);
+  Allowance allowed = allowance(lost, own, rigour, units);
+  allowed.elsewhere = off_elsewhere(residual, lost, with_usual_samples(port, b).rounding, map);
   return judged(residual, allowed, through_samples_back(port, residual), whole);
 }
 

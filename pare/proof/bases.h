@@ -26,6 +26,7 @@ class ProofBases {
   const std::vector<AttentionProof>& attentions() const { return attentions_; }
   const std::vector<AttentionProof::Named>& check_heads(size_t block);
   const std::vector<StreamMap>& maps() const { return maps_; }
+  const std::vector<HeadMaps>& heads() const { return heads_; }
 
   // A basis stands between the two sides.
   bool is_fitted(const ProofPort& port) const { return !is_identity(port.stream) || !is_identity(port.samples_on); }
@@ -58,6 +59,9 @@ class ProofBases {
   bool is_made(const ProofPort& port) const;  // of one side's form, or of what writes it without its mean
   Finding check(const ProofPort& port) const;
   Finding check_rows(const ProofPort& port, int64_t begin, int64_t count) const;
+  // What the candidate's roundings come to where they are compared.
+  at::Tensor carried(const ProofPort& port, const Effective& rows) const;
+  at::Tensor unit(const ProofPort& port, int64_t begin, int64_t count, const at::Tensor& rounding) const;
   Effective through_samples(const ProofPort& port, const Effective& rows) const;
   at::Tensor through_samples_back(const ProofPort& port, const at::Tensor& rows) const;
   Effective with_usual_samples(const ProofPort& port, const Effective& rows) const;
@@ -88,6 +92,7 @@ class ProofBases {
                                       std::vector<MapSamples>& samples);
 
   const ProofSide &a_, &b_;
+  const ProofSide wide_;  // the candidate, as if it were stored in float64
   const std::set<TensorId>& same_;
   at::TensorOptions options_;
   bool same_offsets_ = false;

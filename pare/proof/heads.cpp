@@ -60,6 +60,37 @@ at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t h
   return gauged ? usual_in_heads(rounding, head_width) : rounding;
 }
 
+static at::Tensor largest_in_heads(const at::Tensor& rows, int64_t k) {
+  const at::Tensor heads = rows.reshape({-1, k, rows.size(1)});
+  return heads.amax(1, true).expand_as(heads).reshape(rows.sizes());
+}
+
+at::Tensor unit_in_heads(const at::Tensor& unit, const StreamMap& in, int64_t head_width, bool gauged) {
+  if (unit.dim() == 0) {
+    return unit;
+  }
+  const int64_t width = unit.size(1) - 1;
+  at::Tensor found = unit;
+  if (!in.is_identity() && width > 0) {
+    const at::Tensor matrix = unit.narrow(1, 0, width);
+    found = at::cat({matrix.amax(1, true).expand_as(matrix), unit.narrow(1, width, 1)}, 1);
+  }
+  return gauged ? largest_in_heads(found, head_width) : found;
+}
+
+at::Tensor off_in_heads(const at::Tensor& residual, const at::Tensor& lost, const at::Tensor& own,
+                        const at::Tensor& gauge) {
+  const auto [inverse, info] = at::linalg_inv_ex(gauge);
+  if (info.any().item<bool>()) {
+    return at::full_like(residual, std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor values = at::linalg_svdvals(gauge);
+  const at::Tensor conditions = (values.select(1, 0) / values.select(1, -1)).reshape({-1, 1, 1});
+  const at::Tensor allowed =
+      on_heads(conditions * at::eye(gauge.size(1), gauge.options()), own) + on_heads(inverse.abs(), lost);
+  return largest_in_heads(on_heads(inverse, residual).abs() / allowed.clamp_min(1e-300), gauge.size(1));
+}
+
 at::Tensor on_heads(const at::Tensor& matrices, const at::Tensor& rows) {
   const int64_t groups = matrices.size(0), k = matrices.size(1);
   return at::matmul(matrices.unsqueeze(1), rows.reshape({groups, -1, k, rows.size(1)})).reshape(rows.sizes());

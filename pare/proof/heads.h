@@ -17,6 +17,11 @@ at::Tensor before_projection(const at::Tensor& both, const at::Tensor& projected
 at::Tensor solving_error_of(const at::Tensor& both, const StreamMap& in);
 // The rounding of [W | b] where the stream's basis, and the head's, were found by samples: as of usual entries.
 at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t head_width, bool gauged);
+// One unit for all entries that a stream's basis, or a head's, mixes; a bias lies on no stream. One number stays one.
+at::Tensor unit_in_heads(const at::Tensor& unit, const StreamMap& in, int64_t head_width, bool gauged);
+// off_elsewhere (maps.h) for what a gauge turns back: the same number for all entries of a head in a column.
+at::Tensor off_in_heads(const at::Tensor& residual, const at::Tensor& lost, const at::Tensor& own,
+                        const at::Tensor& gauge);
 // One matrix on the rows of each head: [heads * k, n].
 at::Tensor on_heads(const at::Tensor& matrices, const at::Tensor& rows);
 // The same by their inverses; infinite where there is none.

@@ -76,7 +76,18 @@ at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const S
   return map.absorbed ? pulled_back(read, map) : rows;
 }
 
-Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, double unit) {
+at::Tensor off_elsewhere(const at::Tensor& residual, const at::Tensor& lost, const at::Tensor& own,
+                         const StreamMap& map) {
+  if (map.is_identity() || map.absorbed || !map.inverse.defined()) {
+    return {};
+  }
+  const at::Tensor back = map.inverse.t(), off = rough_product(residual, back).abs();
+  const at::Tensor usual = at::maximum(own, own.square().mean(-1, true).sqrt());
+  const at::Tensor allowed = usual * map.condition + lost.norm(2, {-1}, true) * back.norm(2, {0});
+  return (off / allowed.clamp_min(1e-300)).amax(-1, true);
+}
+
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, const at::Tensor& unit) {
   switch (rigour) {
     case Rigour::stored:
       return {candidate, one_rounding, unit};
@@ -97,24 +108,22 @@ void note_wrong(const at::Tensor& wrong, Finding& finding) {
 }
 
 // How large the entries of each row are that are not zero, infinite where all are: [n, 1]. A root mean square in which
-// none counts for more than four times the median. Of a long row a few hundred entries tell it.
+// none counts for more than four times the median. Of all of them: who knew which are looked at could hide in the rest.
 at::Tensor usual_in_rows(const at::Tensor& rows) {
-  constexpr int64_t enough = 512;
-  const at::Tensor some = rows.slice(1, 0, std::nullopt, (rows.size(1) + enough - 1) / enough).abs();
-  const at::Tensor counts = (some > 0).sum(1, true);
-  const at::Tensor sorted = std::get<0>(at::where(some > 0, some, infinite).sort(1));
-  const at::Tensor median = sorted.gather(1, (counts - 1).clamp_min(0).div(2, "floor"));
-  const at::Tensor size = (at::minimum(some, median * 4).square().sum(1, true) / counts).sqrt();
+  const at::Tensor sizes = rows.abs();
+  const at::Tensor counts = (sizes > 0).sum(1, true);
+  const at::Tensor median = std::get<0>(at::where(sizes > 0, sizes, std::nan("")).nanmedian(1, true));
+  const at::Tensor size = (at::minimum(sizes, median * 4).square().sum(1, true) / counts).sqrt();
   return at::where(counts > 0, size, infinite);
 }
 
 // What no gauge, no product and no type may hide, as a fraction of what is usual there: in float64 a billionth, in
 // narrow types never more than a quarter. And as a fraction of the entry itself.
-double most_of_usual(double unit) {
-  return std::clamp(0x1p12 * unit, 0x1p-30, 0.25);
+at::Tensor most_of_usual(const at::Tensor& unit) {
+  return (0x1p12 * unit).clamp(forgiven_in_float64, 0.25);
 }
-double most_of_itself(double unit) {
-  return std::max(most_roundings * unit, 0x1p-46);
+at::Tensor most_of_itself(const at::Tensor& unit) {
+  return (most_roundings * unit).clamp_min(0x1p-46);
 }
 
 }  // namespace
@@ -136,18 +145,22 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   const at::Tensor size = residual.abs().flatten(0, -2);
   // 0 of 0 is fine; what is not a number never is.
   const at::Tensor tolerance = allowed.rounding.expand_as(residual).flatten(0, -2).clamp_min(1e-300);
-  const at::Tensor roundings = at::where(tolerance.isfinite(), size / tolerance, infinite);  // none where it overflows
+  at::Tensor roundings = at::where(tolerance.isfinite(), size / tolerance, infinite);  // none where it overflows
+  if (allowed.elsewhere.defined()) {
+    roundings = at::maximum(roundings, allowed.elsewhere.flatten(0, -2));
+  }
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
   const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
+  const at::Tensor unit = allowed.unit.dim() == 0 ? allowed.unit : allowed.unit.expand_as(moved).flatten(0, -2);
   const at::Tensor close = (roundings <= allowed.most) & change.isfinite();  // what cannot be had may be anything
-  const at::Tensor little = change <= of * most_of_itself(allowed.unit);
-  const at::Tensor far = (change <= of * (most_roundings * allowed.unit)).logical_not();
+  const at::Tensor little = change <= of * most_of_itself(unit);
+  const at::Tensor far = (change <= of * (most_roundings * unit)).logical_not();
   at::Tensor right = close & little;
   if ((close & far).any().item<bool>()) {  // what is usual costs a sort, and says something only here
     const at::Tensor usual = usual_size(of);
-    right = close & (little | (change <= usual * most_of_usual(allowed.unit)));
-    const at::Tensor stretched = (right & far).to(at::kDouble) * change / (at::maximum(usual, of) * allowed.unit);
+    right = close & (little | (change <= usual * most_of_usual(unit)));
+    const at::Tensor stretched = (right & far).to(at::kDouble) * change / (at::maximum(usual, of) * unit);
     finding.stretch = stretched.nan_to_num(0, infinite).max().item<double>();
   }
   if (!right.all().item<bool>()) {
@@ -157,13 +170,19 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   finding.size = lengths.max().item<double>();
   const at::Tensor floor = lengths.max() * 1e-3;  // a row of almost nothing is moved by no fraction of itself
   const at::Tensor fractions = at::where(changes == 0, at::zeros_like(changes), changes / at::maximum(lengths, floor));
-  finding.moved = fractions.nan_to_num(infinite, infinite).max().item<double>();
+  const at::Tensor known = fractions.nan_to_num(infinite, infinite);
+  finding.moved = known.max().item<double>();
+  if (finding.moved > forgiven_in_float64) {
+    const at::Tensor coarsest = unit.dim() == 0 ? unit : (unit * (change > 0)).amax(1).clamp_min(0x1p-53);
+    finding.moved_roundings = (at::where(known > forgiven_in_float64, known, 0.0) / coarsest).max().item<double>();
+  }
   return finding;
 }
 
 void merge(Finding& all, const Finding& slice, int64_t first_row) {
   all.residual = std::max(all.residual, slice.residual);
   all.moved = std::max(all.moved, slice.moved);
+  all.moved_roundings = std::max(all.moved_roundings, slice.moved_roundings);
   all.stretch = std::max(all.stretch, slice.stretch);
   all.size = std::max(all.size, slice.size);
   all.wrong += slice.wrong;

@@ -40,10 +40,14 @@ at::Tensor solving_error(const at::Tensor& rows, const StreamMap& map, Role role
 at::Tensor pulled_back(const at::Tensor& residual, const StreamMap& map);
 at::Tensor before_moving(const at::Tensor& rows, const at::Tensor& read, const StreamMap& map);
 
+// So little of what is usual beside a number may always move.
+constexpr double forgiven_in_float64 = 0x1p-30;
+
 // How far a relation is from holding.
 struct Finding {
-  double residual = 0;  // in roundings
-  double moved = 0;     // the largest change of a row, as a fraction of it
+  double residual = 0;         // in roundings
+  double moved = 0;            // the largest change of a row, as a fraction of it
+  double moved_roundings = 0;  // and in units of what was stored there, of those that float64 does not forgive
   // Of entries that moved by more than a few roundings of themselves: the largest change, in roundings of what is usual
   // where they stand.
   double stretch = 0;
@@ -58,11 +62,19 @@ struct Finding {
 struct Allowance {
   at::Tensor rounding;
   double most = one_rounding;
-  double unit = 0x1p-53;  // one rounding of a number near one, in the type of what was stored
+  at::Tensor unit;  // one rounding of a number near one, of what was stored: one number, or one for each entry
+  // By how many roundings each row (or entry) is off in the candidate's own coordinates. Undefined where those are the
+  // reference's.
+  at::Tensor elsewhere = {};
 };
 
-// `reference`: what float64 loses in it. `candidate`: one rounding of what it stores, in a type whose unit is `unit`.
-Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, double unit);
+// `reference`: what float64 loses in it. `candidate`: one rounding of what it stores, in types whose unit is `unit`.
+Allowance allowance(const at::Tensor& reference, const at::Tensor& candidate, Rigour rigour, const at::Tensor& unit);
+// Under a map of which every entry of the reference sees many of the candidate's, roundings of all of them add up to
+// far more than right ones ever do. Rows of a writer are therefore held against the candidate's own roundings too:
+// `residual` is in the reference's coordinates, with what float64 `lost` there, and the candidate stored `own`.
+at::Tensor off_elsewhere(const at::Tensor& residual, const at::Tensor& lost, const at::Tensor& own,
+                         const StreamMap& map);
 // How large the numbers beside each entry usually are: in its row or in its column, where that is less. Zeros do not
 // count, and no few huge ones do.
 at::Tensor usual_size(const at::Tensor& matrix);

@@ -37,6 +37,15 @@ bool holds_same_numbers(const Weight& a, const Weight& b) {
   return true;
 }
 
+// The largest of the heads' gauges; none is no worse than any other.
+double condition_of(const at::Tensor& gauges) {
+  if (!gauges.defined()) {
+    return 0;
+  }
+  const at::Tensor values = at::linalg_svdvals(gauges);
+  return (values.select(1, 0) / values.select(1, -1)).max().item<double>();
+}
+
 class Prover {
  public:
   Prover(const Model& reference, const Model& candidate, const PlainForms& forms, at::Device device)
@@ -112,19 +121,6 @@ class Prover {
     b_.share(same_sources_, same_);
   }
 
-  // A basis, or numbers that cancel, may be such that one rounding is another function: then there is no proof. So many
-  // roundings of the stored type, times the condition of the bases, is what right rewrites move, and in float64 what no
-  // gauge of heads may pass; never a quarter.
-  double most_moved() const {
-    double roundoff = unit_roundoff(Dtype::f64);
-    for (const auto& [name, weight] : candidate_.weights) {
-      if (at::isFloatingType(scalar_type(weight.dtype()))) {
-        roundoff = std::max(roundoff, unit_roundoff(weight.dtype()));
-      }
-    }
-    return std::min(0.25, std::max(0x1p12 * roundoff * proof_.condition, 0x1p-30));
-  }
-
   // ---- the report
 
   void report(ProofBases& bases) {
@@ -134,22 +130,31 @@ class Prover {
     for (size_t n = 0; n < bases.attentions().size(); ++n) {
       report_heads(bases, n);
     }
+    double of_streams = 1;
     for (const StreamMap& map : bases.maps()) {
-      proof_.condition += map.absorbed ? 1 : map.condition;
+      of_streams += map.absorbed ? 1 : map.condition;
       if (!map.is_identity() && !map.inverse.defined() && !map.absorbed) {
         proof_.gaps.push_back(
             fmt::format("a basis was found that float64 cannot invert: condition {:.2g}", map.condition));
       }
     }
-    if (proof_.gaps.empty() && !(proof_.moved <= most_moved())) {
+    proof_.condition = of_streams;
+    for (const HeadMaps& heads : bases.heads()) {
+      proof_.condition += condition_of(heads.scores) + condition_of(heads.values);
+    }
+    // A basis, or numbers that cancel, may be such that one rounding is another function: then there is no proof. So
+    // many roundings of what is stored there, times the condition of the bases, is what right rewrites move, and in
+    // float64 what no gauge of heads may pass; never a quarter.
+    if (proof_.gaps.empty() && !(proof_.moved <= 0.25 && moved_roundings_ <= 0x1p12 * of_streams)) {
       proof_.gaps.push_back(fmt::format(
           "the bases found (condition {:.3g}) make {:.2g} of a weight of one rounding: nothing is proved by that",
-          proof_.condition, proof_.moved));
+          of_streams, proof_.moved));
     }
   }
 
   void note_changes(const Finding& finding) {
     proof_.moved = std::max(proof_.moved, finding.moved);
+    moved_roundings_ = std::max(moved_roundings_, finding.moved_roundings);
     proof_.stretch = std::max(proof_.stretch, finding.stretch);
   }
 
@@ -178,8 +183,8 @@ class Prover {
   void check_premises() {
     for (const Premise& premise : premises_) {
       const at::Tensor residual = premise.found.value - premise.expected.value;
-      const Allowance allowed =
-          allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted, premise.unit);
+      const Allowance allowed = allowance(premise.found.rounding, premise.expected.rounding, Rigour::fitted,
+                                          at::full({}, premise.unit, residual.options()));
       const Finding finding = judged(residual, allowed, residual, premise.expected.value);
       note_changes(finding);
       if (!finding.holds()) {
@@ -277,6 +282,7 @@ class Prover {
   Proof proof_;
   std::set<TensorId> same_sources_, same_;  // as they are stored, and in the form that is compared
   std::map<std::string, Relation> told_;
+  double moved_roundings_ = 0;
 };
 
 }  // namespace

@@ -84,14 +84,28 @@ const Weight& ProofSide::weight(const TensorId& id) const {
   return model_->weights.at(stored_.at(id).name);
 }
 
-double ProofSide::unit(const std::vector<TensorId>& ids) const {
-  const auto first = std::find_if(ids.begin(), ids.end(), [&](const TensorId& id) { return stores(id); });
-  double coarsest = unit_roundoff(Dtype::f64);
-  for (const TensorId& source : first == ids.end() ? std::vector<TensorId>() : sources(*first)) {
-    const Dtype dtype = weight(source).dtype();
-    coarsest = at::isFloatingType(scalar_type(dtype)) ? std::max(coarsest, unit_roundoff(dtype)) : coarsest;
+ProofSide::Unit ProofSide::unit(const std::vector<TensorId>& ids) const {
+  std::set<double> found;
+  for (const TensorId& id : ids) {
+    for (const TensorId& source : stores(id) ? sources(id) : std::vector<TensorId>()) {
+      const Dtype dtype = as_stored(weight(source).dtype());
+      if (at::isFloatingType(scalar_type(dtype))) {
+        found.insert(unit_roundoff(dtype));
+      }
+    }
   }
-  return coarsest;
+  return {found.empty() ? unit_roundoff(Dtype::f64) : *found.rbegin(), found.size() > 1};
+}
+
+ProofSide ProofSide::in_float64() const {
+  ProofSide side = *this;
+  side.as_float64_ = true;
+  return side;
+}
+
+at::Tensor mixed_units(const at::Tensor& rounding, const at::Tensor& in_float64, double coarsest) {
+  const at::Tensor times = at::where(in_float64 > 0, rounding / in_float64, 1.0);
+  return (times * unit_roundoff(Dtype::f64)).clamp(unit_roundoff(Dtype::f64), coarsest);
 }
 
 void ProofSide::use(const TensorId& id) const {
@@ -104,7 +118,7 @@ Effective ProofSide::with_rounding(const at::Tensor& stored, Dtype dtype) const 
     return exact(stored);
   }
   const at::Tensor value = stored.to(device_, at::kDouble);
-  return {value, half_spacing(value, dtype)};
+  return {value, half_spacing(value, as_stored(dtype))};
 }
 
 Effective ProofSide::exact(const at::Tensor& stored) const {

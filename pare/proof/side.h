@@ -57,14 +57,19 @@ class ProofSide {
   const Weight& weight(const TensorId& id) const;
   bool is_made(const TensorId& id) const { return form_.made.contains(id); }
   std::vector<TensorId> sources(const TensorId& id) const { return sources_of(form_, id); }
-  Dtype dtype_of(const TensorId& id) const { return weight(sources(id).front()).dtype(); }
+  Dtype dtype_of(const TensorId& id) const { return as_stored(weight(sources(id).front()).dtype()); }
   double roundoff(const TensorId& id) const {
     return unit_roundoff(numbers_ == Numbers::exact ? Dtype::f64 : dtype_of(id));
   }
 
-  // One rounding of a number near one, in the type of the first of these that is stored: a coarse one beside it, such
-  // as a bias, says nothing of what it was rounded to.
-  double unit(const std::vector<TensorId>& ids) const;
+  // One rounding of a number near one, in the coarsest type that anything of these is stored in.
+  struct Unit {
+    double coarsest;
+    bool mixed;  // with finer ones
+  };
+  Unit unit(const std::vector<TensorId>& ids) const;
+  // The same model, as if all of it were stored in float64: what roundings come to there, others are measured by.
+  ProofSide in_float64() const;
 
   Effective load(const TensorId& id) const;
   // What is stored, for what is made of it; of both sides' same numbers nothing was rounded.
@@ -110,6 +115,7 @@ class ProofSide {
   void use(const TensorId& id) const;
 
  private:
+  Dtype as_stored(Dtype dtype) const { return as_float64_ ? Dtype::f64 : dtype; }
   Effective with_rounding(const at::Tensor& stored, Dtype dtype) const;
   Effective exact(const at::Tensor& stored) const;
 
@@ -120,6 +126,7 @@ class ProofSide {
   const Model* model_;
   PlainForm form_;
   Numbers numbers_;
+  bool as_float64_ = false;
   at::Device device_;
   Streams streams_;
   TensorTable table_, stored_;
@@ -129,6 +136,11 @@ class ProofSide {
   Folds folded_;
   mutable std::set<TensorId> used_;
 };
+
+// What one rounding of a number near one comes to at each entry, where types are mixed: each source counts by what it
+// adds to the entry, so that one which adds nothing says nothing of the others. `rounding` is what one rounding of
+// everything does there, `in_float64` what it would.
+at::Tensor mixed_units(const at::Tensor& rounding, const at::Tensor& in_float64, double coarsest);
 
 struct RowRange {
   int64_t begin = 0, count = 0;

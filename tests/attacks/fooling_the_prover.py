@@ -80,7 +80,9 @@ class Collapsed(Plain):
     def attended(self, name, x, settings, seen):
         heads, width = settings["heads"], settings["head_width"]
         values = (x @ self.tensors[f"{name}.value.weight"].T).reshape(len(x), heads, width).transpose(1, 0, 2)
-        scores = numpy.einsum("qi,hij,kj->hqk", x, self.tensors[f"{name}.qk.weight"], x) * width**-0.5
+        scores = numpy.einsum("qi,hij,kj->hqk", x, self.tensors[f"{name}.qk.weight"], x)
+        bias = numpy.einsum("hj,kj->hk", self.tensors.get(f"{name}.qk.bias", numpy.zeros((heads, x.shape[1]))), x)
+        scores = (scores + bias[:, None]) * width**-0.5
         place = numpy.arange(len(x))
         scores = numpy.where(place[None] > place[:, None], -numpy.inf, scores)
         weights = numpy.exp(scores - scores.max(-1, keepdims=True))
@@ -229,6 +231,89 @@ def many_roundings_of_one_sign(report):
     report.attack("112 roundings of one sign", "signs", report.save("signs-moved", candidate), moved(reference([RARE]), candidate([RARE])))
 
 
+def loosened_by_another_type(report):
+    """Factored scores in float64 whose huge numbers cancel, beside a bias in bfloat16: of a key, which softmax ignores, of
+    a query, where it is tiny. How coarsely that one was rounded says nothing of the factors."""
+    own = attention(heads=2, head_width=12)
+    architecture = decoder(vocab=8000, context=16, attention={**own, "scores": "collapsed", "bias": {"query": True}})
+    biased = decoder(vocab=8000, context=16, attention={**own, "bias": {"key": True, "query": True}})
+    tensors, generator = copied(drawn(biased, 1)), numpy.random.default_rng(3)
+    tensors["embed.token.weight"][:, HIDDEN] = 0
+    tensors["embed.token.weight"][RARE, HIDDEN] = 5
+    for name, values in tensors.items():
+        if name.endswith(WRITERS):
+            values[HIDDEN] = 0
+        elif name.endswith(("query.weight", "key.weight")):
+            values.reshape(2, 12, 24)[:, :2] = 0  # of twelve rows ten are used
+            values[:, HIDDEN] = 0.3 * numpy.sign(values[:, HIDDEN])
+    for n in range(2):
+        tensors[f"blocks.{n}.attention.query.bias"] = 1e-3 * generator.standard_normal(24)
+        tensors[f"blocks.{n}.attention.query.bias"].reshape(2, 12)[:, :2] = 0
+    types = {f"blocks.{n}.attention.{name}.bias": "BF16" for n in range(2) for name in ("key", "query")}
+    honest = Plain(biased, tensors, dtypes=types)
+    whole = copied(honest)
+    for n in range(2):
+        name = f"blocks.{n}.attention"
+        query, key = (whole.pop(f"{name}.{which}.weight").reshape(2, 12, 24) for which in ("query", "key"))
+        whole[f"{name}.qk.weight"] = numpy.einsum("hki,hkj->hij", query, key)
+        bias = whole.pop(f"{name}.query.bias").reshape(2, 12)
+        whole[f"{name}.qk.bias"] = numpy.einsum("hk,hkj->hj", bias, key)
+        del whole[f"{name}.key.bias"]
+    reference = Collapsed(architecture, whole)
+    report.save("whole", reference)
+    ids = [7, RARE, 100, 200, 300]
+    report.control("factors beside a bias in bfloat16", "whole", report.save("factors", honest),
+                   moved(reference(ids), honest(ids)), verdicts=("proved",))
+    changed = copied(honest)
+    for n in range(2):
+        query, key = (changed[f"blocks.{n}.attention.{which}.weight"].reshape(2, 12, 24) for which in ("query", "key"))
+        query[:, 2:, HIDDEN] *= 1 + 0.01 * generator.standard_normal((2, 10))
+        query[:, :2, HIDDEN] = 2.0**45
+        key[:, 0], key[:, 1] = 4, -4
+    candidate = honest.with_tensors(changed)
+    report.attack("huge factors beside a bias in bfloat16", "whole", report.save("huge-factors", candidate),
+                  moved(reference(ids), candidate(ids)), strict=True)
+
+
+def hadamard(size):
+    basis = numpy.ones((1, 1))
+    while len(basis) < size:
+        basis = numpy.block([[basis, basis], [basis, -basis]])
+    return basis / numpy.sqrt(size)
+
+
+def turned(model, basis):
+    """The stream of the candidate is basis' times that of the model, for an orthogonal basis."""
+    tensors = copied(model)
+    for name, values in tensors.items():
+        if name.endswith((*READERS, "embed.token.weight")):
+            tensors[name] = values @ basis
+        elif name.endswith(WRITERS):
+            tensors[name] = basis.T @ values
+    return tensors
+
+
+def hidden_in_a_rotation(report):
+    """A row in bfloat16 under a rotation in which all entries are alike: roundings of all of them add up in each of the
+    reference's, and no right one has them all of one sign. One token's row moves by an eighth."""
+    basis = hadamard(256)
+    for kind, norm in (("rotated", "rms"), ("in another basis", None)):
+        architecture = decoder(vocab=1500, width=256, layers=1, norm=norm, attention=attention(heads=2, head_width=8))
+        for name in ("attention", "mlp"):
+            architecture["blocks"][0][name]["norm"] = norm and {"kind": norm, "gain": False}
+        architecture["final_norm"] = norm and {"kind": norm, "gain": False}
+        reference = drawn(architecture, 1).stored_as("BF16")
+        honest = reference.with_tensors(turned(reference, basis))
+        report.save(f"{kind}", reference)
+        report.control(f"{kind}, stored in bfloat16", f"{kind}", report.save(f"{kind} right", honest), verdicts=("proved",))
+        row = reference.tensors["embed.token.weight"][RARE]
+        changed = copied(honest)
+        changed["embed.token.weight"][RARE] = (row + 0.1 * numpy.random.default_rng(2).choice([-1, 1], 256)) @ basis
+        candidate = honest.with_tensors(changed)
+        report.attack(f"{kind}, one row moved by an eighth", f"{kind}", report.save(f"{kind} wrong", candidate),
+                      moved(reference([RARE]), candidate([RARE])), least=10 * moved(reference([RARE]), honest([RARE])))
+
+
 def pivots_that_are_none(report):
     """Places of an identity block outside its inputs, or twice the same: refused when the model is opened, by every command."""
     architecture = decoder(attention=attention(pairs={"value_output": "shrunk"}))
@@ -253,4 +338,5 @@ def pivots_that_are_none(report):
 
 if __name__ == "__main__":
     run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse,
-        sheared_before_a_norm, sheared_for_one_type, many_roundings_of_one_sign, pivots_that_are_none)
+        sheared_before_a_norm, sheared_for_one_type, many_roundings_of_one_sign,
+        loosened_by_another_type, hidden_in_a_rotation, pivots_that_are_none)

@@ -87,6 +87,15 @@ std::vector<std::string> command_names(const CLI::App& app) {
                                chosen.empty() ? "pare" : "pare " + scope.get_name()));
 }
 
+// Before anything else: that another flag is missing, or a word too many, is what a mistyped one leads to.
+void refuse_mistyped_flag(const CLI::App& app) {
+  for (const std::string& word : app.remaining(true)) {
+    if (word.starts_with("-")) {
+      refuse_unexpected(app, word);
+    }
+  }
+}
+
 // An empty name is what a script's unset variable leaves: it is no way to leave a flag out.
 void check_values(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
@@ -289,10 +298,12 @@ void run_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForVersion& version) {
     print_page(std::string(version.what()) + "\n", has_flag(arguments, "--json"));
   } catch (const CLI::ExtrasError& error) {
+    refuse_mistyped_flag(app);
     const std::vector<std::string> unexpected = app.remaining(true);
     PARE_CHECK(!unexpected.empty(), error.what());
     refuse_unexpected(app, unexpected.front());
   } catch (const CLI::ParseError& error) {
+    refuse_mistyped_flag(app);
     const std::vector<CLI::App*> chosen = app.get_subcommands();
     throw InputError(
         fmt::format("{} (see 'pare{} --help')", error.what(), chosen.empty() ? "" : " " + chosen.front()->get_name()));

@@ -10,8 +10,11 @@ namespace pare {
 
 namespace {
 
-constexpr double rank_one = 1.5;  // below: most sequences have a stream of rank one
-constexpr double half_of_the_rank = 0.5;
+// Paper 4's collapse in depth ends in a matrix of rank one: one direction for all tokens, or even one vector, where
+// attention averages them. docs/probes.md says why these numbers.
+constexpr double rank_one = 1.5;      // of a rank or an effective rank: nearer to one direction than to two
+constexpr double one_vector = 0.1;    // distance to rank one: 99 % of all squares are what the tokens have in common
+constexpr double much_is_left = 0.5;  // of what the embedding had
 constexpr double concentrated = 0.1;  // relative entropy, or σ2/σ1, of a head that has collapsed
 constexpr double most_heads = 0.5, some_heads = 0.1;
 
@@ -32,36 +35,84 @@ std::string nothing_to_lose(const ProbeResults& results) {
 
 // What data alone decides is left open where there is none.
 CollapseFinding left_open(CollapseFinding finding, const ProbeResults& results) {
-  finding.undecided = nothing_to_lose(results);
-  if (!finding.undecided.empty()) {
+  if (const std::string why = nothing_to_lose(results); !why.empty()) {
     finding.verdict = CollapseVerdict::undetermined;
-  } else if (finding.verdict == CollapseVerdict::undetermined) {
+    finding.undecided = why;
+  } else if (finding.verdict == CollapseVerdict::undetermined && finding.undecided.empty()) {
     finding.undecided = "no sequence defines it";
   }
   return finding;
 }
 
+// How near a stream is to rank one, by two numbers: one direction, which the effective rank sees, and one vector, which
+// the distance does.
+struct Nearness {
+  std::string place;
+  double effective = 0, distance = 0;            // means
+  double effective_left = 0, distance_left = 0;  // relative to the embedding's
+  CollapseVerdict verdict = CollapseVerdict::none;
+  bool by_distance = false;  // decided by it and not by the effective rank
+
+  double left() const { return std::min(effective_left, distance_left); }
+  bool operator<(const Nearness& other) const {  // the nearer
+    return verdict != other.verdict ? verdict > other.verdict : left() < other.left();
+  }
+};
+
+Nearness nearness_of(const PointMeasures& point, const RankMeasures& embedded) {
+  const RankMeasures& r = point.ranks;
+  Nearness near{.place = point.name};
+  // Zeros have neither number, and nothing left of either.
+  near.effective = r.effective_rank.average().value_or(0);
+  near.distance = r.distance_to_rank_one.average().value_or(0);
+  near.effective_left = near.effective / embedded.effective_rank.mean;
+  near.distance_left = near.distance / embedded.distance_to_rank_one.mean;
+  const bool one_direction = near.effective < rank_one || r.rank.mean < rank_one;
+  if (one_direction || near.distance < one_vector) {
+    near.verdict = CollapseVerdict::collapsed;
+    near.by_distance = !one_direction;
+  } else if (near.left() < much_is_left) {
+    near.verdict = CollapseVerdict::partial;
+    near.by_distance = near.effective_left >= much_is_left;
+  }
+  return near;
+}
+
 CollapseFinding rank_in_depth(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_depth,
-                          .measure = "least mean rank of the stream behind a sublayer",
-                          .rule = "collapsed below 1.5; partial below half of the embedding's"};
-  const PointMeasures* least = nullptr;
-  for (const PointMeasures& point : results.points) {
-    const bool counts = point.kind == PointKind::stream && point.name != "residual.0" && point.ranks.rank.count > 0;
-    if (counts && (!least || point.ranks.rank.mean < least->ranks.rank.mean)) {
-      least = &point;
-    }
-  }
-  const std::optional<double> embedded =
-      results.points.empty() ? std::nullopt : results.points.front().ranks.rank.average();
-  if (!least || !embedded || results.longest < 2) {
+                          .measure = "effective rank of the stream behind a sublayer, the mean",
+                          .rule =
+                              "collapsed where it or the rank is below 1.5 or the distance to rank one below 0.1; "
+                              "partial where it or that distance is below half of the embedding's"};
+  if (results.points.empty() || results.longest < 2) {
     return finding;
   }
-  finding.number = least->ranks.rank.mean;
-  finding.place = least->name;
-  finding.verdict = *finding.number < rank_one                       ? CollapseVerdict::collapsed
-                    : *finding.number < half_of_the_rank * *embedded ? CollapseVerdict::partial
-                                                                     : CollapseVerdict::none;
+  const RankMeasures& embedded = results.points.front().ranks;
+  if (nearness_of(results.points.front(), embedded).verdict == CollapseVerdict::collapsed) {
+    finding.undecided = "the tokens are near rank one before the first layer, by the same rule";
+    return finding;
+  }
+  std::optional<Nearness> worst;
+  for (const PointMeasures& point : results.points) {
+    const bool counts = point.kind == PointKind::stream && point.name != "residual.0" && point.ranks.rank.count > 0;
+    if (!counts) {
+      continue;
+    }
+    if (const Nearness near = nearness_of(point, embedded); !worst || near < *worst) {
+      worst = near;
+    }
+  }
+  if (!worst) {
+    return finding;
+  }
+  finding.verdict = worst->verdict;
+  finding.number = worst->by_distance ? worst->distance : worst->effective;
+  if (worst->by_distance) {
+    finding.measure = "distance to rank one of the stream behind a sublayer, the mean";
+  }
+  finding.place = fmt::format(
+      "{}: effective rank {:.3g}, distance to rank one {:.3g}, where the embedding has {:.3g} and {:.3g}", worst->place,
+      worst->effective, worst->distance, embedded.effective_rank.mean, embedded.distance_to_rank_one.mean);
   return finding;
 }
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from report import PARE, Report, ended, expect, interrupted_at, pare
+from report import PARE, SHARED, Report, ended, expect, interrupted_at, pare
 
 NORM = {"kind": "layer", "bias": True}
 DECODER = {
@@ -160,6 +160,24 @@ def check_memory(report, work):
     report.check("memory does not grow with the corpus", "" if many < few + 12e6 else f"{few / 1e6:.0f} MB, then {many / 1e6:.0f} MB")
 
 
+def check_rank_in_depth(report, work):
+    """A trained model, as it is and without its residual connections: singular values above 1e-3 are as many, tokens are not."""
+    model = SHARED / "models" / "stories260K"
+    if not model.exists():
+        report.skip("stories260K", f"{model} is not there")
+        return
+    stories = json.loads((model / "tinystories_40_token_ids.json").read_text())
+    (work / "stories.json").write_text(json.dumps([story[:64] for story in stories[:6]]))
+    for flags, verdict in (([], "none"), (["--without", "residuals"], "partial")):
+        found = document(model, "--tokens", "stories.json", *flags, cwd=work)
+        depth = found["collapses"][0]
+        streams = [point for point in found["points"] if point["kind"] == "stream"]
+        least = min(point["effective_rank"]["mean"] for point in streams[1:])
+        report.check(f"stories260K {' '.join(flags)}", expect((depth["verdict"], depth["number"] == least or verdict == "none"), (verdict, True)))
+        report.check("both numbers are shown", expect("distance to rank one" in depth["worst"] and "effective rank" in depth["worst"], True))
+        report.check("the rank alone shows nothing", expect(all(point["rank"]["mean"] > streams[0]["rank"]["mean"] / 2 for point in streams), True))
+
+
 def main():
     report = Report("probe")
     with tempfile.TemporaryDirectory() as folder:
@@ -173,6 +191,7 @@ def main():
         check_long(report, work)
         check_order(report, work)
         check_memory(report, work)
+        check_rank_in_depth(report, work)
     report.finish()
 
 

@@ -76,3 +76,39 @@ std::span<const std::string_view> unicode_lines() {
 
 }  // namespace pare
 ]])
+
+# generated/norm_runs.cpp: of experiments/norm-removal/runs.json what `audit` says of its recipe.
+set(runs_file ${CMAKE_SOURCE_DIR}/experiments/norm-removal/runs.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${runs_file})
+file(READ ${runs_file} text)
+string(JSON runs GET "${text}" runs)
+string(JSON count LENGTH "${runs}")
+math(EXPR last "${count} - 1")
+set(entries "")
+foreach(i RANGE ${last})
+  string(JSON run GET "${runs}" ${i})
+  string(JSON name GET "${run}" name)
+  string(JSON loss GET "${run}" loss)
+  string(JSON start GET "${run}" validation 0)
+  string(JSON parameters GET "${run}" parameters)
+  string(JSON steps GET "${run}" steps)
+  string(JSON morph_steps ERROR_VARIABLE none GET "${run}" config morph steps)
+  if(none)
+    set(morph_steps 0)
+  endif()
+  string(APPEND entries "      {\"${name}\", ${loss}, ${start}, ${parameters}, ${steps}, ${morph_steps}},\n")
+endforeach()
+set(PARE_NORM_RUNS_CPP ${CMAKE_BINARY_DIR}/generated/norm_runs.cpp)
+file(CONFIGURE OUTPUT ${PARE_NORM_RUNS_CPP} @ONLY CONTENT [[
+#include "pare/audit/trained_away.h"
+
+namespace pare {
+
+std::span<const KeptNormRun> kept_norm_runs() {
+  static constexpr KeptNormRun runs[] = {
+@entries@  };
+  return runs;
+}
+
+}  // namespace pare
+]])

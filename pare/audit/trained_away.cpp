@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,40 @@
 namespace pare {
 
 namespace {
+
+constexpr const char* both = "norms and MLP skips";
+
+const KeptNormRun* find_run(const std::string& name) {
+  const std::span<const KeptNormRun> runs = kept_norm_runs();
+  const auto found = std::find_if(runs.begin(), runs.end(), [&](const KeptNormRun& run) { return run.name == name; });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+// What went, of which model, at what cost: kept runs alone, and where there are none.
+std::string costs_text(const std::string& what) {
+  std::string text = wrapped(
+      "What that cost where it was measured, in nats a token above the same model trained on as "
+      "it was (experiments/norm-removal):",
+      2);
+  Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
+  table.row({"  without", "model", "in steps", "cost", "seeds"});
+  table.rule();
+  bool of_others = false;
+  for (const MeasuredCost& cost : measured_costs()) {
+    table.row({"  " + cost.what, fmt::format("{}, {}", cost.model, with_commas(cost.parameters)),
+               fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
+               fmt::format("{:+.4f}", cost.nats), std::to_string(cost.seeds)});
+    of_others = of_others || (cost.what == what && cost.model == "stories260K");
+  }
+  text += table.text();
+  const std::string open =
+      of_others ? "" : fmt::format("Of the {} of a model that others trained to its end there is no kept run. ", what);
+  text += wrapped(open +
+                      "What it costs this model is not known before it is measured: run the same command without "
+                      "morph keys too, and compare.",
+                  2);
+  return text;
+}
 
 std::vector<std::string> obstacles_of(const Architecture& architecture, const Architecture& bare) {
   try {
@@ -113,7 +148,7 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
     return std::nullopt;
   }
   const Way ways[] = {{"norms", "morph.to.norms=none", bare},
-                      {"norms and MLP skips", "morph.to.norms=none morph.to.mlp.skip=false", without_mlp_skips(bare)}};
+                      {both, "morph.to.norms=none morph.to.mlp.skip=false", without_mlp_skips(bare)}};
   for (const Way& way : ways) {
     TrainedAway away = gained(audit, way.target);
     if (away.passes.empty() || away.removable <= saved_together(audit)) {
@@ -136,6 +171,41 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
   return std::nullopt;
 }
 
+std::vector<MeasuredCost> measured_costs() {
+  struct Kind {
+    const char *what, *model, *control, *changed;  // names of runs, without rate and seed
+  };
+  const Kind kinds[] = {{"norms", "bytes", "control", "norms"},
+                        {"norms", "stories260K", "control-stories260K", "norms-stories260K"},
+                        {"norms", "stories260K", "control-stories260K-longer", "norms-stories260K-recovered"},
+                        {"norms", "stories260K", "control-stories260K-longer", "norms-stories260K-longer"},
+                        {both, "bytes", "control", "norms-and-skips"}};
+  std::vector<MeasuredCost> costs;
+  for (const Kind& kind : kinds) {
+    MeasuredCost cost{.what = kind.what, .model = kind.model};
+    for (const KeptNormRun& run : kept_norm_runs()) {
+      const std::string prefix = std::string(kind.changed) + "-lr";
+      const KeptNormRun* control = run.name.starts_with(prefix)
+                                       ? find_run(kind.control + std::string(run.name.substr(prefix.size() - 3)))
+                                       : nullptr;
+      // Trained anew, the same model begins elsewhere: then the two are no pair.
+      constexpr double same_start = 1e-3;
+      if (control && control->steps == run.steps && std::abs(control->start - run.start) < same_start) {
+        cost.nats += run.loss - control->loss;
+        ++cost.seeds;
+        cost.parameters = control->parameters;
+        cost.steps = run.steps;
+        cost.morph_steps = run.morph_steps;
+      }
+    }
+    if (cost.seeds > 0) {
+      cost.nats /= static_cast<double>(cost.seeds);
+      costs.push_back(cost);
+    }
+  }
+  return costs;
+}
+
 std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   const double share = 100 * static_cast<double>(away.removable) / static_cast<double>(audit.parameters);
   std::string text = fmt::format("without its {}\n", away.what);
@@ -146,18 +216,25 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   if (away.command.empty()) {
     return text + wrapped(fmt::format("But they cannot be trained away as they stand: {}.", away.obstacles.front()), 2);
   }
-  text += wrapped("They can be trained away, from the model as it is, in some hundred or thousand steps:", 2);
-  return text + shell_lines(away.command);
+  text += wrapped("They can be trained away, at a cost, from the model as it is:", 2);
+  return text + shell_lines(away.command) + costs_text(away.what);
 }
 
 nlohmann::ordered_json to_json(const TrainedAway& away) {
   nlohmann::ordered_json command =
       away.command.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(away.command);
-  return {{"what", away.what},
-          {"passes", away.passes},
-          {"removable", away.removable},
-          {"obstacles", away.obstacles},
-          {"command", command}};
+  nlohmann::ordered_json measured = nlohmann::ordered_json::array();
+  for (const MeasuredCost& cost : measured_costs()) {
+    measured.push_back({{"what", cost.what},
+                        {"model", cost.model},
+                        {"parameters", cost.parameters},
+                        {"steps", cost.steps},
+                        {"morph_steps", cost.morph_steps},
+                        {"nats", cost.nats},
+                        {"seeds", cost.seeds}});
+  }
+  return {{"what", away.what},           {"passes", away.passes}, {"removable", away.removable},
+          {"obstacles", away.obstacles}, {"command", command},    {"measured", measured}};
 }
 
 }  // namespace pare

@@ -5,12 +5,31 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pare/audit/passes.h"
 
 namespace pare {
+
+// A run of experiments/norm-removal, from which the build makes a list: name, last and first validation loss.
+struct KeptNormRun {
+  std::string_view name;
+  double loss = 0, start = 0;
+  int64_t parameters = 0, steps = 0, morph_steps = 0;  // these: in which something left; 0: nothing did
+};
+std::span<const KeptNormRun> kept_norm_runs();
+
+// What it cost where it was measured: the loss above that of the same model, trained on as it was, on the same batches.
+struct MeasuredCost {
+  std::string what, model;  // what went, of which model
+  int64_t parameters = 0, steps = 0, morph_steps = 0;
+  double nats = 0;  // a token, the mean over seeds
+  int64_t seeds = 0;
+};
+std::vector<MeasuredCost> measured_costs();
 
 struct TrainedAway {
   std::string what;  // "norms", or "norms and MLP skips" where norms alone are not all that is in the way

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,26 @@ def check_stopped(report, work):
     report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
 
 
+def costs_wrong(measured):
+    """What the kept runs say, computed anew: pairs of one rate and seed that began at one loss."""
+    runs = {run["name"]: run for run in json.loads((ROOT / "experiments/norm-removal/runs.json").read_text())["runs"]}
+    expected = []
+    for what, model, control, changed in (
+            ("norms", "bytes", "control", "norms"), ("norms", "stories260K", "control-stories260K", "norms-stories260K"),
+            ("norms", "stories260K", "control-stories260K-longer", "norms-stories260K-recovered"),
+            ("norms", "stories260K", "control-stories260K-longer", "norms-stories260K-longer"),
+            ("norms and MLP skips", "bytes", "control", "norms-and-skips")):
+        pairs = [(run, runs[control + name[len(changed):]]) for name, run in runs.items()
+                 if re.fullmatch(re.escape(changed) + r"-lr[0-9.]+-seed[0-9]+", name) and control + name[len(changed):] in runs]
+        pairs = [(run, other) for run, other in pairs if abs(run["validation"]["0"] - other["validation"]["0"]) < 1e-3]
+        run, other = pairs[0]
+        expected.append({"what": what, "model": model, "parameters": other["parameters"], "steps": run["steps"],
+                         "morph_steps": run["config"]["morph"]["steps"], "seeds": len(pairs),
+                         "nats": sum(run["loss"] - other["loss"] for run, other in pairs) / len(pairs)})
+    rounded = [[{**cost, "nats": round(cost["nats"], 9)} for cost in costs] for costs in (measured, expected)]
+    return expect(*rounded)
+
+
 def check_command_line(report, work):
     """No file at all, and what audit says can be run."""
     data = ["task=sorting", "data.length=5", "steps=3", "batch=2", "morph.steps=2"]
@@ -80,7 +101,8 @@ def check_command_line(report, work):
         found = json.loads(pare("audit", model, "--json", cwd=work).stdout)["without_norms"]
         report.check(f"audit of {model} names the way", expect([found["what"], "eliminate_projection" in found["passes"], found["obstacles"]], [what, True, []]))
         text = pare("audit", model, cwd=work)
-        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} morph.to.norms=none"]))
+        report.check(f"audit of {model}: what it cost", costs_wrong(found["measured"]))
+        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} morph.to.norms=none", "What that cost where it was measured", "+0."]))
     (work / "TEXT").write_bytes(bytes(i * i % 16 for i in range(4000)))
     command = found["command"].replace("morph.steps=1000", "morph.steps=2").replace(" steps=1500", " steps=3 batch=2")
     result = subprocess.run(["bash", "-c", command.replace("pare ", f"'{PARE}' ", 1)], cwd=work, capture_output=True, text=True)

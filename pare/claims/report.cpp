@@ -332,8 +332,10 @@ std::string list_of_claims() {
   }
   return text + "\n" +
          wrapped(tally_of_claims() +
-                     ". In brackets: not run by itself, but shown by that pass, page or other claim. What each says, "
-                     "and what was measured: experiments/README.md",
+                     ". In brackets: not run by itself, but shown by that pass, page or other claim, and computed by a "
+                     "test of its "
+                     "own in " +
+                     std::string(tests_of_stated) + ". What each says, and what was measured: experiments/README.md",
                  0);
 }
 
@@ -341,9 +343,10 @@ std::string page_of_claims() {
   std::string page = fmt::format(
       "# What the papers claim, and what was measured\n\n"
       "{}. A claim with a folder here is an experiment that anybody can repeat: `pare reproduce ID`; the folder has "
-      "its numbers, and the command that came to the verdict. The others are shown by the page that they name. The "
+      "its numbers, and the command that came to the verdict. The others are shown by the page that they name, and a "
+      "test case of `{}` computes them, some from kept runs and certificates. The "
       "number is the one that the verdict hangs on. This page is printed by `pare reproduce --list --markdown`.\n\n",
-      tally_of_claims());
+      tally_of_claims(), tests_of_stated);
   page += markdown_row({"claim", "where", "it says", "verdict", "number"}) +
           markdown_row({"---", "---", "---", "---", "---"});
   const auto from_here = [](const std::string& path) {

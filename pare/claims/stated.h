@@ -1,6 +1,6 @@
 #pragma once
-// Everything that the papers claim, in one list: what an experiment of its own measures, what a pass with its proof and
-// tests shows, and what nobody here has measured.
+// Everything that the papers claim, in one list: what an experiment of its own measures, what a test computes anew, and
+// what nobody here has measured.
 
 #include <optional>
 #include <string>
@@ -10,6 +10,9 @@
 
 namespace pare {
 
+// Where numbers and verdicts of claims without an experiment are computed, and held against the list: a test case each.
+constexpr const char* tests_of_stated = "tests/claims/stated_test.cpp";
+
 struct StatedClaim {
   std::string name;  // of the experiment, or of the pass or page that shows it; empty: none does
   Paper paper = Paper::query_elimination;
@@ -17,7 +20,7 @@ struct StatedClaim {
   std::optional<ClaimVerdict> verdict = {};  // nothing: not measured
   std::string number = {};                   // that decides it, as `page` has it; empty: the test alone does
   std::string page = {};                     // from the root of the project; empty: none
-  std::string test = {};                     // that would fail if it were otherwise; of an experiment its own
+  std::string test = {};                     // that computes both, "FILE: CASE"; an experiment has its own
   bool is_experiment() const { return find_claim(name) != nullptr && test.empty(); }
 };
 

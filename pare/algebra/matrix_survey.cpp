@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "pare/algebra/amplification.h"
@@ -26,17 +27,51 @@ bool is_absorbable(const Stream& stream, const ModuleId& matrix) {
   });
 }
 
-double walk_on(const Architecture& architecture, const Streams& streams, size_t stream) {
-  const std::vector<Block>& blocks = architecture.blocks;
-  RoundingWalk walk;
-  for (int64_t n = 0; n < std::ssize(blocks); ++n) {
-    const BlockStreams& at = streams.blocks[static_cast<size_t>(n)];
-    if (at.attention_input == stream || (blocks[static_cast<size_t>(n)].mlp && at.mlp_input == stream)) {
-      walk.step(1, runs_of(architecture, n));
+// What is the same for every matrix on a stream. One stream may have all the layers of a model on it: it is looked at
+// once, not once for each of them.
+struct Surroundings {
+  std::vector<std::string> others;  // what touches it and is no matrix
+  double amplified = 1;
+  bool collapsed = false;  // some matrix on it is
+};
+
+class SurveyedStreams {
+ public:
+  SurveyedStreams(const Model& model, const Streams& streams)
+      : streams(streams), table(tensor_table(model.architecture)), model_(model), walks_(streams.all.size()) {
+    const std::vector<Block>& blocks = model.architecture.blocks;
+    for (size_t n = 0; n < blocks.size(); ++n) {
+      const BlockStreams& at = streams.blocks[n];
+      const int64_t runs = runs_of(model.architecture, static_cast<int64_t>(n));
+      walks_[at.attention_input].step(1, runs);
+      if (blocks[n].mlp && at.mlp_input != at.attention_input) {
+        walks_[at.mlp_input].step(1, runs);
+      }
     }
   }
-  return std::max(walk.roundings(), 1.0);
-}
+
+  const Surroundings& around(size_t stream) {
+    const auto [entry, first] = around_.try_emplace(stream);
+    if (first) {
+      const std::vector<Port>& ports = streams.all[stream].ports;
+      entry->second = {.others = obstacles(streams.all[stream]),
+                       .amplified = amplification(model_, ports),
+                       .collapsed = std::any_of(ports.begin(), ports.end(), [&](const Port& port) {
+                         return table.at(port.tensor).shape.size() == 3;
+                       })};
+    }
+    return entry->second;
+  }
+  double walk(size_t stream) const { return std::max(walks_[stream].roundings(), 1.0); }
+
+  const Streams& streams;
+  const TensorTable table;
+
+ private:
+  const Model& model_;
+  std::vector<RoundingWalk> walks_;
+  std::map<size_t, Surroundings> around_;
+};
 
 const char* letter(Target target) {
   return target == Target::query ? "q" : target == Target::key ? "k" : "v";
@@ -73,9 +108,9 @@ std::string stream_remedy(const Stream& stream) {
   return any(TouchKind::activation) ? "train the model without it" : "";
 }
 
-SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTable& table, int64_t block,
-                      Target target) {
-  const BlockStreams& at = streams.blocks[static_cast<size_t>(block)];
+SurveyedMatrix survey(const Model& model, SurveyedStreams& surveyed, int64_t block, Target target) {
+  const TensorTable& table = surveyed.table;
+  const BlockStreams& at = surveyed.streams.blocks[static_cast<size_t>(block)];
   SurveyedMatrix site{.removal = {.stream = target == Target::output ? at.attention_output : at.attention_input,
                                   .block = block,
                                   .target = target}};
@@ -88,8 +123,9 @@ SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTa
   }
   const Shape& shape = stored->shape;
   const bool square = shape[0] == shape[1];
-  const Stream& stream = streams.all[removal.stream];
-  const std::vector<std::string> others = obstacles(stream);
+  const Stream& stream = surveyed.streams.all[removal.stream];
+  const Surroundings& around = surveyed.around(removal.stream);
+  const std::vector<std::string>& others = around.others;
   if (!square) {
     site.failed.push_back({.where = removal.name(),
                            .block = block,
@@ -104,10 +140,9 @@ SurveyedMatrix survey(const Model& model, const Streams& streams, const TensorTa
                            .found = abridged(others),
                            .remedy = stream_remedy(stream)});
   }
-  removal.amplified = amplification(model, stream.ports);
-  removal.walk = walk_on(model.architecture, streams, removal.stream);
-  removal.twice = std::any_of(stream.ports.begin(), stream.ports.end(),
-                              [&](const Port& port) { return table.at(port.tensor).shape.size() == 3; });
+  removal.amplified = around.amplified;
+  removal.walk = surveyed.walk(removal.stream);
+  removal.twice = around.collapsed;
   removal.absorbed = target == Target::output && is_absorbable(stream, removal.module());
   site.possible = square && others.empty();
   site.measured = model.has_weights() && square && !removal.absorbed;
@@ -222,12 +257,12 @@ Precondition conditioning_of(const Removal& removal) {
 }
 
 std::vector<SurveyedMatrix> survey_matrices(const Model& model, const Streams& streams, const RemovalQuery& what) {
-  const TensorTable table = tensor_table(model.architecture);
+  SurveyedStreams surveyed(model, streams);
   std::vector<SurveyedMatrix> sites;
   for (int64_t n = 0; n < std::ssize(streams.blocks); ++n) {
     for (Target target : what.targets) {
       if (!what.block || *what.block == n) {
-        sites.push_back(survey(model, streams, table, n, target));
+        sites.push_back(survey(model, surveyed, n, target));
       }
     }
   }

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "pare/algebra/shift.h"
 #include "pare/arch/architecture_json.h"
@@ -73,8 +76,10 @@ class MorphPlanner {
       norm_slot(plan_.middle, module) = norm_slot(plan_.from, module);
     }
     const Streams streams = find_streams(plan_.middle);
+    const Touched touched = touched_by_norms(streams);
+    const TensorTable stored = tensor_table(plan_.middle);
     for (const ModuleId& module : leaving) {
-      place(module, streams);
+      place(module, touched, stored);
     }
     problems_.throw_if_any(subject);
     return std::move(plan_);
@@ -228,10 +233,12 @@ class MorphPlanner {
   std::vector<ModuleId> leaving_norms() {
     std::vector<ModuleId> leaving;
     Architecture to = plan_.to;
-    const std::vector<PlacedNorm> after = norms_of(to);
+    std::set<ModuleId> after;
+    for (const PlacedNorm& site : norms_of(to)) {
+      after.insert(site.module);
+    }
     for (const PlacedNorm& site : norms_of(plan_.from)) {
-      const bool stays =
-          std::any_of(after.begin(), after.end(), [&](const PlacedNorm& other) { return other.module == site.module; });
+      const bool stays = after.contains(site.module);
       const bool has_place =
           site.module.sublayer != Sublayer::mlp || to.blocks[static_cast<size_t>(*site.module.block)].mlp.has_value();
       if (stays || !has_place) {
@@ -282,15 +289,15 @@ class MorphPlanner {
     return "what can go are norms, skips, biases, projections (into the identity) and neurons of MLPs";
   }
 
-  static const Stream* touched(const Streams& streams, TouchKind kind, const ModuleId& norm) {
+  using Touched = std::map<std::pair<TouchKind, ModuleId>, const Stream*>;
+  static Touched touched_by_norms(const Streams& streams) {
+    Touched touched;
     for (const Stream& stream : streams.all) {
       for (const Touch& touch : stream.touches) {
-        if (touch.kind == kind && touch.module == norm) {
-          return &stream;
-        }
+        touched.try_emplace({touch.kind, touch.module}, &stream);
       }
     }
-    return nullptr;
+    return touched;
   }
 
   // The first touch that is not the norm's own.
@@ -315,16 +322,17 @@ class MorphPlanner {
   }
 
   // Where the gain of a norm goes, times its constant.
-  void place(const ModuleId& module, const Streams& streams) {
-    const Stream *output = touched(streams, TouchKind::norm_writes, module),
-                 *input = touched(streams, TouchKind::norm_reads, module);
-    PARE_CHECK(output && input, "a norm that stands nowhere");
+  void place(const ModuleId& module, const Touched& touched, const TensorTable& stored) {
+    const auto written = touched.find({TouchKind::norm_writes, module}),
+               read = touched.find({TouchKind::norm_reads, module});
+    PARE_CHECK(written != touched.end() && read != touched.end(), "a norm that stands nowhere");
+    const Stream *output = written->second, *input = read->second;
     const bool has_bias = norm_slot(plan_.from, module)->bias;
     const double offset = norm_slot(plan_.from, module)->offset;
     const Touch* beside = other_touch(*output, TouchKind::norm_writes, module);
     const bool read_alone = !beside && all_are(*output, Role::reader);
     if (read_alone && !serves_as_head(*output)) {
-      const bool fades = has_bias && !readers_without_bias(plan_.middle, *output).empty();
+      const bool fades = has_bias && !readers_without_bias(plan_.middle, stored, *output).empty();
       plan_.norms.push_back({module, NormExit::readers, fades, offset});
       return;
     }

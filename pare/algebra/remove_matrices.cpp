@@ -35,9 +35,12 @@ class Planner {
     choose();
     settle_tie();
     spend_budget();
+    std::set<ModuleId> going;
+    for (const auto& [stream, removal] : chosen_) {
+      going.insert(removal.module());
+    }
     for (Conditioning& c : proposal_.conditioning) {
-      c.chosen = std::any_of(chosen_.begin(), chosen_.end(),
-                             [&](const auto& entry) { return entry.second.module() == c.matrix; });
+      c.chosen = going.contains(c.matrix);
     }
     if (!chosen_.empty()) {
       apply();
@@ -93,10 +96,7 @@ class Planner {
   // Several targets of a block usually fail for one reason: it is given once.
   void report(const std::vector<Precondition>& failed) {
     for (const Precondition& f : failed) {
-      const bool said =
-          std::any_of(proposal_.preconditions.begin(), proposal_.preconditions.end(),
-                      [&](const Precondition& other) { return other.where == f.where && other.found == f.found; });
-      if (!said) {
+      if (reported_.emplace(f.where, f.found).second) {
         proposal_.preconditions.push_back(f);
       }
     }
@@ -322,6 +322,7 @@ class Planner {
   std::optional<std::pair<size_t, size_t>> dual_;
   std::optional<size_t> untied_for_;
   std::string untied_note_;
+  std::set<std::pair<std::string, std::string>> reported_;  // where, and what was found
   Proposal proposal_;
 };
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "pare/algebra/operations.h"
-#include "pare/arch/tensors.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -19,7 +18,7 @@ bool is_dense_mlp_reader(const ModuleId& module) {
   return module.sublayer == Sublayer::mlp && (module.slot == Slot::up || module.slot == Slot::gate);
 }
 
-void create_mlp_bias(Architecture& architecture, const ModuleId& module) {
+void give_mlp_bias(Architecture& architecture, const ModuleId& module) {
   Mlp& mlp = *architecture.blocks[static_cast<size_t>(*module.block)].mlp;
   MlpBias& bias = std::get<DenseMlp>(mlp.kind).bias;
   (module.slot == Slot::up ? bias.up : bias.gate) = true;
@@ -48,8 +47,8 @@ Weight with_added(const Weight& bias, const Weight& matrix, const Weight& consta
 
 }  // namespace
 
-std::vector<std::string> readers_without_bias(const Architecture& architecture, const Stream& stream) {
-  const TensorTable stored = tensor_table(architecture);
+std::vector<std::string> readers_without_bias(const Architecture& architecture, const TensorTable& stored,
+                                              const Stream& stream) {
   std::vector<std::string> without;
   for (const Port& port : stream.ports) {
     if (port.role != Role::reader) {
@@ -69,7 +68,6 @@ std::vector<std::string> readers_without_bias(const Architecture& architecture, 
 }
 
 void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
-  const TensorTable stored = tensor_table(model.architecture);
   for (const Port& port : stream.ports) {
     if (port.role != Role::reader) {
       continue;
@@ -78,8 +76,8 @@ void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
     const std::string bias = name_of(bias_of(module)), reader = name_of(port.tensor);
     const int64_t width = stream.width;
     const bool column = model.has_weights() && has_bias_column(port, model.weights.at(reader).shape(), width);
-    if (!stored.contains(bias_of(module)) && is_dense_mlp_reader(module)) {
-      create_mlp_bias(model.architecture, module);
+    if (is_dense_mlp_reader(module)) {
+      give_mlp_bias(model.architecture, module);
     }
     if (!model.has_weights()) {
       continue;

@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "pare/arch/streams.h"
+#include "pare/arch/tensors.h"
 #include "pare/checkpoint/model.h"
 
 namespace pare {
 
-// The readers that could not take a constant into a bias they have, each with the reason.
-std::vector<std::string> readers_without_bias(const Architecture& architecture, const Stream& stream);
+// The readers that could not take a constant into a bias they have, each with the reason. `stored`: the table of the
+// Architecture, which whoever asks about many streams makes once.
+std::vector<std::string> readers_without_bias(const Architecture& architecture, const TensorTable& stored,
+                                              const Stream& stream);
 
 // Adds W c to the bias of every reader of the stream; an MLP's bias is created where there is none.
 // `constant` is not looked at in a model without weights.

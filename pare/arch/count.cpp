@@ -2,13 +2,16 @@
 
 #include <functional>
 
+#include "pare/arch/slots.h"
+
 namespace pare {
 
 namespace {
 
 Counts count_if(const Architecture& architecture, const std::function<bool(const TensorSpec&)>& counted) {
   Counts counts;
-  for (const TensorSpec& spec : tensor_table(architecture)) {
+  const Slots slots = slots_of(architecture);  // without the table's indices by name: nothing is looked up
+  for (const TensorSpec& spec : slots.tensors) {
     if (spec.index || !counted(spec)) {
       continue;
     }

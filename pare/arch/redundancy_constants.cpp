@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "pare/arch/redundancy_tally.h"
 
@@ -138,26 +140,46 @@ Traffic traffic_of(const Places& places) {
     }
     traffic.read[p] += place.pinned || place.identity || !place.norms.empty() ? place.width : 0;
   }
+  std::map<ModuleId, std::vector<size_t>> normed;  // what each norm reads
+  for (size_t p = 0; p < places.all.size(); ++p) {
+    for (const PlaceNorm& norm : places.all[p].norms) {
+      normed[norm.module].push_back(p);
+    }
+  }
+  using Neighbours = std::vector<std::vector<size_t>>;
+  Neighbours before(places.all.size()), after(places.all.size());
+  for (const Sum& sum : places.sums) {
+    std::vector<size_t>& from = before[sum.target];
+    from.insert(from.end(), sum.added.begin(), sum.added.end());
+    for (size_t place : sum.added) {
+      after[place].push_back(sum.target);
+    }
+    if (sum.norm && sum.added.empty()) {
+      const std::vector<size_t>& reads = normed[sum.norm->module];
+      from.insert(from.end(), reads.begin(), reads.end());
+    }
+  }
   const Traffic own = traffic;
-  for (size_t round = 0; round <= places.sums.size(); ++round) {
-    Traffic next = own;
+  const auto changes = [&](std::vector<int64_t>& all, const std::vector<int64_t>& alone, const Neighbours& near,
+                           size_t p) {
+    int64_t sum = alone[p];
+    for (size_t other : near[p]) {
+      sum = std::min(enough, sum + all[other]);
+    }
+    return std::exchange(all[p], sum) != sum;
+  };
+  // Sums are in the order of the computation, so one round forward and one back settles all but shared blocks.
+  bool moved = true;
+  for (size_t round = 0; moved && round <= places.sums.size(); ++round) {
+    moved = false;
     for (const Sum& sum : places.sums) {
-      for (size_t from : sum.added) {
-        next.written[sum.target] = std::min(enough, next.written[sum.target] + traffic.written[from]);
-        next.read[from] = std::min(enough, next.read[from] + traffic.read[sum.target]);
-      }
-      if (sum.norm && sum.added.empty()) {
-        for (size_t p = 0; p < places.all.size(); ++p) {
-          for (const PlaceNorm& norm : places.all[p].norms) {
-            next.written[sum.target] += norm.module == sum.norm->module ? traffic.written[p] : 0;
-          }
-        }
+      moved |= changes(traffic.written, own.written, before, sum.target);
+    }
+    for (auto sum = places.sums.rbegin(); sum != places.sums.rend(); ++sum) {
+      for (size_t place : sum->added) {
+        moved |= changes(traffic.read, own.read, after, place);
       }
     }
-    if (next.written == traffic.written && next.read == traffic.read) {
-      break;
-    }
-    traffic = next;
   }
   return traffic;
 }

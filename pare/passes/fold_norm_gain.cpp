@@ -18,6 +18,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <map>
 
 #include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
@@ -37,20 +38,36 @@ at::Tensor over_gain(const at::Tensor& bias, const at::Tensor& factors) {
   return at::where((bias == 0) & (factors == 0), at::zeros_like(bias), bias / factors);
 }
 
-const Stream* written_by(const Streams& streams, const ModuleId& norm) {
+// A norm, the stream that it writes, and those that read it and have no place for its bias: then the norm has to keep
+// it; asked to, in units of its gain.
+struct Site {
+  PlacedNorm norm;
+  const Stream* stream = nullptr;  // none: the norm before a first-layer table, which holds its results
+  std::vector<std::string> without_bias;
+  bool keeps_bias() const { return !without_bias.empty(); }
+};
+
+// `norms`: those of a copy of `a`, which may be changed.
+std::vector<Site> sites_of(const Architecture& a, const Streams& streams, const std::vector<PlacedNorm>& norms) {
+  std::map<ModuleId, const Stream*> written;
   for (const Stream& stream : streams.all) {
     for (const Touch& touch : stream.touches) {
-      if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
-        return &stream;
+      if (touch.kind == TouchKind::norm_writes) {
+        written.emplace(touch.module, &stream);
       }
     }
   }
-  return nullptr;  // the norm before a first-layer table, which holds its results
-}
-
-// A norm whose bias some reader cannot take has to keep it; asked to, in units of its gain.
-bool keeps_bias(const Architecture& a, const Stream& stream, const PlacedNorm& site) {
-  return site.norm->bias && !readers_without_bias(a, stream).empty();
+  const TensorTable stored = tensor_table(a);
+  std::vector<Site> sites;
+  for (const PlacedNorm& norm : norms) {
+    const auto found = written.find(norm.module);
+    Site site{.norm = norm, .stream = found == written.end() ? nullptr : found->second};
+    if (norm.norm->bias && site.stream) {
+      site.without_bias = readers_without_bias(a, stored, *site.stream);
+    }
+    sites.push_back(std::move(site));
+  }
+  return sites;
 }
 
 // The largest entry of c / g. Infinite where g is zero and c is not; and where both are, there is nothing to keep.
@@ -61,9 +78,9 @@ double largest_kept_bias(const Model& model, const PlacedNorm& site) {
 }
 
 // Why this norm has to keep its gain; empty where it need not.
-std::optional<Precondition> obstacle(const Model& model, const Stream* stream, const PlacedNorm& site,
-                                     bool may_keep_bias) {
-  const Architecture& a = model.architecture;
+std::optional<Precondition> obstacle(const Model& model, const Site& at, bool may_keep_bias) {
+  const PlacedNorm& site = at.norm;
+  const Stream* const stream = at.stream;
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
     return Precondition{.where = name_of(site.module),
                         .block = site.module.block,
@@ -87,18 +104,18 @@ std::optional<Precondition> obstacle(const Model& model, const Stream* stream, c
       return fails("a norm before its readers", name_of(port.tensor) + " writes the same stream",
                    "none: the norm's output is the stream itself");
     }
-    if (a.head.tied && port.tensor == weight_of(token_table)) {
+    if (model.architecture.head.tied && port.tensor == weight_of(token_table)) {
       return fails("a head of its own", "the head is tied to the embedding", "untie the head, which costs more");
     }
   }
   if (stream->ports.empty()) {
     return fails("readers that are matrices", "nothing reads it", "");
   }
-  if (!keeps_bias(a, *stream, site)) {
+  if (!at.keeps_bias()) {
     return std::nullopt;
   }
   if (!site.norm->gain || !may_keep_bias) {
-    return fails("readers with biases", fmt::format("{} has none", fmt::join(readers_without_bias(a, *stream), ", ")),
+    return fails("readers with biases", fmt::format("{} has none", fmt::join(at.without_bias, ", ")),
                  site.norm->gain ? "bias=keep, which leaves it in the norm, divided by the gain"
                                  : "none that is smaller: the norm's bias would need new ones");
   }
@@ -115,11 +132,13 @@ std::optional<Precondition> obstacle(const Model& model, const Stream* stream, c
   return failed;
 }
 
-void fold(Model& model, const Stream& stream, const PlacedNorm& site) {
+void fold(Model& model, const Site& at) {
   if (!model.has_weights()) {
     return;
   }
-  const bool kept = keeps_bias(model.architecture, stream, site);
+  const PlacedNorm& site = at.norm;
+  const Stream& stream = *at.stream;
+  const bool kept = at.keeps_bias();
   if (site.norm->bias && !kept) {
     shift_readers(model, stream, model.weights.at(name_of(bias_of(site.module))));
     model.weights.erase(name_of(bias_of(site.module)));
@@ -151,22 +170,21 @@ Proposal propose(const Model& model, const Options& options, const std::optional
   RoundingWalk walk;
   int64_t kept_biases = 0;
   Architecture after = model.architecture;
-  for (const PlacedNorm& site : norms_of(after)) {
-    const Stream* stream = written_by(streams, site.module);
-    if (std::optional<Precondition> failed = obstacle(model, stream, site, options.at("bias") == "keep")) {
+  for (const Site& at : sites_of(model.architecture, streams, norms_of(after))) {
+    const PlacedNorm& site = at.norm;
+    if (std::optional<Precondition> failed = obstacle(model, at, options.at("bias") == "keep")) {
       proposal.preconditions.push_back(*std::move(failed));
       continue;
     }
     proposal.preconditions.push_back({.where = name_of(site.module),
                                       .block = site.module.block,
                                       .expected = "readers that are matrices",
-                                      .found = fmt::format("{} of them", stream->ports.size()),
+                                      .found = fmt::format("{} of them", at.stream->ports.size()),
                                       .holds = true});
-    const bool kept = keeps_bias(model.architecture, *stream, site);
-    fold(proposal.after, *stream, site);
-    kept_biases += kept ? 1 : 0;
+    fold(proposal.after, at);
+    kept_biases += at.keeps_bias() ? 1 : 0;
     site.norm->gain = false;
-    site.norm->bias = kept;
+    site.norm->bias = at.keeps_bias();
     site.norm->offset = 0;
     walk.step(1, site.module.block ? runs_of(model.architecture, *site.module.block) : 1);
     proposal.applies = true;

@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "pare/algebra/basis.h"
@@ -135,18 +136,21 @@ Turning turning_of(const Model& model, const Streams& streams, const std::vector
 
 // Plain matrices and tables: those that read in the order of the tensors, then those that write, then tables.
 std::vector<Chosen> candidates(const Architecture& architecture, const Streams& streams) {
+  std::map<std::pair<TensorId, Role>, std::vector<std::pair<Port, size_t>>> places;
+  for (size_t i = 0; i < streams.all.size(); ++i) {
+    for (const Port& port : streams.all[i].ports) {
+      places[{port.tensor, port.role}].emplace_back(port, i);
+    }
+  }
   std::vector<Chosen> found;
   for (const TensorSpec& spec : tensor_table(architecture)) {
     if (spec.shape.size() != 2 || spec.id.kind != TensorKind::weight) {
       continue;
     }
     for (const Role role : {Role::reader, Role::writer}) {
-      for (size_t i = 0; i < streams.all.size(); ++i) {
-        for (const Port& port : streams.all[i].ports) {
-          const bool whole = port.axis < 2 && spec.shape[static_cast<size_t>(port.axis)] == streams.all[i].width;
-          if (port.tensor == spec.id && port.role == role && whole) {
-            found.push_back({port, i, spec.shape[static_cast<size_t>(1 - port.axis)]});
-          }
+      for (const auto& [port, stream] : places[{spec.id, role}]) {
+        if (port.axis < 2 && spec.shape[static_cast<size_t>(port.axis)] == streams.all[stream].width) {
+          found.push_back({port, stream, spec.shape[static_cast<size_t>(1 - port.axis)]});
         }
       }
     }

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "pare/arch/count.h"
-#include "pare/arch/tensors.h"
+#include "pare/arch/slots.h"
 #include "pare/arch/validate.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
@@ -84,7 +84,8 @@ PassCall parse_call(std::string text) {
 
 int64_t indices_of(const Architecture& architecture) {
   int64_t indices = 0;
-  for (const TensorSpec& spec : tensor_table(architecture)) {
+  const Slots slots = slots_of(architecture);
+  for (const TensorSpec& spec : slots.tensors) {
     indices += spec.index ? element_count(spec.shape) : 0;
   }
   return indices;

@@ -18,6 +18,10 @@ std::atomic<int64_t> allocations = 0;
 
 }  // namespace
 
+int64_t pare::test::allocations_so_far() {
+  return allocations;
+}
+
 #ifndef __SANITIZE_ADDRESS__  // which replaces them itself
 
 void* operator new(size_t size) {

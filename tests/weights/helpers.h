@@ -17,6 +17,9 @@ inline Architecture skip_only(bool skip = true) {
   return a;
 }
 
+// Of the whole program, which counts them (copying_test.cpp); AddressSanitizer allocates for itself, and then it is 0.
+int64_t allocations_so_far();
+
 inline Model rewritten(const Model& model, const std::string& passes) {
   const Pipeline pipeline = run_passes(model, parse_passes(passes));
   for (const PassStep& step : pipeline.steps) {

@@ -102,7 +102,7 @@ std::string stream_remedy(const Stream& stream) {
   if (any(TouchKind::norm_reads, TouchKind::norm_writes)) {
     return "train the model without the norm";
   }
-  if (any(TouchKind::hidden, TouchKind::pooled)) {
+  if (any(TouchKind::hidden, TouchKind::pooled, TouchKind::elsewhere)) {
     return "none: the basis of an answer is not free";
   }
   return any(TouchKind::activation) ? "train the model without it" : "";

@@ -116,6 +116,7 @@ class BasisCount {
       switch (touch.kind) {
         case TouchKind::hidden:
         case TouchKind::pooled:
+        case TouchKind::elsewhere:
           fix(s);
           break;
         case TouchKind::activation:

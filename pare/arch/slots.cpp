@@ -91,6 +91,9 @@ void add_head(Slots& slots, const Architecture& a) {
   if (a.task == Task::encoder) {
     slots.touch(a.head.pool == Pool::none ? Point::head_input : Point::last, TouchKind::hidden, head_matrix);
   }
+  if (a.head.read_elsewhere) {
+    slots.touch(Point::last, TouchKind::elsewhere, head_matrix);
+  }
   if (has_pooler(a)) {
     slots.touch(Point::head_input, TouchKind::pooled, head_matrix);
   }

@@ -20,6 +20,7 @@ enum class TouchKind {
   sinusoidal,   // positions that are computed, not stored
   hidden,       // the answer of the model itself
   pooled,       // the same, of a sequence
+  elsewhere,    // read by what is no part of the model
 };
 
 struct PlacedTouch {

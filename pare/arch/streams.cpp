@@ -219,6 +219,8 @@ std::string text_of(const Touch& touch) {
       return "it is the model's answer (hidden)";
     case TouchKind::pooled:
       return "it is the model's answer (pooled)";
+    case TouchKind::elsewhere:
+      return "a tensor that the model does not use, and compat keeps, reads it";
   }
   PARE_UNREACHABLE("a touch without words");
 }

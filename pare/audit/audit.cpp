@@ -1,6 +1,13 @@
 #include "pare/audit/audit.h"
 
-#include <filesystem>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "pare/support/progress.h"
 
 namespace pare {
 
@@ -66,22 +73,52 @@ std::vector<Counts> count_kinds(const Architecture& architecture) {
   return kinds;
 }
 
-int64_t file_bytes(const std::filesystem::path& folder) {
-  int64_t bytes = 0;
-  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".safetensors") {
-      bytes += static_cast<int64_t>(entry.file_size());
-    }
-  }
-  return bytes;
-}
-
 StoredSize stored_size(const ModelFolder& model) {
-  StoredSize size{.family = model.family, .dtype = model.dtype, .file_bytes = file_bytes(model.path)};
+  StoredSize size{
+      .family = model.family, .dtype = model.dtype, .unused = model.unused, .tensors = model.model.weights.size()};
+  for (const SafetensorsFile& file : model.stored.files) {
+    size.file_bytes += static_cast<int64_t>(file.bytes());
+  }
   for (const auto& [name, weight] : model.model.weights) {
     size.bytes += bytes_of(element_count(weight.shape()), weight.dtype());
   }
   return size;
+}
+
+// Which tensors somebody has read the numbers of.
+struct Readings {
+  std::mutex mutex;
+  std::set<std::string> names;
+};
+
+Weights watched(const Weights& weights, const std::shared_ptr<Readings>& readings) {
+  Weights result;
+  for (const auto& [name, weight] : weights) {
+    result[name] = Weight::made(
+        name, weight.dtype(), weight.shape(), {weight},
+        [readings, name = name](std::vector<at::Tensor>& in) {
+          const std::lock_guard lock(readings->mutex);
+          readings->names.insert(name);
+          return in[0];
+        },
+        weight.can_load_rows() ? Weight::Rows::each : Weight::Rows::all);
+  }
+  return result;
+}
+
+// Loading a tensor checks that it is finite. Tables, which are the largest, in pieces.
+void read_all(const Weights& weights) {
+  Progress progress("reading", weights.size());
+  for (const auto& [name, weight] : weights) {
+    progress.advance();
+    const int64_t rows = weight.can_load_rows() ? weight.shape().front() : 0, step = 1 << 14;
+    for (int64_t row = 0; row < rows; row += step) {
+      weight.load_rows(row, std::min(step, rows - row));
+    }
+    if (rows == 0) {
+      weight.load();
+    }
+  }
 }
 
 Audit audit_structure(const Architecture& architecture) {
@@ -110,8 +147,14 @@ Audit audit_architecture(const Architecture& architecture, Measure measure, Prov
 
 Audit audit_model(const ModelFolder& model, Measure measure, Prove prove) {
   Audit audit = audit_structure(model.model.architecture);
+  const auto readings = std::make_shared<Readings>();
+  const Model asked{model.model.architecture, watched(model.model.weights, readings)};
+  if (measure == Measure::always) {
+    read_all(asked.weights);
+  }
+  audit.passes = audit_passes(asked, model.dtype, measure);
   audit.stored = stored_size(model);
-  audit.passes = audit_passes(model.model, model.dtype, measure);
+  audit.stored->read = readings->names.size();
   audit.redundancy = audit_redundancy(model.model.architecture, prove);
   audit.without_norms = audit_norms(audit.passes, model.model.architecture, model.path.string());
   return audit;

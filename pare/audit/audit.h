@@ -32,7 +32,9 @@ struct Skipless {
 struct StoredSize {
   std::string family;
   Dtype dtype = Dtype::f32;           // of most of it
-  int64_t bytes = 0, file_bytes = 0;  // of its tensors; of all safetensors in its folder
+  int64_t bytes = 0, file_bytes = 0;  // of its tensors; of the safetensors that it was read from
+  UnusedTensors unused;               // what lies in those beside them
+  size_t tensors = 0, read = 0;       // of the model's own, those whose numbers were looked at: the others may be NaN
 };
 
 struct Audit {
@@ -48,7 +50,7 @@ struct Audit {
 };
 
 Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual, Prove prove = Prove::no);
-// The same, with what its weights say.
+// The same, with what its weights say. With Measure::always each of them is read, and InputError where one is not finite.
 Audit audit_model(const ModelFolder& model, Measure measure = Measure::usual, Prove prove = Prove::no);
 
 std::string text_of(const Audit& audit);

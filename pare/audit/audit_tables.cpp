@@ -25,6 +25,16 @@ std::string headline(const Audit& audit) {
     text += wrapped(fmt::format("family {}, stored in {}, {} of safetensors", audit.stored->family,
                                 word(audit.stored->dtype), human_bytes(audit.stored->file_bytes)),
                     2, "");
+    for (const std::string& line : lines_of(audit.stored->unused)) {
+      text += wrapped("of which " + line, 4, "  ");
+    }
+    const StoredSize& stored = *audit.stored;
+    text += wrapped(stored.read == stored.tensors
+                        ? "read: every tensor, and every number is finite"
+                        : fmt::format("read: the sizes of {} tensors, and the numbers of {} of them; --conditions reads "
+                                      "them all, and refuses what is not finite",
+                                      stored.tensors, stored.read),
+                    2, "");
   }
   return text;
 }
@@ -126,6 +136,9 @@ nlohmann::ordered_json to_json(const Audit& audit) {
     json["family"] = audit.stored->family;
     json["dtype"] = word(audit.stored->dtype);
     json["file_bytes"] = audit.stored->file_bytes;
+    json["unused_tensors"] = to_json(audit.stored->unused);
+    json["tensors"] = audit.stored->tensors;
+    json["tensors_read"] = audit.stored->read;
   }
   add_json(json, audit.redundancy);
   add_json(json, audit.passes);

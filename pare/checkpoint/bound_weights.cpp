@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "pare/checkpoint/config.h"
 #include "pare/support/error.h"
@@ -80,6 +81,7 @@ bool equal(const Weight& a, const Weight& b) {
 struct Matching {
   std::map<std::string, std::string> found;
   std::vector<std::string> unexpected;
+  std::map<std::string, std::string> ignored;  // by its name in the file: what the family calls it
 };
 
 bool is_ignored(const Family& family, const std::string& name) {
@@ -95,7 +97,9 @@ Matching match_names(const Family& family, const std::set<std::string>& expected
     const std::string prefixed = std::string(family.base_prefix) + current;
     const std::string& known = expected.contains(current) ? current : prefixed;
     if (!expected.contains(known)) {
-      if (!is_ignored(family, current) && !is_ignored(family, prefixed)) {
+      if (is_ignored(family, current) || is_ignored(family, prefixed)) {
+        matching.ignored[name] = is_ignored(family, current) ? current : prefixed;
+      } else {
         matching.unexpected.push_back(name);
       }
       continue;
@@ -304,6 +308,27 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   return canonical;
 }
 
+std::map<std::string, UnusedName> unused_names(const Family& family, const Architecture& architecture,
+                                               const Weights& stored) {
+  const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
+  Problems found_before;
+  const Matching matching = match_names(family, expected_names(bindings), stored, found_before);
+  std::map<std::string, UnusedName> unused;
+  for (const auto& [name, known] : matching.ignored) {
+    unused[name] = {known, ""};
+  }
+  for (const Binding& binding : bindings) {
+    bool read = matching.found.contains(binding.stored);
+    for (const std::string& copy : binding.copies) {
+      const auto there = matching.found.find(copy);
+      if (there != matching.found.end() && std::exchange(read, true)) {
+        unused[there->second] = {copy, binding.stored};
+      }
+    }
+  }
+  return unused;
+}
+
 std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
                                             const std::string& subject) {
   const std::vector<Binding> bindings = family.bindings(architecture);
@@ -339,6 +364,13 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
   return differences;
 }
 
+std::string written_name(const Family& family, const Architecture& architecture, std::string name) {
+  if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
+    name.erase(0, family.base_prefix.size());
+  }
+  return name;
+}
+
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
                        const Weights& named_like) {
   const TensorTable table = tensor_table(architecture);
@@ -355,10 +387,7 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
                                      dtype_name(pieces.back().dtype()), family.model_type));
       }
     }
-    std::string name = binding.stored;
-    if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
-      name.erase(0, family.base_prefix.size());
-    }
+    const std::string name = written_name(family, architecture, binding.stored);
     stored[name] = Weight::made(
         name, pieces.front().dtype(), stored_shape(binding, table), pieces,
         [layout = binding.layout](std::vector<at::Tensor>& in) { return layout.join(in).contiguous(); },

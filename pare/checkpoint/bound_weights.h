@@ -1,6 +1,7 @@
 #pragma once
 // The same weights under the other names: a family's tensors as ours, and ours as a family's.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ namespace pare {
 Weights canonical_weights(const Family& family, const Architecture& architecture, const Weights& stored,
                           const std::string& subject);
 
+// What a file holds and canonical_weights() does not read, by the name there.
+struct UnusedName {
+  std::string name;     // the family's, with the base prefix
+  std::string copy_of;  // the same, of the tied tensor that it is a second copy of; or empty
+};
+std::map<std::string, UnusedName> unused_names(const Family& family, const Architecture& architecture,
+                                               const Weights& stored);
+
 // As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Hands back a
 // warning for each such pair. Where there is one, `stored` has been given what the untied model reads, and the
 // Architecture has to be read again, untied. Reads both tensors, where both are there.
@@ -26,5 +35,7 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
 // Where the family has several sets of names, that of `named_like`.
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
                        const Weights& named_like = {});
+// How a tensor is called in a file of this Architecture: one of a bare model without the base prefix.
+std::string written_name(const Family& family, const Architecture& architecture, std::string name);
 
 }  // namespace pare

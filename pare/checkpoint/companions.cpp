@@ -28,6 +28,8 @@ constexpr std::string_view adapter = "an adapter, which fits the original's weig
 constexpr std::string_view other_weights = "named like weights, which would still be the original's";
 constexpr std::string_view other_model = "a model of its own";
 constexpr std::string_view hidden = "hidden";
+constexpr std::string_view outside_link =
+    "a link that leaves the model's folder; --follow-links copies what it leads to";
 constexpr std::string_view folder_link = "a link to a folder";
 constexpr std::string_view odd_name = "its name has other characters than text has";
 constexpr std::string_view no_file = "no regular file, nor a link to one";
@@ -112,8 +114,12 @@ std::set<fs::path> pipeline_folders(const fs::path& folder) {
 
 class Search {
  public:
-  explicit Search(const fs::path& folder)
-      : folder_(folder), own_(own_files(folder)), pipeline_(pipeline_folders(folder)) {
+  Search(const fs::path& folder, OutsideLinks links)
+      : folder_(folder),
+        real_(real_path(folder)),
+        follow_(links == OutsideLinks::follow),
+        own_(own_files(folder)),
+        pipeline_(pipeline_folders(folder)) {
     walk("", 0, false);
   }
   Companions found;
@@ -161,10 +167,21 @@ class Search {
       leave(name, false, no_file);
     } else if (const std::string_view why = of_pipeline ? "" : reason_against(last); !why.empty()) {
       leave(name, false, why);
+    } else if (const fs::path target = link ? real_path(entry.path()) : fs::path(); link && leaves(target)) {
+      if (follow_) {
+        found.followed[name.string()] = target.string();
+        take(name, entry);
+      } else {
+        found.left.push_back({fmt::format("{} -> {}", name.string(), target.string()), outside_link});
+      }
     } else {
-      found.bytes += InputFile(entry.path()).size();
-      found.files.push_back(name);
+      take(name, entry);
     }
+  }
+
+  void take(const fs::path& name, const fs::directory_entry& entry) {
+    found.bytes += InputFile(entry.path()).size();
+    found.files.push_back(name);
   }
 
   void leave(const fs::path& name, bool whole_folder, std::string_view why) {
@@ -182,7 +199,27 @@ class Search {
     return config && weights;
   }
 
+  // Where a path ends after all links, those on the way to it too. It is there, or was a moment ago.
+  static fs::path real_path(const fs::path& path) {
+    std::error_code error;
+    fs::path real = fs::canonical(path, error);
+    if (error) {
+      fail_io("follow", path, error.value());
+    }
+    return real;
+  }
+
+  // The cache keeps a model as models--ORG--NAME with its files in blobs, and folders of links to them.
+  bool leaves(const fs::path& target) const {
+    const bool inside = std::mismatch(real_.begin(), real_.end(), target.begin(), target.end()).first == real_.end();
+    const fs::path blobs = target.parent_path();
+    return !inside &&
+           !(blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--"));
+  }
+
   const fs::path& folder_;
+  const fs::path real_;
+  const bool follow_;
   const std::set<std::string> own_;
   const std::set<fs::path> pipeline_;
   size_t seen_ = 0;
@@ -200,7 +237,8 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
         std::span(piece).first(std::min<uint64_t>(piece.size(), source.size() - offset));
     const std::span<const std::byte> read = wanted.first(source.read_at(offset, wanted));
     if (read.empty()) {
-      break;
+      throw InputError(fmt::format("{} ended after {} of its {} bytes while it was copied: somebody writes to it",
+                                   quote(from.string()), with_commas(offset), with_commas(source.size())));
     }
     copy.write(read);
     hash.update(read);
@@ -213,8 +251,8 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-Companions find_companions(const fs::path& folder) {
-  return std::move(Search(folder).found);
+Companions find_companions(const fs::path& folder, OutsideLinks links) {
+  return std::move(Search(folder, links).found);
 }
 
 std::vector<std::string> left_behind_lines(const Companions& companions) {
@@ -236,6 +274,9 @@ std::vector<std::string> left_behind_lines(const Companions& companions) {
                                 : all > 1        ? " were"
                                                  : " was",
                                 why));
+  }
+  for (const auto& [name, target] : companions.followed) {
+    lines.push_back(fmt::format("{} leads out of the model's folder: copied from {}", escaped(name), escaped(target)));
   }
   return lines;
 }

@@ -13,6 +13,13 @@ namespace pare {
 
 using nlohmann::json;
 
+static std::string range_in_words(double least, double largest) {
+  if (largest != most::number) {
+    return fmt::format("number from {} to {}", least, largest);
+  }
+  return least == above_zero ? "finite number above 0" : fmt::format("finite number, {} or more", least);
+}
+
 Config::Config(json json, std::string subject, std::optional<std::set<std::string>> tensors, ConfigRemarks remarks)
     : json_(std::move(json)),
       subject_(std::move(subject)),
@@ -83,7 +90,7 @@ double Config::number(std::initializer_list<std::string_view> keys, double fallb
   }
   const double value = found->is_number() ? found->get<double>() : NAN;
   if (!(value >= least && value <= most)) {
-    wrong(key, *found, fmt::format("a number from {} to {}", least, most));
+    wrong(key, *found, "a " + range_in_words(least, most));
     return fallback;
   }
   return value;
@@ -98,7 +105,7 @@ std::vector<double> Config::numbers(std::string_view key, size_t count, double l
     fits = values.back() >= least && values.back() <= most;
   }
   if (!fits) {
-    wrong(key, found, fmt::format("a list of {} numbers from {} to {}", count, least, most));
+    wrong(key, found, fmt::format("a list of {} numbers, each a {}", count, range_in_words(least, most)));
   }
   return values;
 }

@@ -3,6 +3,7 @@
 // would change the computation in a way we do not do is a refusal.
 
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,7 +22,11 @@ namespace pare {
 // The most that a file may ask for. Far above any real model, and small enough that no product overflows.
 namespace most {
 constexpr int64_t layers = 1 << 14, heads = 1 << 16, width = 1 << 20, rows = 1 << 30;
+// Of what only enters the arithmetic, transformers takes any number: published models have an epsilon of 1e12, which
+// makes a LayerNorm a constant.
+constexpr double number = std::numeric_limits<double>::max();
 }
+constexpr double above_zero = std::numeric_limits<double>::denorm_min();  // the least of what has to be positive
 
 // A class of a family, by the name it has in "architectures".
 struct ModelClass {
@@ -44,7 +49,7 @@ class Config {
   bool flag(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   Activation activation(std::string_view key, std::string_view fallback);  // Hugging Face's names
-  double epsilon(std::string_view key, double fallback) { return number({key}, fallback, 0, 1); }
+  double epsilon(std::string_view key, double fallback) { return number({key}, fallback, 0, most::number); }
   int64_t label_count();  // of a classifier: id2label, or num_labels
 
   const std::string& subject() const { return subject_; }

@@ -102,6 +102,7 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
         read_architecture(*config.family, config.json, subject, names, {.ignored_keys = &known_already});
   }
   model.weights = canonical_weights(*config.family, model.architecture, stored, shown(opened.path));
+  opened.unused = unused_tensors(*config.family, model.architecture, opened.stored.files);
   opened.dtype = main_dtype(model.weights);
 }
 

@@ -9,6 +9,7 @@
 
 #include "pare/checkpoint/model.h"
 #include "pare/checkpoint/shards.h"
+#include "pare/checkpoint/unused_tensors.h"
 
 namespace pare {
 
@@ -24,6 +25,7 @@ struct ModelFolder {
   // stored.
   std::string config;  // the text of config.json
   Shards stored;
+  UnusedTensors unused;  // what lies in those files beside the model's own tensors
 };
 
 // The SHA-256 of what was read, by the file's name: config.json, the weights and their index. Reads every byte of the

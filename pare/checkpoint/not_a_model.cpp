@@ -206,6 +206,9 @@ std::optional<std::string> other_format(const fs::path& file) {
     return "is GGUF, which pare does not read: take the checkpoint that it was made from, with config.json and "
            "safetensors";
   }
+  if (glob_match("tok*.bin", file.filename().string())) {  // llama2.c's tokenizer, no weights
+    return std::nullopt;
+  }
   for (const char* pickled : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"}) {
     if (extension == pickled) {
       return "is a format that pare does not read: load the model with transformers and save it again with "

@@ -12,8 +12,6 @@ namespace pare {
 
 namespace {
 
-constexpr double largest = 1e15;
-
 // "Attention temperature" of YaRN: grows with the logarithm of the stretch.
 double yarn_scale(double stretch, double weight) {
   return stretch <= 1 ? 1 : 0.1 * weight * std::log(stretch) + 1;
@@ -27,15 +25,15 @@ double original_context(Config& config, Config& within, int64_t context) {
 
 void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
-  scaling.factor = within.number({"factor"}, static_cast<double>(context) / scaling.original_context, 1e-6, largest);
-  const double mscale = within.number({"mscale"}, 0, 0, largest);
-  const double mscale_all = within.number({"mscale_all_dim"}, 0, 0, largest);
+  scaling.factor = within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
+  const double mscale = within.number({"mscale"}, 0, 0, most::number);
+  const double mscale_all = within.number({"mscale_all_dim"}, 0, 0, most::number);
   const double implied = mscale != 0 && mscale_all != 0
                              ? yarn_scale(scaling.factor, mscale) / yarn_scale(scaling.factor, mscale_all)
                              : yarn_scale(scaling.factor, 1);
-  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, largest);
-  scaling.beta_fast = within.number({"beta_fast"}, 32, 0, largest);
-  scaling.beta_slow = within.number({"beta_slow"}, 1, 0, largest);
+  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, most::number);
+  scaling.beta_fast = within.number({"beta_fast"}, 32, 0, most::number);
+  scaling.beta_slow = within.number({"beta_slow"}, 1, 0, most::number);
   // Hugging Face takes zero for "not given".
   scaling.beta_fast = scaling.beta_fast == 0 ? 32 : scaling.beta_fast;
   scaling.beta_slow = scaling.beta_slow == 0 ? 1 : scaling.beta_slow;
@@ -45,11 +43,11 @@ void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& sca
 void read_longrope(Config& config, Config& within, int64_t context, int64_t width, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
   const double stretch =
-      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, 1e-6, largest);
+      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
   const double implied = stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(scaling.original_context));
-  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, largest);
-  scaling.short_factor = within.numbers("short_factor", static_cast<size_t>(width / 2), 1e-6, largest);
-  scaling.long_factor = within.numbers("long_factor", static_cast<size_t>(width / 2), 1e-6, largest);
+  scaling.attention_factor = within.number({"attention_factor"}, implied, 0, most::number);
+  scaling.short_factor = within.numbers("short_factor", static_cast<size_t>(width / 2), above_zero, most::number);
+  scaling.long_factor = within.numbers("long_factor", static_cast<size_t>(width / 2), above_zero, most::number);
 }
 
 void read_llama3(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
@@ -59,9 +57,9 @@ void read_llama3(Config& config, Config& within, int64_t context, RopeScaling& s
       config.problem(fmt::format("the rope type llama3 needs the key {}", key));
     }
   }
-  scaling.factor = within.number({"factor"}, 8, 1e-6, largest);
-  scaling.low_frequency = within.number({"low_freq_factor"}, 1, 1e-6, largest);
-  scaling.high_frequency = within.number({"high_freq_factor"}, 4, 1e-6, largest);
+  scaling.factor = within.number({"factor"}, 8, above_zero, most::number);
+  scaling.low_frequency = within.number({"low_freq_factor"}, 1, above_zero, most::number);
+  scaling.high_frequency = within.number({"high_freq_factor"}, 4, above_zero, most::number);
 }
 
 std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t context, const Rope& rope) {
@@ -76,7 +74,7 @@ std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t 
     if (!within.has("factor")) {
       config.problem(fmt::format("the rope type {} needs the key factor", type));
     }
-    scaling.factor = within.number({"factor"}, 1, 1e-6, largest);
+    scaling.factor = within.number({"factor"}, 1, above_zero, most::number);
     if (type == "dynamic") {
       scaling.original_context = static_cast<double>(context);
       within.neutral({"original_max_position_embeddings"});
@@ -109,8 +107,8 @@ Rope read_rope(Config& config, const RopeSettings& settings) {
 
   Rope rope;
   rope.layout = settings.layout;
-  const double theta = config.number({settings.theta_key}, settings.theta, 1, largest);
-  rope.theta = within.number({"rope_theta"}, theta, 1, largest);
+  const double theta = config.number({settings.theta_key}, settings.theta, above_zero, most::number);
+  rope.theta = within.number({"rope_theta"}, theta, above_zero, most::number);
   const double part = settings.partial.value_or(1);
   const double least = settings.partial ? 1e-6 : 1;
   const double partial =

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "pare/checkpoint/safetensors.h"
 #include "pare/checkpoint/weight.h"
 
 namespace pare {
@@ -16,7 +17,6 @@ namespace pare {
 using Weights = std::map<std::string, Weight>;  // sorted by name, as files are
 
 // Every tensor under its stored name. Loading one checks that its floats are finite, and an error names the tensor.
-class SafetensorsFile;
 Weights weights_of(const SafetensorsFile& file);
 Weights weights_of(std::span<const SafetensorsFile> files);
 Weights open_weights(const std::filesystem::path& folder);  // one file, or shards with an index
@@ -27,8 +27,15 @@ void check_finite(const at::Tensor& tensor, const std::string& name, const std::
 at::ScalarType scalar_type(Dtype dtype);  // InputError for those we cannot compute with
 Dtype dtype_of(at::ScalarType type);
 
+// Bytes of a file, to be stored as they are: of any type, and nobody looks whether they are finite.
+struct CopiedTensor {
+  SafetensorsFile file;
+  std::string name;  // there
+};
+
 // Writes model.safetensors, or shards of at most `shard_bytes` with an index, into a folder that exists; one tensor at
-// a time. A tensor larger than a shard gets one of its own.
-void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes);
+// a time. A tensor larger than a shard gets one of its own. `copied`: under names that no weight has.
+void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes,
+                   const std::map<std::string, CopiedTensor>& copied = {});
 
 }  // namespace pare

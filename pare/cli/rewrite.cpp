@@ -28,7 +28,7 @@ struct RewriteFlags {
   std::string model, out, passes, form = "strict", dtype = "keep";
   QuestionFlags question;
   double max_error = 0;  // 0: not given
-  bool allow_growth = false, force = false, no_verify = false, explain = false;
+  bool allow_growth = false, follow_links = false, force = false, no_verify = false, explain = false;
   uint64_t shard_bytes = RewriteOptions{}.shard_bytes;
 };
 
@@ -50,6 +50,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
     options.max_error = flags.max_error;
   }
   options.allow_growth = flags.allow_growth;
+  options.follow_links = flags.follow_links;
   options.force = flags.force;
   options.verify = !flags.no_verify;
   options.question = read_question_file(flags.question, source);
@@ -142,6 +143,11 @@ void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
   for (const std::string& text : result.pipeline.left_out) {
     log_warning("auto left out " + text);
   }
+  if (result.plan.form == WrittenForm::strict) {
+    for (const std::string& line : lines_of(source.unused)) {
+      log_warning(fmt::format("not written, which --form compat would: {}", line));
+    }
+  }
   print_warnings(left_behind_lines(result.plan.companions));
   if (settings.json) {
     print_json(result.certificate);
@@ -185,6 +191,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->type_name("E");
   add_question_flags(*command, flags->question, RewriteOptions{}.random);
   command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
+  command->add_flag("--follow-links", flags->follow_links, "copy what links outside the model's folder lead to");
   command->add_flag("--force", flags->force, "replace another model, if nothing else is there");
   command->add_flag("--no-verify", flags->no_verify, "do not compare the result with the model");
   command->add_flag("--explain", flags->explain, "each tensor's formula in terms of the model's own");

@@ -229,15 +229,30 @@ std::string coverage_text(const Verification& v) {
   return "not exercised:\n" + some_of(v.coverage.not_exercised) + "\n";
 }
 
+// What other programs may read, and the verdict is not about.
+std::string unused_text(const UnusedDifference& unused) {
+  if (unused.none()) {
+    return "";
+  }
+  std::string text = "not compared, since neither model uses them:\n";
+  for (const auto& [what, names] : {std::pair("differ", &unused.different),
+                                    {"only in the reference", &unused.only_reference},
+                                    {"only in the candidate", &unused.only_candidate}}) {
+    text += names->empty() ? "" : fmt::format("  {}: {}\n", what, some_names(*names));
+  }
+  return text;
+}
+
 void print_result(const ModelFolder& reference, const ModelFolder& candidate, const std::string& input_kind,
-                  const Verification& v, const std::optional<Claim>& claim, const std::optional<Alignment>& alignment) {
+                  const Verification& v, const std::optional<Claim>& claim, const std::optional<Alignment>& alignment,
+                  const UnusedDifference& unused) {
   std::string text = model_table(reference, candidate) + claim_text(claim);
   if (v.tokens > 0) {
     text += fmt::format("{} sequences, {} tokens ({}, seed {})\n\n{}\n", with_commas(v.sequences),
                         with_commas(v.tokens), input_kind, v.seed, metrics_table(v)) +
             self_test_text(v.self_tests) + proof_text(v.proof) + coverage_text(v);
   }
-  print_text(fitted(text + alignment_text(alignment) + divergence_text(v) + verdict_text(v)));
+  print_text(fitted(text + alignment_text(alignment) + divergence_text(v) + unused_text(unused) + verdict_text(v)));
 }
 
 // What is wrong, for the exit code; nothing where all is well.
@@ -313,6 +328,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   if (alignment) {
     document["alignment"] = alignment_json(*alignment);
   }
+  const UnusedDifference unused = compare_unused(reference.unused, candidate.unused);
+  document["unused_tensors"] = to_json(unused);
   if (flags.report.wanted()) {
     write_report(flags.report, verify_report(document["reference"], document["candidate"], input_kind, verification,
                                              report_origin(settings)));
@@ -323,7 +340,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
     }
     print_json(document);
   } else {
-    print_result(reference, candidate, input_kind, verification, claim, alignment);
+    print_result(reference, candidate, input_kind, verification, claim, alignment, unused);
   }
   if (failure) {
     throw *failure;

@@ -93,6 +93,7 @@ std::optional<Precondition> obstacle_of(const Touch& touch) {
       return not_turned(touch.module, expected, text_of(touch), "none: it sees each coordinate");
     case TouchKind::hidden:
     case TouchKind::pooled:
+    case TouchKind::elsewhere:
       return not_turned(touch.module, expected, text_of(touch), "none: whoever reads it knows its basis");
   }
   PARE_UNREACHABLE("a touch that is no kind");

@@ -54,7 +54,9 @@ nlohmann::ordered_json certify(const ModelFolder& source, const ModelFolder& can
                          {"neutral_parameters", result.plan.neutral},
                          {"note", what_it_is(result.plan, result.pipeline)}};
   certificate["companions"] = companions;
+  certificate["links"] = result.plan.companions.followed;
   certificate["formulas"] = to_json(result.plan.prepared.explanation);
+  certificate["unused_tensors"] = to_json(compare_unused(source.unused, candidate.unused));
   if (!result.verification) {
     for (const char* key : {"inputs", "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error",
                             "first_divergence", "proof", "coverage", "self_test", "verdict"}) {

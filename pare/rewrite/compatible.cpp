@@ -67,6 +67,7 @@ Architecture restored(Architecture now, Architecture source) {
     norms[i].norm->bias = before[i].norm->bias;
     norms[i].norm->offset = before[i].norm->offset;
   }
+  now.head.read_elsewhere = source.head.read_elsewhere;
   return now;
 }
 

@@ -57,6 +57,10 @@ uint64_t bytes_of(const Plan& plan) {
   for (const auto& [name, weight] : plan.prepared.model.weights) {
     bytes += static_cast<uint64_t>(bytes_of(element_count(weight.shape()), weight.dtype()));
   }
+  for (const auto& [name, copy] : plan.prepared.copied) {
+    const StoredTensor& tensor = copy.file.tensors().at(copy.name);
+    bytes += tensor.end - tensor.begin;
+  }
   return bytes;
 }
 

@@ -33,7 +33,8 @@ ReplaceCheck may_replace(const RewriteOptions& options) {
 Companions check_places(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
   check_input_stays(source.path, output);
   check_output(output, OutputKind::folder, may_replace(options), 0);
-  Companions companions = find_companions(source.path);
+  Companions companions =
+      find_companions(source.path, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
   for (const fs::path& name : companions.files) {
     if (fs::is_symlink(source.path / name)) {
       check_input_stays(source.path / name, output);
@@ -64,10 +65,19 @@ Budget smaller_budget(const Budget& budget, const Rewritten& result, const Rewri
   return {result.predicted_error() * share, budget.dtype, "more was measured to be too much"};
 }
 
+// In compat what the model does not use is kept too, and a pooler that reads hidden states goes on reading the same.
+Model as_asked(const ModelFolder& source, const RewriteOptions& options) {
+  Model model = source.model;
+  model.architecture.head.read_elsewhere =
+      options.form == WrittenForm::compat && read_hidden_states(source.unused, model.architecture.width);
+  return model;
+}
+
 Pipeline propose(const ModelFolder& source, const RewriteOptions& options, const Budget& budget) {
   const double narrowing = narrowing_roundings(source.model.architecture, source.dtype, budget.dtype);
+  const Model model = as_asked(source, options);
   Pipeline pipeline =
-      options.passes ? run_passes(source.model, *options.passes) : choose_passes(source.model, budget.after(narrowing));
+      options.passes ? run_passes(model, *options.passes) : choose_passes(model, budget.after(narrowing));
   pipeline.roundings = std::hypot(pipeline.roundings, narrowing);
   refuse_pipeline(pipeline, options, source.model.architecture, budget, narrowing);
   return pipeline;

@@ -28,6 +28,7 @@ struct RewriteOptions {
   // Absent: what storing the source in that type costs decides. What is approximate needs one.
   std::optional<double> max_error;
   bool allow_growth = false;         // also where the result has more parameters
+  bool follow_links = false;         // companions that are links out of the model's folder are copied too, and named
   bool force = false;                // another model at the output makes room; nothing else ever does
   bool verify = true;                // false: kept unseen, as the certificate then says
   std::optional<Question> question;  // what both models are asked; absent: so many random sequences

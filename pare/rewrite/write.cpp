@@ -87,6 +87,25 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   return config.dump(2) + "\n";
 }
 
+// What the model has no use for goes along as it is. A copy of a tied tensor is one of what that became: transformers
+// takes two tensors that differ for untied.
+void add_unused(Prepared& prepared, const Family& family, const ModelFolder& source) {
+  Weights& weights = prepared.model.weights;
+  const auto called = [&](const std::string& name) { return written_name(family, prepared.model.architecture, name); };
+  for (const auto& [name, unused] : source.unused) {
+    if (weights.contains(called(name))) {  // the result reads it: a head that was tied
+      continue;
+    }
+    const auto original = weights.find(called(unused.copy_of));
+    if (unused.copy_of.empty()) {
+      prepared.copied.emplace(called(name), CopiedTensor{unused.file, unused.stored});
+    } else if (original != weights.end()) {
+      const Weight again = original->second;
+      weights[called(name)] = again;
+    }
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options) {
@@ -101,9 +120,11 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  return {std::move(config),
-          {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
-          std::move(explanation)};
+  Prepared prepared{std::move(config),
+                    {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
+                    std::move(explanation)};
+  add_unused(prepared, family, source);
+  return prepared;
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,
@@ -111,7 +132,7 @@ std::map<std::string, std::string> write_prepared(const fs::path& folder, const 
                                                   uint64_t shard_bytes) {
   write_text_file(folder / "config.json", prepared.config);
   std::map<std::string, std::string> copied = copy_companions(source.path, companions, folder);
-  write_weights(folder, prepared.model.weights, shard_bytes);
+  write_weights(folder, prepared.model.weights, shard_bytes, prepared.copied);
   return copied;
 }
 

@@ -41,11 +41,13 @@ class Builder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
 
-  bool parse_error(size_t, const std::string&, const json::exception& error) {
+  bool parse_error(size_t, const std::string& token, const json::exception& error) {
     // Without the tag in front: "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     std::string_view text = error.what();
     text.remove_prefix(std::min(text.size(), text.find("] ") + 2));
-    throw InputError(fmt::format("{} is not valid JSON: {}", subject_, escaped(text)));
+    const bool like_python = token.ends_with('N') || token.ends_with('I');
+    throw InputError(fmt::format("{} is not valid JSON: {}{}", subject_, escaped(text),
+                                 like_python ? " (NaN and Infinity are no numbers: expected a finite one)" : ""));
   }
 
  private:

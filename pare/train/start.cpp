@@ -98,6 +98,12 @@ Start start_of_run(const TrainConfig& config, const Inputs& sample) {
              : name);
     not_taken.push_back({{"tensor", name}, {"why", spec ? "another shape" : "this Architecture has none"}});
   }
+  for (const auto& [name, tensor] : source.unused) {
+    if (tensor.copy_of.empty()) {  // a pooler that pre-training left: the run's checkpoints will not have it
+      left.push_back(name);
+      not_taken.push_back({{"tensor", name}, {"why", "the model does not use it"}});
+    }
+  }
   if (count == 0) {
     throw InputError(fmt::format("from: {} has no tensor that this Architecture has in the same shape: it has {}",
                                  quote(config.from), some_of(left)));

@@ -131,7 +131,8 @@ ordered_json describe_files(const ModelFolder& model) {
           {"bytes", bytes},
           {"dtype", word(model.dtype)},
           {"files", file_hashes(model)},
-          {"ignored_keys", model.ignored_keys}};
+          {"ignored_keys", model.ignored_keys},
+          {"unused_tensors", to_json(model.unused)}};
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
@@ -146,8 +147,9 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"candidate", candidate},
           {"passes", passes},
           {"claim", claim_json(claim)},
-          {"form", nullptr},  // these five are known to who wrote the candidate
+          {"form", nullptr},  // these six are known to who wrote the candidate
           {"companions", nullptr},
+          {"links", nullptr},
           {"formulas", nullptr},
           {"predicted_error", nullptr},
           {"approximate", nullptr},

@@ -12,7 +12,7 @@
 
 namespace pare {
 
-// {path, family, parameters, bytes, dtype, files: {name: SHA-256}}, over every file that the model was read from. Call
+// {path, family, parameters, bytes, dtype, files: {name: SHA-256}, ...}, over every file that the model was read from. Call
 // it after the comparison (again, where it was called before: that costs nothing): a file that was written to meanwhile
 // is an InputError, and nothing is certified.
 nlohmann::ordered_json describe_files(const ModelFolder& model);

@@ -59,7 +59,38 @@ TEST_CASE("text that is no configuration is refused with what it is") {
   for (const char* known : {"; supported are ", " gpt2, ", " llama, ", " vit, pare"}) {
     CHECK(contains(refused("{\"model_type\": \"mixtral\"}"), known));
   }
-  CHECK(contains(refused("{\"model_type\": \"llama\", \"rms_norm_eps\": NaN}"), "is not valid JSON"));
+  for (const std::string value : {"NaN", "Infinity", "-Infinity"}) {  // as Python writes them
+    const std::string message = refused("{\"model_type\": \"llama\", \"rms_norm_eps\": " + value + "}");
+    CHECK(contains(message, "is not valid JSON"));
+    CHECK(contains(message, "NaN and Infinity are no numbers: expected a finite one"));
+  }
+  CHECK(contains(refused("{\"model_type\": \"lama\", }"), "is not valid JSON"));
+  CHECK_FALSE(contains(refused("{\"model_type\": \"lama\", }"), "Infinity"));
+}
+
+TEST_CASE("numbers that only enter the arithmetic are whatever transformers takes") {
+  json config = small_llama();
+  for (const double epsilon : {0.0, 1e-30, 2.0, 1e12, 1e300}) {
+    config["rms_norm_eps"] = epsilon;
+    CHECK(parsed(config).final_norm->epsilon == epsilon);
+  }
+  for (const double epsilon : {-1e-30, -1.0}) {
+    CHECK(contains(refusal(small_llama(), "rms_norm_eps", epsilon), "expected a finite number, 0 or more"));
+  }
+  CHECK(contains(refusal(small_llama(), "rms_norm_eps", "1e12"), "expected a finite number, 0 or more"));
+  CHECK(contains(message_of<InputError>([] { parse_config(R"({"model_type": "llama", "rms_norm_eps": 1e999})", "c"); }),
+                 "c is not valid JSON"));
+  config = small_llama();
+  for (const double theta : {0.5, 1e18}) {
+    config["rope_theta"] = theta;
+    CHECK(rope_of(config).theta == theta);
+  }
+  for (const double theta : {0.0, -10000.0}) {
+    CHECK(contains(refusal(small_llama(), "rope_theta", theta), "expected a finite number above 0"));
+  }
+  config = small_llama();
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 1e16}};
+  CHECK(rope_of(config).scaling->factor == 1e16);
 }
 
 TEST_CASE("what a family of any name asks for and pare does not have is named") {

@@ -27,8 +27,6 @@ from report import SHARED, Report, pare  # noqa: E402  (the folders above are no
 # Both models run in the same code in float64, so all that is left are the roundings of a rewritten weight (one or two
 # of 1.1e-16) and of the sums over it, through a few layers that amplify them: 1e-14 is usual.
 TOLERANCE = 1e-12
-# A masked language model of its own head stores a second bias that nothing reads, and that pare does not write.
-UNREAD = {"cls.predictions.bias", "predictions.bias", "lm_head.bias"}
 APPLIES, REFUSED, NOTHING, CANNOT = "applies", "refused", "nothing there", "the family cannot express it"
 
 
@@ -230,8 +228,6 @@ def resting(tensors):
 def check_files(before, after, saved, at_most_more):
     """The same tensors in the same shapes and types, the configuration as it was, and what was removed at rest."""
     old, new = tensors_of(before), tensors_of(after)
-    if any(name.endswith("decoder.bias") for name in new):
-        old = {name: tensor for name, tensor in old.items() if name not in UNREAD}
     if {n: (t.shape, t.dtype) for n, t in old.items()} != {n: (t.shape, t.dtype) for n, t in new.items()}:
         return f"other tensors: {sorted(set(old) ^ set(new)) or 'in shape or type'}"
     if not saved <= resting(new) - resting(old) <= saved + at_most_more:
@@ -250,8 +246,6 @@ def stock(model_class, folder, config, options):
         model, info = model_class.from_pretrained(
             folder, dtype=torch.float64, attn_implementation=config._attn_implementation or "eager",
             local_files_only=True, output_loading_info=True, **options)
-    if not getattr(config, "tie_word_embeddings", True) and model_class.__name__.endswith(("MaskedLM", "PreTraining")):
-        info["missing_keys"] = set(info["missing_keys"]) - UNREAD
     return model.eval(), {key: value for key, value in info.items() if value}
 
 

@@ -32,7 +32,7 @@ constexpr LlamaLike gemma2 = {
 };
 
 std::optional<double> read_softcap(Config& config, std::string_view key, double fallback) {
-  const double cap = config.number({key}, fallback, 1e-6, 1e15);
+  const double cap = config.number({key}, fallback, above_zero, most::number);
   return config.is_null(key) ? std::nullopt : std::optional(cap);
 }
 

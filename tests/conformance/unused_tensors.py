@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Tensors that a model does not use: `--form compat` keeps them, and whoever uses them computes what they did before.
+
+A BERT saved from BertForPreTraining and read as BertForMaskedLM has a pooler and a second head that only others read:
+AutoModel has to pool the same of what pare wrote. Bytes are compared by the safetensors package.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from report import SHARED, Report, ended, expect, pare  # noqa: E402  (the folders above are not a package)
+
+TOLERANCE = 1e-12  # both in float64, through two layers: see compat.py
+POOLER = ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
+UNUSED = sorted([*POOLER, "cls.seq_relationship.bias", "cls.seq_relationship.weight", "bert.embeddings.position_ids"])
+
+
+def drawn(model, torch):
+    """No bias of zero, no gain of one: what a pass moves has to show."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return model.eval()
+
+
+def save_bert(folder, torch, transformers, dtype, **options):
+    """As pre-training leaves it, but for the class that config.json names; with a buffer that older files have."""
+    from safetensors.torch import load_file, save_file
+
+    config = transformers.BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+                                     vocab_size=40, max_position_embeddings=20)
+    model = drawn(transformers.BertForPreTraining(config).to(dtype), torch)
+    model.save_pretrained(folder, **options)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"architectures": ["BertForMaskedLM"]}))
+    file = sorted(folder.glob("*.safetensors"))[0]
+    tensors = load_file(file) | {"bert.embeddings.position_ids": torch.arange(20)[None]}
+    save_file(tensors, file, {"format": "pt"})
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        listed = json.loads(index.read_text())
+        listed["weight_map"]["bert.embeddings.position_ids"] = file.name
+        listed["metadata"]["total_size"] += 160
+        index.write_text(json.dumps(listed))
+
+
+def tensors_of(folder):
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+
+
+def changed(before, after, names):
+    old, new = tensors_of(before), tensors_of(after)
+    bytes_of = lambda tensor: (tensor.dtype, tensor.shape, tensor.contiguous().numpy().tobytes())  # noqa: E731
+    return [name for name in names if name not in new or bytes_of(old[name]) != bytes_of(new[name])]
+
+
+def difference(torch, transformers, before, after, loader, field):
+    answers = []
+    for folder in (before, after):
+        model = getattr(transformers, loader).from_pretrained(folder, dtype=torch.float64, local_files_only=True).eval()
+        with torch.no_grad():
+            answers.append(model(torch.arange(3, 15)[None])[field])
+    return (answers[0] - answers[1]).abs().max().item()
+
+
+def check_compat(report, work, torch, transformers):
+    for case, options in (("one file", {}), ("shards", {"max_shard_size": "12KB"})):
+        source, out = work / case, work / f"{case} compat"
+        save_bert(source, torch, transformers, torch.float64, **options)
+        result = pare("rewrite", source, "-o", out, "--passes", "auto", "--form", "compat", "--json", *(["--shard-size", "12KB"] if options else []))
+        report.check(f"{case}: rewrite", ended(result, 0, without=["not written"]))
+        if result.returncode != 0:
+            continue
+        report.check(f"{case}: every name", expect(sorted(tensors_of(out)), sorted(tensors_of(source))))
+        report.check(f"{case}: unused ones byte for byte", expect(changed(source, out, UNUSED), []))
+        report.check(f"{case}: something changed", "" if changed(source, out, tensors_of(source)) else "nothing")
+        for loader, field in (("AutoModel", "pooler_output"), ("AutoModel", "last_hidden_state"), ("AutoModelForMaskedLM", "logits"), ("BertForPreTraining", "seq_relationship_logits")):
+            apart = difference(torch, transformers, source, out, loader, field)
+            report.check(f"{case}: {field} of {loader}", "" if apart < TOLERANCE else f"{apart:.2e} apart")
+        certificate = json.loads(result.stdout)
+        for side in ("reference", "candidate"):
+            report.check(f"{case}: the certificate lists them, {side}", expect([t["name"] for t in certificate[side]["unused_tensors"]], UNUSED))
+        report.check(f"{case}: none is lost", expect(certificate["unused_tensors"], {"only_reference": [], "only_candidate": [], "different": []}))
+        if options:
+            index = json.loads((out / "model.safetensors.index.json").read_text())
+            sizes = sum(t.numel() * t.element_size() for t in tensors_of(out).values())
+            report.check(f"{case}: the index", expect([sorted(index["weight_map"]), index["metadata"]["total_size"]], [sorted(tensors_of(source)), sizes]))
+
+
+def check_strict_and_verify(report, work):
+    source, out = work / "one file", work / "strict"
+    result = pare("rewrite", source, "-o", out, "--passes", "auto")
+    report.check("strict names what stays behind", ended(result, 0, ["not written", *POOLER, "--form compat"]))
+    certificate = json.loads((out / "certificate.json").read_text())
+    report.check("and its certificate", expect(certificate["unused_tensors"], {"only_reference": UNUSED, "only_candidate": [], "different": []}))
+    report.check("verify names what one lacks", ended(pare("verify", source, out, "--random", "4"), 0, ["not compared", "only in the reference", *POOLER]))
+
+    from safetensors.torch import load_file, save_file
+    other = work / "other pooler"
+    shutil.copytree(source, other)
+    tensors = load_file(other / "model.safetensors")
+    tensors[POOLER[1]][0, 0] = float("nan")  # nobody looks at it, so nobody minds
+    save_file(tensors, other / "model.safetensors", {"format": "pt"})
+    result = pare("verify", source, other, "--random", "4", "--json")
+    found = json.loads(result.stdout)
+    report.check("verify names what differs", ended(result, 0) or expect([found["verdict"], found["unused_tensors"]["different"]], ["identical", [POOLER[1]]]))
+    result = pare("rewrite", other, "-o", work / "other compat", "--passes", "drop_key_bias", "--form", "compat")
+    report.check("what is not finite is copied too", ended(result, 0) or expect(changed(other, work / "other compat", UNUSED), []))
+
+
+def check_audit(report, work):
+    found = json.loads(pare("audit", work / "one file", "--json").stdout)
+    unused = sum(tensor["bytes"] for tensor in found["unused_tensors"])
+    header = found["file_bytes"] - found["bytes"]["stored"] - unused
+    report.check("audit explains the size of the file", "" if 0 < header < 10000 else f"{header} bytes are left over")
+    report.check("audit in words", ended(pare("audit", work / "one file"), 0, ["not used by this model", *POOLER]))
+
+
+def check_tied_copy(report, work, torch, transformers):
+    """A head that is tied, and stored again beside the table: a stale copy would be read as a head of its own."""
+    from safetensors.torch import load_file, save_file
+    source, out = work / "copied", work / "copied compat"
+    save_bert(source, torch, transformers, torch.float32)
+    tensors = load_file(source / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    result = pare("rewrite", source, "-o", out, "--passes", "drop_key_bias", "--form", "compat", "--dtype", "bfloat16", "--json")
+    report.check("a copy of a tied tensor", ended(result, 0))
+    if result.returncode == 0:
+        new = tensors_of(out)
+        report.check("is a copy of what that became", expect(torch.equal(new["cls.predictions.decoder.weight"], new["bert.embeddings.word_embeddings.weight"]), True))
+        report.check("unused ones keep their type", expect(changed(source, out, UNUSED), []))
+        listed = {t["name"]: t["copy_of"] for t in json.loads(result.stdout)["candidate"]["unused_tensors"]}
+        report.check("and is called one", expect(listed.get("cls.predictions.decoder.weight"), "bert.embeddings.word_embeddings.weight"))
+    report.check("strict stores it once, and says so", ended(pare("rewrite", source, "-o", work / "copied strict", "--passes", "drop_key_bias"), 0, ["a second time: cls.predictions.decoder"]))
+
+
+def check_rxnmapper(report, work):
+    source, out = SHARED / "models" / "rxnmapper_albert", work / "rxnmapper"
+    if not source.exists():
+        report.skip("rxnmapper", f"{source} is not there")
+        return
+    result = pare("rewrite", source, "-o", out, "--passes", "drop_key_bias", "--form", "compat", "--random", "2")
+    names = ["albert.pooler.bias", "albert.pooler.weight", "predictions.decoder.bias", "predictions.decoder.weight"]
+    report.check("rxnmapper keeps its pooler and decoder", ended(result, 0) or expect(changed(source, out, names), []))
+
+
+def main():
+    report = Report("unused tensors")
+    torch, _ = report.peers("torch", "safetensors")
+    transformers = report.transformers()
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        check_compat(report, work, torch, transformers)
+        check_strict_and_verify(report, work)
+        check_audit(report, work)
+        check_tied_copy(report, work, torch, transformers)
+        check_rxnmapper(report, work)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

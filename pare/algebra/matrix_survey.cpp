@@ -13,6 +13,7 @@
 #include "pare/algebra/basis.h"
 #include "pare/algebra/prediction.h"
 #include "pare/arch/tensors.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/progress.h"
 
 namespace pare {
@@ -260,6 +261,7 @@ std::vector<SurveyedMatrix> survey_matrices(const Model& model, const Streams& s
   SurveyedStreams surveyed(model, streams);
   std::vector<SurveyedMatrix> sites;
   for (int64_t n = 0; n < std::ssize(streams.blocks); ++n) {
+    check_interrupt();
     for (Target target : what.targets) {
       if (!what.block || *what.block == n) {
         sites.push_back(survey(model, surveyed, n, target));

@@ -6,6 +6,7 @@
 
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 
 namespace pare {
 
@@ -174,6 +175,7 @@ BlockStreams add_block(Points& points, const Architecture& a, int64_t n) {
 }  // namespace
 
 Streams find_streams(const Architecture& architecture) {
+  check_interrupt();  // whatever goes on about an architecture comes here again and again
   Points points;
   Streams streams;
   size_t at = streams.embedding = add_embedding(points, architecture);

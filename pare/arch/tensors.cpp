@@ -4,6 +4,7 @@
 
 #include "pare/arch/slots.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 
 namespace pare {
 
@@ -37,6 +38,7 @@ const TensorSpec& TensorTable::at(const std::string& name) const {
 }
 
 TensorTable tensor_table(const Architecture& architecture) {
+  check_interrupt();  // as in find_streams
   return TensorTable(slots_of(architecture).tensors);
 }
 

@@ -12,6 +12,7 @@
 #include "pare/model/init.h"
 #include "pare/probes/probe_batches.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -107,6 +108,7 @@ void measure_each(const std::vector<ProbedModel>& models, Outcome& found,
     if (done == 0) {
       throw Interrupted("interrupted before the first model was measured");
     }
+    forget_interrupt();  // what was measured is shown
     found.partial = fmt::format("{} of {} measurements", done, models.size());
   }
 }

@@ -36,8 +36,9 @@ int main(int argc, char** argv) {
   // A closed stdout shows as EPIPE where it is written, a file size limit as EFBIG.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  pare::install_interrupt_handler();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool silent = pare::has_flag(arguments, "--json") && pare::has_flag(arguments, "--quiet");
+  pare::install_interrupt_handler(silent ? pare::InterruptNotice::silent : pare::InterruptNotice::shown);
   try {
     pare::run_command_line(arguments);
     return 0;

@@ -17,12 +17,12 @@
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
-#include "pare/model/device.h"
 #include "pare/probes/probe_batches.h"
 #include "pare/probes/probe_json.h"
 #include "pare/probes/probe_text.h"
 #include "pare/report/probe_report.h"
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 #include "pare/verify/certificate.h"
 
@@ -115,7 +115,7 @@ ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint6
 ProbeOptions probe_options(const ProbeFlags& flags, const Settings& settings) {
   ProbeOptions options;
   options.threshold = flags.threshold;
-  options.arithmetic = {scalar_type(*float_dtype_from_word(flags.dtype)), find_device(settings.device)};
+  options.arithmetic = {scalar_type(*float_dtype_from_word(flags.dtype)), chosen_device(settings)};
   Interventions& changed = options.interventions;
   changed.without_attention_residual = flags.without == "attention-residual" || flags.without == "residuals";
   changed.without_mlp_residual = flags.without == "mlp-residual" || flags.without == "residuals";
@@ -149,6 +149,7 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   try {
     measure_all(probe, batches, "probing");
   } catch (const Interrupted&) {  // with what was measured until then
+    forget_interrupt();
   }
   ProbeResults results = probe.results();
   if (results.sequences == 0) {

@@ -1,6 +1,9 @@
 #include "pare/support/log.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "pare/support/text.h"
@@ -60,6 +63,11 @@ void set_quiet(bool quiet) {
 bool is_quiet() {
   std::lock_guard lock(screen().mutex);
   return screen().quiet;
+}
+
+bool can_redraw() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
 void show_status(std::string line) {

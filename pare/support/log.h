@@ -12,6 +12,9 @@ void log_warning(std::string_view line);  // "warning: LINE"; shown even when qu
 void set_quiet(bool quiet);
 bool is_quiet();
 
+// Whether stderr is a terminal that can draw a line again.
+bool can_redraw();
+
 // The line that stays below all others on a terminal, such as a progress bar; empty removes it.
 void show_status(std::string line);
 

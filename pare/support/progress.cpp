@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <string_view>
 
 #include "pare/support/interrupt.h"
 #include "pare/support/log.h"
@@ -21,8 +19,7 @@ std::atomic<bool> progress_shown = false;
 
 // 0 when stderr is no terminal that can redraw a line.
 int terminal_columns() {
-  const char* kind = std::getenv("TERM");
-  if (::isatty(STDERR_FILENO) == 0 || kind == nullptr || std::string_view(kind) == "dumb") {
+  if (!can_redraw()) {
     return 0;
   }
   winsize size = {};

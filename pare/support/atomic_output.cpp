@@ -85,7 +85,11 @@ bool is_stale(const fs::path& path, std::string_view number) {
     return false;
   }
   const Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  return opened.number() < 0 || ::flock(opened.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  try {
+    return opened.number() >= 0 && try_lock(opened.number(), path) == Locked::yes;
+  } catch (const IoError&) {
+    return false;  // nobody can tell, so it stays
+  }
 }
 
 // The name that a temporary of this process will get, or the name as it is.
@@ -194,6 +198,9 @@ std::vector<std::string> AtomicOutput::commit() {
   std::vector<std::string> warnings;
   struct stat before = {};
   const bool replaces = replace_ && ::lstat(target_.c_str(), &before) == 0;
+  if (replaces) {  // before anything moves: who works in it finds it by its name
+    check_replaced(target_, kind_, replace_);
+  }
   if (replaces && S_ISDIR(before.st_mode)) {
     ::chmod(temporary_.c_str(), before.st_mode & 07777);  // what was private stays so
   }
@@ -202,6 +209,9 @@ std::vector<std::string> AtomicOutput::commit() {
     if (replaces) {
       warnings = remove_replaced();
     }
+  } else if (errno == EEXIST && replace_) {  // it appeared just now
+    check_replaced(target_, kind_, replace_);
+    fail_io("rename the finished output to", target_, EEXIST);
   } else if (errno == EINVAL || errno == ENOSYS) {  // network file systems know neither way of renaming
     commit_without_exchange();
   } else {
@@ -254,7 +264,9 @@ void AtomicOutput::commit_without_exchange() {
 void AtomicOutput::lock() {
   lock_.emplace(::open(temporary_.c_str(), O_RDONLY | O_CLOEXEC));
   if (lock_->number() >= 0) {
-    ::flock(lock_->number(), LOCK_EX | LOCK_NB);  // a file system without locks is as safe as without them
+    // A file system without locks does no harm here: what cannot be locked is never taken for stale.
+    while (::flock(lock_->number(), LOCK_EX | LOCK_NB) != 0 && errno == EINTR) {
+    }
   }
 }
 

@@ -119,17 +119,36 @@ void OutputFile::sync() {
   }
 }
 
+Locked try_lock(int number, const fs::path& path) {
+  while (::flock(number, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return Locked::by_another;
+    }
+    if (errno != EINTR) {
+      throw IoError(
+          fmt::format("cannot lock {}: {}. Two processes that write there would spoil each other's files: "
+                      "choose a place on a file system with locks (flock)",
+                      quote(shown(path)), std::strerror(errno)));
+    }
+  }
+  return Locked::yes;
+}
+
 int lock_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) {
     fail_io("open", folder, errno);
   }
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
+  try {
+    if (try_lock(descriptor, folder) == Locked::yes) {
+      return descriptor;
+    }
     throw InputError(fmt::format("{} is in use: another process trains there; wait for it, or choose another folder",
                                  quote(folder.string())));
+  } catch (...) {
+    ::close(descriptor);
+    throw;
   }
-  return descriptor;
 }
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {

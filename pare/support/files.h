@@ -75,6 +75,11 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
 // A new file with this text, synced; for files inside an AtomicFolder.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
+enum class Locked { yes, by_another };
+// Tries to lock what is opened as `number`, until that is closed. IoError where it cannot be told, as on a file system
+// without locks: `path` is named.
+Locked try_lock(int number, const std::filesystem::path& path);
+
 // A descriptor of the folder that holds it against other processes until it is closed: no file is left behind that
 // means nothing once its process is gone. InputError where another holds it.
 int lock_folder(const std::filesystem::path& folder);

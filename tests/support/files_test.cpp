@@ -1,10 +1,16 @@
 #include "pare/support/files.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
 
 #include "pare/support/error.h"
 #include "tests/support/helpers.h"
@@ -16,7 +22,61 @@ namespace {
 
 void anything(const fs::path&) {}
 
+std::vector<int> flock_errors;  // what it says the next times, the last first
+
 }  // namespace
+
+// In place of the system's: not every file system that people have is at hand here.
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (flock_errors.empty()) {
+    return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+  }
+  errno = flock_errors.back();
+  flock_errors.pop_back();
+  return -1;
+}
+
+TEST_CASE("a folder that cannot be locked is not worked in, and one that a signal disturbed is") {
+  const TemporaryFolder folder;
+  for (const int error : {ENOLCK, EOPNOTSUPP, EIO}) {
+    flock_errors = {error};
+    const std::string message = message_of<IoError>([&] { lock_folder(folder.path()); });
+    CHECK_MESSAGE(contains(message, fmt::format("cannot lock '{}': {}", folder.path().string(), std::strerror(error))),
+                  message);
+  }
+  flock_errors = {EINTR, EINTR};
+  const Descriptor held(lock_folder(folder.path()));
+  CHECK(flock_errors.empty());
+  CHECK(contains(message_of<InputError>([&] { lock_folder(folder.path()); }), "is in use"));
+}
+
+TEST_CASE("what nobody can tell to be left behind stays") {
+  const TemporaryFolder folder;
+  const fs::path partial = folder.path() / fmt::format(".out.partial-{}-0", 1 << 22);  // no process has this number
+  fs::create_directory(partial);
+  flock_errors = {0, ENOLCK};  // of the one that stands there, and of the new one
+  { AtomicFolder output(folder.path() / "out"); }
+  flock_errors.clear();
+  CHECK(fs::exists(partial));
+  { AtomicFolder output(folder.path() / "out"); }
+  CHECK(!fs::exists(partial));
+}
+
+TEST_CASE("what appeared meanwhile, and may not go, never loses its name") {
+  const TemporaryFolder folder;
+  const fs::path target = folder.path() / "run";
+  std::vector<std::string> seen;
+  AtomicFolder output(target, [&](const fs::path&) {
+    seen.push_back(bytes_of_file(target / "who"));
+    throw InputError("it stays");
+  });
+  write_text_file(output.temporary() / "who", "the second");
+  fs::create_directory(target);
+  write_text_file(target / "who", "the first");
+  CHECK(message_of<InputError>([&] { output.commit(); }) == "it stays");
+  CHECK(seen == std::vector<std::string>{"the first"});
+  CHECK(bytes_of_file(target / "who") == "the first");
+}
 
 TEST_CASE("a text file is read whole") {
   TemporaryFolder folder;

@@ -13,6 +13,7 @@
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
+#include "pare/cli/subject.h"
 #include "pare/cli/train_display.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -237,6 +238,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
               .device = settings.device,
               .minutes = asked.minutes};
   if (claim->trains()) {
+    chosen_device(settings);  // what there is to say of it
     trial.folder = asked.output.empty() ? std::filesystem::path() : output_target(asked.output);
     trial.note = [](const std::string& line) { log_info(line); };
     trial.progress = [&, shown = std::string()](const std::string& run, const TrainProgress& progress) mutable {

@@ -14,7 +14,6 @@
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
 #include "pare/cli/subject.h"
-#include "pare/model/device.h"
 #include "pare/rewrite/reasons.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/log.h"
@@ -57,7 +56,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
   options.random = flags.question.random > 0 ? flags.question.random : options.random;
   options.budget = flags.question.budget;
   options.seed = settings.seed;
-  options.device = options.verify ? find_device(settings.device) : at::Device(at::kCPU);
+  options.device = options.verify ? chosen_device(settings) : at::Device(at::kCPU);
   options.shard_bytes = flags.shard_bytes;
   options.on_retry = say_retry;
   return options;

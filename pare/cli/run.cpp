@@ -16,7 +16,6 @@
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
-#include "pare/model/device.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -184,7 +183,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
   const ModelFolder stored = open_and_warn(options.model, settings);
   const std::vector<Batch> batches = read_batches(options, stored);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
-  const at::Device device = find_device(settings.device);
+  const at::Device device = chosen_device(settings);
   const at::InferenceMode inference;
   const Executor model(stored.model, dtype, device);
   Results results;

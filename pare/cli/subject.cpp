@@ -8,6 +8,7 @@
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/not_a_model.h"
 #include "pare/cli/output.h"
+#include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -51,6 +52,12 @@ Architecture find_architecture(const std::string& word) {
     refuse_unknown(word);
   }
   return *std::move(preset);
+}
+
+at::Device chosen_device(const Settings& settings) {
+  const at::Device device = find_device(settings.device);
+  print_warnings(take_device_warnings());
+  return device;
 }
 
 ModelFolder open_and_warn(const std::string& folder, const Settings& settings) {

@@ -1,6 +1,8 @@
 #pragma once
 // What a command is about: a model folder, a preset, or an Architecture in a JSON file.
 
+#include <c10/core/Device.h>
+
 #include <optional>
 #include <string>
 
@@ -15,6 +17,8 @@ struct Subject {
   std::optional<ModelFolder> stored;  // only for a model folder
 };
 
+// The device of --device; prints, once, what is odd about it.
+at::Device chosen_device(const Settings& settings);
 // Opens a model folder, and prints what is odd about it.
 ModelFolder open_and_warn(const std::string& folder, const Settings& settings);
 // A path that exists wins over a preset of the same name.

@@ -17,7 +17,6 @@
 #include "pare/cli/question.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
-#include "pare/model/device.h"
 #include "pare/probes/alignment.h"
 #include "pare/report/verify_report.h"
 #include "pare/support/error.h"
@@ -312,14 +311,14 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                       .sequences = flags.question.random > 0 ? flags.question.random : usual_sequences,
                                       .budget = flags.question.budget,
                                       .layers_of = flags.report.wanted() ? layered_sequences : 0,
-                                      .device = find_device(settings.device)});
+                                      .device = chosen_device(settings)});
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
     sequence = file->numbers[static_cast<size_t>(sequence)];
   }
   std::optional<Alignment> alignment;
   if (flags.modulo_gauge) {
-    alignment = align(reference.model, candidate.model, find_device(settings.device));
+    alignment = align(reference.model, candidate.model, chosen_device(settings));
   }
   const std::optional<VerificationFailed> failure = failure_of(flags, verification);
   // Also where text is printed: a file that was written to meanwhile is found here.

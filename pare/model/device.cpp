@@ -4,9 +4,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <utility>
 
 #include "pare/support/error.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -22,16 +23,7 @@ std::filesystem::path cuda_library() {
 
 void* loaded_part = nullptr;
 
-// Beside the program, or where an installed one keeps it. Nothing but speed depends on it.
-void load_part() {
-  std::error_code unknown;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
-  for (const char* place : {"libpare_cuda.so", "../lib/libpare_cuda.so"}) {
-    if (const std::filesystem::path file = program / place; !loaded_part && std::filesystem::exists(file, unknown)) {
-      loaded_part = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    }
-  }
-}
+std::vector<std::string> warnings;
 
 void load_cuda() {
   const std::filesystem::path library = cuda_library();
@@ -57,8 +49,36 @@ at::Device find_device(const std::string& name) {
   if (at::getNumGPUs() == 0) {
     throw InputError("--device cuda: this machine has no CUDA device that libtorch can use");
   }
-  load_part();
+  static bool tried = false;
+  if (!std::exchange(tried, true)) {
+    std::error_code unknown;
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+    if (const std::string why = load_cuda_part(program.parent_path()); !why.empty()) {
+      warnings.push_back(why);
+    }
+  }
   return at::Device(at::kCUDA, 0);
+}
+
+std::string load_cuda_part(const std::filesystem::path& folder) {
+  std::string why;
+  for (const char* place : {"libpare_cuda.so", "../lib/libpare_cuda.so"}) {
+    std::error_code unknown;
+    const std::filesystem::path file = folder / place;
+    if (loaded_part || !std::filesystem::exists(file, unknown)) {
+      continue;
+    }
+    loaded_part = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!loaded_part) {
+      why = fmt::format("{} cannot be loaded, so steps of training run piece by piece, more slowly: {}",
+                        quote(file.string()), dlerror());
+    }
+  }
+  return loaded_part ? "" : why;
+}
+
+std::vector<std::string> take_device_warnings() {
+  return std::exchange(warnings, {});
 }
 
 bool is_out_of_memory(const c10::Error& error) {

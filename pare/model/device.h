@@ -4,17 +4,24 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace pare {
 
 // "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device.
 at::Device find_device(const std::string& name);
+// What was found with the last one that is worth a line and ends nothing: handed out once.
+std::vector<std::string> take_device_warnings();
 
 // Of a GPU or of this machine: libtorch has an error of its own for the one, but not for the other.
 bool is_out_of_memory(const c10::Error& error);
 
 // The library of pare/cuda, for dlsym: null before a CUDA device was found, and in a build without it.
 void* cuda_part();
+// Loads it from beside a program in `folder`, or from where an installed one keeps it. Why it could not, where it is
+// there; empty where it is not, since nothing but speed depends on it.
+std::string load_cuda_part(const std::filesystem::path& folder);
 
 }  // namespace pare

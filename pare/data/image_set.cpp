@@ -22,23 +22,37 @@ namespace {
 
 constexpr size_t most_problems = 20;
 constexpr uint64_t largest_picture = 1'000'000'000;
+constexpr uint64_t most_records = 500'000;  // of a file without a header that would say
 
-std::vector<uint8_t> unpacked(const std::string& path) {
-  const ByteSource source = open_bytes(path);
-  std::vector<uint8_t> bytes;
-  constexpr size_t piece = 1 << 24;
-  for (size_t count = piece; count == piece;) {
-    check_interrupt();
-    const size_t known = bytes.size();
-    bytes.resize(known + piece);
-    count = source(std::as_writable_bytes(std::span(bytes).subspan(known)));
-    bytes.resize(known + count);
+// What a file holds unpacked, a part at a time: what is packed may be a thousand times what it was packed to.
+class Unpacked {
+ public:
+  explicit Unpacked(const std::string& path) : path_(path), source_(open_bytes(path)) {}
+
+  // Up to `most` bytes in all; fewer where it ends. What was read before stays.
+  const std::vector<uint8_t>& read_to(uint64_t most) {
+    constexpr uint64_t piece = 1 << 24;
+    while (!ended_ && bytes_.size() < most) {
+      check_interrupt();
+      const size_t known = bytes_.size(), wanted = static_cast<size_t>(std::min<uint64_t>(piece, most - known));
+      bytes_.resize(known + wanted);
+      const size_t count = source_(std::as_writable_bytes(std::span(bytes_).subspan(known)));
+      bytes_.resize(known + count);
+      ended_ = count < wanted;
+    }
+    if (bytes_.empty()) {
+      throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path_)));
+    }
+    return bytes_;
   }
-  if (bytes.empty()) {
-    throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
-  }
-  return bytes;
-}
+  std::vector<uint8_t> take() { return std::move(bytes_); }
+
+ private:
+  const std::string& path_;
+  ByteSource source_;
+  std::vector<uint8_t> bytes_;
+  bool ended_ = false;
+};
 
 std::string hash_of(const std::vector<uint8_t>& bytes) {
   return sha256_of(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -60,33 +74,39 @@ struct Idx {
   size_t begin = 0;
 };
 
+// No more is unpacked than its header speaks of, and a byte, which tells that there is more.
 Idx read_idx(const std::string& path, int64_t dimensions, const char* what) {
-  Idx idx{.bytes = unpacked(path)};
+  Unpacked file(path);
+  Idx idx;
+  idx.begin = 4 + 4 * static_cast<size_t>(dimensions);
+  const std::vector<uint8_t>& head = file.read_to(idx.begin);
   const auto number = [&](size_t at) {
-    int64_t value = 0;
+    uint64_t value = 0;
     for (size_t i = 0; i < 4; ++i) {
-      value = value << 8 | idx.bytes[4 * at + i];
+      value = value << 8 | head[4 * at + i];
     }
     return value;
   };
-  idx.begin = 4 + 4 * static_cast<size_t>(dimensions);
-  if (idx.bytes.size() < 4 || number(0) != 0x800 + dimensions) {
+  if (head.size() < 4 || number(0) != 0x800 + static_cast<uint64_t>(dimensions)) {
     throw InputError(fmt::format(
         "{} is no IDX file of {} (its first bytes are not 00 00 08 {:02X}): data.train and data.validation name "
         "pictures, labels, pictures, labels",
         quote(path), what, dimensions));
   }
-  int64_t expected = idx.bytes.size() < idx.begin ? -1 : 1;
-  for (int64_t i = 0; i < dimensions && expected >= 0; ++i) {
-    idx.sizes.push_back(number(static_cast<size_t>(i) + 1));
-    expected = expected > int64_t{1} << 40 ? -1 : expected * idx.sizes.back();
+  uint64_t expected = 1;
+  bool possible = head.size() == idx.begin;
+  for (size_t i = 0; i < static_cast<size_t>(dimensions) && possible; ++i) {
+    idx.sizes.push_back(static_cast<int64_t>(number(i + 1)));
+    possible = !__builtin_mul_overflow(expected, number(i + 1), &expected) && expected < uint64_t{1} << 62;
   }
-  if (expected != static_cast<int64_t>(idx.bytes.size()) - static_cast<int64_t>(idx.begin)) {
-    throw InputError(
-        fmt::format("{}: its header speaks of {} bytes of data, and there are {}: an incomplete download?", quote(path),
-                    expected < 0 ? "impossibly many" : with_commas(expected),
-                    with_commas(std::max<int64_t>(0, std::ssize(idx.bytes) - static_cast<int64_t>(idx.begin)))));
+  const size_t there = possible ? file.read_to(idx.begin + expected + 1).size() - idx.begin : 0;
+  if (!possible || there != expected) {
+    throw InputError(fmt::format("{}: its header speaks of {} bytes of data, and there are {}: an incomplete download?",
+                                 quote(path),
+                                 possible ? with_commas(static_cast<int64_t>(expected)) : "impossibly many",
+                                 there > expected ? "more" : with_commas(static_cast<int64_t>(there))));
   }
+  idx.bytes = file.take();
   return idx;
 }
 
@@ -115,8 +135,14 @@ void read_idx_pair(const std::string& pictures, const std::string& labels, int64
 
 void read_cifar(const std::string& path, size_t labels, int64_t classes, ImageSet& set) {
   constexpr ImageShape cifar{3, 32};
-  const std::vector<uint8_t> bytes = unpacked(path);
   const size_t pixels = static_cast<size_t>(cifar.bytes()), record = labels + pixels;
+  Unpacked file(path);
+  const std::vector<uint8_t>& bytes = file.read_to(most_records * record + 1);
+  if (bytes.size() > most_records * record) {
+    throw InputError(
+        fmt::format("{} has more than {} records, and a file of CIFAR at most 50,000: split it, if it is one",
+                    quote(path), with_commas(static_cast<int64_t>(most_records))));
+  }
   if (bytes.size() % record != 0) {
     throw InputError(fmt::format("{}: {} bytes are no whole number of records of {}: {}", quote(path), bytes.size(),
                                  record, "another data.format, or an incomplete download?"));

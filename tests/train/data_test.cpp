@@ -360,7 +360,12 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
     return refusal_of(json);
   };
   CHECK(says(refused(images.substr(0, images.size() - 1), classes), "speaks of 128 bytes of data, and there are 127"));
-  CHECK(says(refused(images + "x", classes), "and there are 129"));
+  CHECK(says(refused(images + std::string(std::size_t{1} << 26, 'x'), classes),
+             "speaks of 128 bytes of data, and there are more"));
+  // 2^64 bytes, which are none where nobody looks.
+  const std::string endless = big_endian(0x803) + big_endian(1 << 20) + big_endian(1 << 20) + big_endian(1 << 24);
+  CHECK(says(refused(endless, classes), "speaks of impossibly many bytes"));
+  CHECK(says(refused(images + "x", classes), "and there are more"));
   CHECK(says(refused(images.substr(0, 9), classes), "impossibly many"));
   CHECK(says(refused(classes, images), "is no IDX file of pictures"));
   CHECK(says(refused("", classes), "is empty"));

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "pare/support/error.h"
+#include "pare/support/interrupt.h"
 
 namespace pare {
 
@@ -54,28 +55,14 @@ at::Tensor log_probabilities(const at::Tensor& logits) {
   return at::_log_softmax(is_narrow(logits) ? logits.to(at::kFloat) : logits, 1, /*half_to_float=*/false);
 }
 
-// softmax - 1 where a target is, in the type of the products. Near 1 a probability in a narrow type is no longer
-// distinguished from 1: there the difference is computed in the wide type.
-at::Tensor wrongness(at::Tensor logarithms, const at::Tensor& asked, const at::Tensor& right, at::ScalarType dtype) {
-  at::Tensor wrong;
-  if (dtype == logarithms.scalar_type()) {
-    wrong = logarithms.exp_();
-  } else {
-    wrong = at::empty_like(logarithms, logarithms.options().dtype(dtype));
-    at::exp_out(wrong, logarithms);
-  }
-  return wrong.scatter_(1, asked, at::expm1(right).to(dtype));
-}
-
 LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece,
                     const double* scale, const HeadGradients& gradients) {
   const at::NoGradGuard no_grad;
   PARE_CHECK(head.weight.defined() && x.dim() == 2 && targets.dim() == 1 && targets.size(0) == x.size(0),
              "rows and targets that do not belong together");
-  const int64_t rows = x.size(0), classes = head.weight.size(0);
-  // A softcap would bend what stands for nothing.
-  const at::Tensor weight = head.softcap ? head.weight : padded_weight(head.weight);
-  const int64_t step = std::clamp<int64_t>(piece / weight.size(0), 1, std::max<int64_t>(rows, 1));
+  const int64_t rows = x.size(0);
+  const HeadProduct product(head);
+  const int64_t step = std::clamp<int64_t>(piece / product.columns(), 1, std::max<int64_t>(rows, 1));
   LossParts parts{.sum = at::zeros({}, x.options().dtype(at::kDouble))};
   if (scale) {
     parts.head_input = at::empty_like(x);
@@ -85,12 +72,8 @@ LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor&
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin);
     const at::Tensor read = x.narrow(0, begin, count), asked = targets.narrow(0, begin, count).unsqueeze(1);
-    at::Tensor logits = compute_logits(read, weight, head), slope;
-    if (head.softcap) {
-      const at::Tensor bent = at::tanh((is_narrow(logits) ? logits.to(at::kFloat) : logits) / *head.softcap);
-      slope = 1 - bent.square();
-      logits = *head.softcap * bent;
-    }
+    read.is_cpu() ? check_interrupt() : void();  // what a GPU is handed may be recorded
+    const auto [logits, slope] = product.scores(read);
     if (!scale) {
       parts.right.add_((logits.argmax(1, true) == asked).sum());
     }
@@ -103,18 +86,47 @@ LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor&
     if (head.softcap) {
       wrong = wrong.mul_(slope).to(x.scalar_type());
     }
-    parts.head_input.narrow(0, begin, count).addmm_(wrong, weight, /*beta=*/0, /*alpha=*/*scale);
-    if (gradients.weight.defined()) {
-      add_product(gradients.weight, wrong, read, *scale);
-    }
-    if (gradients.bias.defined()) {
-      gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()).narrow(0, 0, classes), *scale);
-    }
+    product.go_back(wrong, read, *scale, parts.head_input.narrow(0, begin, count), gradients);
   }
   return parts;
 }
 
 }  // namespace
+
+// A softcap would bend what stands for nothing.
+HeadProduct::HeadProduct(const LossHead& head)
+    : head_(head), weight_(head.softcap ? head.weight : padded_weight(head.weight)) {}
+
+HeadProduct::Scores HeadProduct::scores(const at::Tensor& x) const {
+  const at::Tensor logits = compute_logits(x, weight_, head_);
+  if (!head_.softcap) {
+    return {logits, {}};
+  }
+  const at::Tensor bent = at::tanh((is_narrow(logits) ? logits.to(at::kFloat) : logits) / *head_.softcap);
+  return {*head_.softcap * bent, 1 - bent.square()};
+}
+
+void HeadProduct::go_back(const at::Tensor& wrong, const at::Tensor& x, double scale, const at::Tensor& head_input,
+                          const HeadGradients& gradients) const {
+  head_input.addmm_(wrong, weight_, /*beta=*/0, /*alpha=*/scale);
+  if (gradients.weight.defined()) {
+    add_product(gradients.weight, wrong, x, scale);
+  }
+  if (gradients.bias.defined()) {
+    gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()).narrow(0, 0, classes()), scale);
+  }
+}
+
+at::Tensor wrongness(at::Tensor logarithms, const at::Tensor& asked, const at::Tensor& right, at::ScalarType dtype) {
+  at::Tensor wrong;
+  if (dtype == logarithms.scalar_type()) {
+    wrong = logarithms.exp_();
+  } else {
+    wrong = at::empty_like(logarithms, logarithms.options().dtype(dtype));
+    at::exp_out(wrong, logarithms);
+  }
+  return wrong.scatter_(1, asked, at::expm1(right).to(dtype));
+}
 
 LossParts cross_entropy(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece) {
   return in_pieces(x, head, targets, piece, nullptr, {});

@@ -19,6 +19,36 @@ struct HeadGradients {
   at::Tensor weight, bias;
 };
 
+// The head's product, a few rows at a time: forwards, and back to what it read and to its weights. Whatever is made of
+// logits is made of these.
+class HeadProduct {
+ public:
+  explicit HeadProduct(const LossHead& head);
+
+  int64_t classes() const { return head_.weight.size(0); }
+  // A GPU's matrix units want sides of round length, so there may be more columns than classes.
+  int64_t columns() const { return weight_.size(0); }
+
+  struct Scores {
+    at::Tensor logits;  // [rows, columns]; -infinity where there is no class
+    at::Tensor slope;   // of the softcap; undefined without one
+  };
+  Scores scores(const at::Tensor& x) const;
+
+  // `wrong` [rows, columns]: the gradient of something by the logits before a softcap, in the type of `x`. That of
+  // `scale` times it becomes `head_input` and is added to `gradients`, in their own type where the device can.
+  void go_back(const at::Tensor& wrong, const at::Tensor& x, double scale, const at::Tensor& head_input,
+               const HeadGradients& gradients) const;
+
+ private:
+  const LossHead& head_;
+  at::Tensor weight_;
+};
+
+// softmax - 1 where a target is, of its logarithms, which it may overwrite. Near 1 a probability in a narrow type is no
+// longer distinguished from 1: there the difference is computed in the wide type.
+at::Tensor wrongness(at::Tensor logarithms, const at::Tensor& asked, const at::Tensor& right, at::ScalarType dtype);
+
 struct LossParts {
   at::Tensor sum;         // float64 scalar, over all targets
   at::Tensor plain;       // the same of the cross-entropy alone, where the loss has other parts; else undefined

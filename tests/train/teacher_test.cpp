@@ -61,6 +61,26 @@ TEST_CASE("the loss and its gradients are those of kl_div and cross_entropy over
   }
 }
 
+TEST_CASE("a teacher without a say leaves the loss and its gradients as they are, bit for bit, in every type") {
+  at::manual_seed(5);
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const std::optional<double> cap : {std::optional<double>(), std::optional<double>(4)}) {
+      const at::ScalarType wide = type == at::kBFloat16 ? at::kFloat : type;
+      const at::Tensor x = at::randn({90, 16}).to(type), targets = at::randint(37, {90}, at::kLong);
+      const LossHead head{.weight = at::randn({37, 16}).to(type), .bias = at::randn({37}).to(type), .softcap = cap};
+      const HeadGradients plain{at::zeros({37, 16}, wide), at::zeros({37}, wide)},
+          taught{plain.weight.clone(), plain.bias.clone()};
+      const LossParts wanted = cross_entropy(x, head, targets, 1 << 20, 0.01, plain);
+      const LossParts found = distilled_loss(x, head, targets, {x, head, 0, 1}, 1 << 20, 0.01, taught);
+      CAPTURE(type);
+      CHECK(found.sum.equal(wanted.sum));
+      CHECK(found.head_input.equal(wanted.head_input));
+      CHECK(taught.weight.equal(plain.weight));
+      CHECK(taught.bias.equal(plain.bias));
+    }
+  }
+}
+
 TEST_CASE("gradients of a student are finite differences") {
   const Architecture a = parse(small_model), b = parse(other_model);
   TrainConfig config{.architecture = a, .dtype = TrainDtype::float64, .distillation = {0.6, 1.7}};

@@ -66,6 +66,12 @@ std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path
   TextSequences text =
       read_sequences(flags.text, tokenizer, length, flags.max_tokens > 0 ? flags.max_tokens : unlimited);
   check_ids(text, flags.text, tokenizer, architecture);
+  if (tokenizer.dropped() > 0) {
+    log_warning(fmt::format(
+        "{}: {} of it {} no token in {}, and {} left out", escaped(flags.text),
+        tokenizer.dropped() == 1 ? "one character or byte" : with_commas(tokenizer.dropped()) + " characters or bytes",
+        tokenizer.dropped() == 1 ? "has" : "have", tokenizer.subject(), tokenizer.dropped() == 1 ? "is" : "are"));
+  }
   std::string said =
       fmt::format("{}: {} {}{}", escaped(flags.text), with_commas(text.tokens), text.tokens == 1 ? "token" : "tokens",
                   text.whole ? "" : ", where --max-tokens ends it");

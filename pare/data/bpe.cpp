@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "pare/data/unicode.h"
 #include "pare/data/utf8.h"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr size_t scanned_symbols = 48;  // beyond, a queue is faster than looking at all pairs again and again
 constexpr uint64_t no_pair = ~uint64_t{0};
+constexpr size_t parted_symbols = 1 << 12;  // longer words are merged in the parts that they fall into
+constexpr size_t most_symbols = 1 << 23;    // of such a part: each costs some forty bytes
 
 uint64_t pair_of(TokenId left, TokenId right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
@@ -75,7 +78,7 @@ std::string visible_bytes(std::string_view bytes) {
 
 BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options,
                    const std::string& subject)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), subject_(subject) {
   if (!options_.unknown.empty()) {
     const std::optional<TokenId> id = vocabulary.find(options_.unknown);
     if (!id) {
@@ -129,6 +132,7 @@ const BpeModel::Joined* BpeModel::find_pair(TokenId left, TokenId right) const {
 // Unknown characters wait, so that a run of them can become one token.
 void BpeModel::add_unknown(int64_t& pending) {
   if (unknown_ < 0) {
+    ++dropped_;
     return;
   }
   if (pending > 0 && !options_.fuse_unknown) {
@@ -223,16 +227,17 @@ void BpeModel::merge_by_scanning() {
 // The same for long words: pairs wait in a queue, and those that have changed meanwhile are passed over.
 void BpeModel::merge_by_queue() {
   struct Waiting {
-    int64_t rank;
-    int32_t place;
-    TokenId id;
+    int32_t rank, place, id;
     bool operator>(const Waiting& other) const { return rank != other.rank ? rank > other.rank : place > other.place; }
   };
-  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue;
+  std::vector<Waiting> room;
+  room.reserve(word_.size());
+  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue(std::greater<>(), std::move(room));
   symbols_.clear();
+  symbols_.reserve(word_.size());
   const int32_t count = static_cast<int32_t>(word_.size());
   for (int32_t n = 0; n < count; ++n) {
-    symbols_.push_back({word_[static_cast<size_t>(n)], n - 1, n + 1 < count ? n + 1 : -1});
+    symbols_.push_back({static_cast<int32_t>(word_[static_cast<size_t>(n)]), n - 1, n + 1 < count ? n + 1 : -1});
   }
   const auto symbol = [this](int32_t place) -> Symbol& { return symbols_[static_cast<size_t>(place)]; };
   const auto look = [&](int32_t place) {
@@ -241,7 +246,7 @@ void BpeModel::merge_by_queue() {
     }
     const Joined* joined = find_pair(symbol(place).id, symbol(symbol(place).next).id);
     if (joined != nullptr) {
-      queue.push({joined->rank, place, joined->id});
+      queue.push({static_cast<int32_t>(joined->rank), place, static_cast<int32_t>(joined->id)});
     }
   };
   for (int32_t n = 0; n + 1 < count; ++n) {
@@ -274,23 +279,123 @@ void BpeModel::merge_by_queue() {
   }
 }
 
+// What a token can have begun as, at its one end and at its other, and from that every pair over which two may be
+// joined. A token may have come about in several ways.
+void BpeModel::find_joints() {
+  joints_known_ = true;
+  std::unordered_map<TokenId, std::vector<TokenId>> first, last;
+  const auto add = [](std::vector<TokenId>& into, TokenId id) {
+    const bool known = std::find(into.begin(), into.end(), id) != into.end();
+    known ? void() : into.push_back(id);
+    return !known;
+  };
+  const auto begin_as = [&](TokenId id) {
+    add(first[id], id);
+    add(last[id], id);
+  };
+  for (const auto& [text, id] : texts_) {
+    if (options_.bytes ? text.size() == 1 : !text.empty() && character_at(text, 0).bytes == text.size()) {
+      begin_as(id);
+    }
+  }
+  for (const TokenId id : byte_tokens_) {
+    id >= 0 ? begin_as(id) : void();
+  }
+  begin_as(unknown_);
+  for (bool grew = true; grew;) {  // until nothing is added: merges need not come in the order of their making
+    grew = false;
+    for (const PairSlot& slot : pairs_) {
+      if (slot.key == no_pair) {
+        continue;
+      }
+      const TokenId left = static_cast<TokenId>(slot.key >> 32), right = static_cast<TokenId>(slot.key & 0xFFFFFFFF);
+      for (const TokenId id : std::vector(first[left])) {
+        grew = add(first[slot.joined.id], id) || grew;
+      }
+      for (const TokenId id : std::vector(last[right])) {
+        grew = add(last[slot.joined.id], id) || grew;
+      }
+    }
+  }
+  for (const PairSlot& slot : pairs_) {
+    if (slot.key == no_pair) {
+      continue;
+    }
+    for (const TokenId left : last[static_cast<TokenId>(slot.key >> 32)]) {
+      for (const TokenId right : first[static_cast<TokenId>(slot.key & 0xFFFFFFFF)]) {
+        joints_.insert(pair_of(left, right));
+      }
+    }
+  }
+}
+
+bool BpeModel::may_join(TokenId left, TokenId right) {
+  if (!joints_known_) {
+    find_joints();
+  }
+  return joints_.contains(pair_of(left, right));
+}
+
+// What a character of a text without decoration begins as; -1 where that takes more than one token, or none.
+TokenId BpeModel::symbol_of(std::string_view character) const {
+  if (options_.bytes) {
+    return character.size() == 1 ? byte_tokens_[static_cast<unsigned char>(character[0])] : -1;
+  }
+  const auto found = texts_.find(character);
+  return found == texts_.end() ? -1 : found->second;
+}
+
+bool BpeModel::may_cut_between(std::string_view left, std::string_view right) {
+  if (!options_.continuing_prefix.empty() || !options_.word_suffix.empty() || options_.whole_words_first) {
+    return false;
+  }
+  const TokenId before = symbol_of(left), after = symbol_of(right);
+  return before >= 0 && after >= 0 && !may_join(before, after);
+}
+
+void BpeModel::merge_word() {
+  if (word_.size() > most_symbols) {
+    throw InputError(
+        fmt::format("{}: the text has a word of more than {} characters that might become one token: is it text? Part "
+                    "it, by spaces or lines",
+                    subject_, with_commas(static_cast<int64_t>(most_symbols))));
+  }
+  if (word_.size() > scanned_symbols) {
+    merge_by_queue();
+  } else if (word_.size() > 1) {
+    merge_by_scanning();
+  }
+}
+
 void BpeModel::append_tokens(std::string_view word, std::vector<TokenId>& ids) {
   if (cache_.find(word, ids)) {
     return;
   }
   word_.clear();
+  const int64_t dropped = dropped_;
   const auto whole = options_.whole_words_first ? texts_.find(word) : texts_.end();
   if (whole != texts_.end()) {
     word_.push_back(whole->second);
   } else {
     options_.bytes ? begin_bytes(word) : begin_word(word);
-    if (word_.size() > scanned_symbols) {
-      merge_by_queue();
-    } else if (word_.size() > 1) {
-      merge_by_scanning();
+    if (word_.size() > parted_symbols && options_.continuing_prefix.empty() && options_.word_suffix.empty()) {
+      const std::vector<TokenId> symbols = std::exchange(word_, {});
+      for (size_t begin = 0, end = 1; end <= symbols.size(); ++end) {
+        if (end == symbols.size() || !may_join(symbols[end - 1], symbols[end])) {
+          word_.assign(symbols.begin() + static_cast<std::ptrdiff_t>(begin),
+                       symbols.begin() + static_cast<std::ptrdiff_t>(end));
+          merge_word();
+          ids.insert(ids.end(), word_.begin(), word_.end());
+          begin = end;
+        }
+      }
+      return;
     }
+    merge_word();
   }
-  cache_.remember(word, word_.data(), word_.size());
+  if (dropped == dropped_) {  // what lost something is to be counted each time
+    cache_.remember(word, word_.data(), word_.size());
+  }
   ids.insert(ids.end(), word_.begin(), word_.end());
 }
 

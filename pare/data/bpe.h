@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "pare/data/vocabulary.h"
@@ -34,12 +35,16 @@ class BpeModel {
   BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options,
            const std::string& subject);
 
+  // InputError for a word of millions of characters that no merge can be kept from joining.
   void append_tokens(std::string_view word, std::vector<TokenId>& ids);
+  int64_t dropped() const { return dropped_; }  // characters, or bytes, that became no token
 
   // Whether a text that is one single word may be cut: between a letter and the `space` that follows it, or between the
   // end of a line and a letter. No token lies across.
   bool may_cut_before(std::string_view space) const;
   bool may_cut_after_lines() const;
+  // Whether one that ends so and one that begins so have the same tokens apart and together.
+  bool may_cut_between(std::string_view left, std::string_view right);
 
  private:
   struct Joined {
@@ -51,13 +56,16 @@ class BpeModel {
     Joined joined;
   };
   struct Symbol {
-    TokenId id;
-    int32_t previous, next;  // -1: none
+    int32_t id, previous, next;  // -1: none
   };
   const Joined* find_pair(TokenId left, TokenId right) const;
   void add_unknown(int64_t& pending);
   void begin_word(std::string_view word);
   void begin_bytes(std::string_view word);
+  void find_joints();
+  bool may_join(TokenId left, TokenId right);
+  TokenId symbol_of(std::string_view character) const;
+  void merge_word();
   void merge_by_scanning();
   void merge_by_queue();
 
@@ -67,6 +75,11 @@ class BpeModel {
   std::array<TokenId, 256> byte_tokens_;  // of single bytes, or of <0x00> to <0xFF>; -1: none
   bool every_byte_ = false;
   TokenId unknown_ = -1;
+  // Of what words begin as, the neighbours over which some merge reaches. Between others a word falls apart by itself.
+  std::unordered_set<uint64_t> joints_;
+  bool joints_known_ = false;
+  int64_t dropped_ = 0;
+  std::string subject_;
   WordCache cache_;
   std::vector<TokenId> word_;  // what is being merged
   std::vector<Symbol> symbols_;

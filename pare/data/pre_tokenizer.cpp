@@ -257,4 +257,11 @@ bool PreTokenizer::splits_nothing() const {
   });
 }
 
+bool PreTokenizer::changes_nothing() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const SplitStep& step) {
+    const auto* bytes = std::get_if<SplitToBytes>(&step);
+    return bytes != nullptr && !bytes->pattern && !bytes->prefix_space;
+  });
+}
+
 }  // namespace pare

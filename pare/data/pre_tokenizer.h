@@ -57,6 +57,8 @@ class PreTokenizer {
   bool to_bytes() const { return !steps_.empty() && std::holds_alternative<SplitToBytes>(steps_.back()); }
   // The whole text is one word.
   bool splits_nothing() const;
+  // And is the text as it was, or its bytes.
+  bool changes_nothing() const;
 
  private:
   std::vector<SplitStep> steps_;

@@ -31,6 +31,10 @@ std::vector<AddedToken> normalized_tokens(TokenizerParts& parts) {
   return tokens;
 }
 
+bool is_character_begin(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+}
+
 // Whether a token found in a text could lie across a cut, or take white space from its other side. `space` and `line`
 // are what a space and the end of a line are in the text where it is looked for.
 bool may_lie_across(const AddedToken& token, const std::string& space, const std::string& line) {
@@ -63,6 +67,7 @@ Tokenizer::Tokenizer(TokenizerParts parts)
     }
   }
   find_safe_cuts();
+  dropped_by_samples_ = dropped();
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text) {
@@ -168,6 +173,10 @@ void Tokenizer::find_safe_cuts() {
     return;
   }
   cuts_at_spaces_ = cuts_after_lines_ = true;
+  cuts_anywhere_ = parts_.normalizer.changes_nothing() && parts_.pre_tokenizer.changes_nothing() &&
+                   std::holds_alternative<BpeModel>(*parts_.model) &&
+                   std::all_of(parts_.added.begin(), parts_.added.end(),
+                               [](const AddedToken& token) { return token.content.empty(); });
   if (parts_.pre_tokenizer.splits_nothing()) {
     const auto* bpe = std::get_if<BpeModel>(&*parts_.model);
     const std::string sample = parts_.normalizer.apply("a b", TextPart::continues);
@@ -190,8 +199,24 @@ void Tokenizer::find_safe_cuts() {
   }
 }
 
-size_t Tokenizer::last_cut(std::string_view text, size_t from) const {
+int64_t Tokenizer::dropped() const {
+  const auto* bpe = std::get_if<BpeModel>(&*parts_.model);
+  return bpe == nullptr ? 0 : bpe->dropped() - dropped_by_samples_;
+}
+
+size_t Tokenizer::last_cut(std::string_view text, size_t from) {
   for (size_t at = text.size(); at-- > std::max<size_t>(1, from);) {
+    if (cuts_anywhere_ && is_character_begin(text[at])) {
+      const bool bytes = parts_.pre_tokenizer.to_bytes();
+      const std::string_view right = text.substr(at, bytes ? 1 : character_at(text, at).bytes);
+      size_t begin = at - 1;
+      while (!bytes && begin > 0 && !is_character_begin(text[begin])) {
+        --begin;
+      }
+      if (std::get<BpeModel>(*parts_.model).may_cut_between(text.substr(begin, at - begin), right)) {
+        return at;
+      }
+    }
     const bool space = cuts_at_spaces_ && text[at] == ' ' && at + 1 < text.size();
     const bool line = cuts_after_lines_ && text[at - 1] == '\n';
     if ((space && is_letter(character_before(text, at)) && is_letter(character_at(text, at + 1).point)) ||

@@ -40,7 +40,9 @@ class Tokenizer {
   void encode_part(std::string_view text, TextPart part, std::vector<TokenId>& ids);
   // The last place behind `from` where a text may be cut so that its parts give the tokens of the whole; 0 where there
   // is none. Some tokenizers allow none, and then a text has to be encoded whole.
-  size_t last_cut(std::string_view text, size_t from = 0) const;
+  size_t last_cut(std::string_view text, size_t from = 0);
+  // Characters of all texts so far that became no token, since the model has none for what it does not know.
+  int64_t dropped() const;
 
   const std::vector<TokenId>& before() const { return parts_.before; }
   const std::vector<TokenId>& after() const { return parts_.after; }
@@ -61,6 +63,8 @@ class Tokenizer {
   TokenizerParts parts_;
   AddedTokenFinder raw_, normalized_;
   bool cuts_at_spaces_ = false, cuts_after_lines_ = false;
+  int64_t dropped_by_samples_ = 0;
+  bool cuts_anywhere_ = false;  // a text is one word that nothing changes: where its model lets it be cut
 };
 
 // The tokenizer of a model folder: tokenizer.json, else encoder.json and vocab.bpe, vocab.json and merges.txt,
@@ -69,6 +73,12 @@ class Tokenizer {
 Tokenizer open_tokenizer(const std::filesystem::path& path);
 // The files that it could be of a folder: none, the one that is opened, or several tok*.bin among which nobody chooses.
 std::vector<std::filesystem::path> tokenizers_in(const std::filesystem::path& folder);
+
+// A tokenizer.json whose tokens are the bytes of a text, up to 256 of them: what a model reads that learned bytes.
+// Every program that reads such files reads it.
+std::string byte_tokenizer_json(int64_t vocab);
+// Whether a folder's tokenizer is such a one.
+bool reads_bytes(const std::filesystem::path& folder);
 
 // The single kinds. What a vocabulary alone does not say is as the family that it belongs to has it: docs/text.md.
 Tokenizer read_tokenizer_json(const std::filesystem::path& path);

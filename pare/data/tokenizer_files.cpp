@@ -184,6 +184,43 @@ std::vector<fs::path> tokenizers_in(const fs::path& folder) {
   return binaries;
 }
 
+std::string byte_tokenizer_json(int64_t vocab) {
+  nlohmann::ordered_json ids = nlohmann::ordered_json::object();
+  for (int64_t byte = 0; byte < std::min<int64_t>(vocab, 256); ++byte) {
+    ids[visible_bytes(std::string(1, static_cast<char>(byte)))] = byte;
+  }
+  const nlohmann::ordered_json level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  return json_text({{"version", "1.0"},
+                    {"truncation", nullptr},
+                    {"padding", nullptr},
+                    {"added_tokens", nlohmann::ordered_json::array()},
+                    {"normalizer", nullptr},
+                    {"pre_tokenizer", level},
+                    {"post_processor", nullptr},
+                    {"decoder", level},
+                    {"model",
+                     {{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", nullptr},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", false},
+                      {"byte_fallback", false},
+                      {"vocab", ids},
+                      {"merges", nlohmann::ordered_json::array()}}}});
+}
+
+bool reads_bytes(const fs::path& folder) {
+  const std::vector<fs::path> found = tokenizers_in(folder);
+  if (found.size() != 1 || found.front().filename() != "tokenizer.json") {
+    return false;
+  }
+  const std::string text = read_text_file(found.front(), largest_vocabulary);
+  const size_t count = parse_tokenizer_json(text, found.front().string()).vocabulary().size();
+  return text == byte_tokenizer_json(static_cast<int64_t>(count));
+}
+
 Tokenizer open_tokenizer(const fs::path& path) {
   if (!fs::exists(path)) {
     throw InputError(fmt::format("there is no tokenizer {}", quote(path.string())));

@@ -40,6 +40,9 @@ std::string warning_of_bytes(const TrainConfig& config, const Architecture& sour
     return "";
   }
   constexpr int64_t bytes = 256;
+  if (reads_bytes(config.from)) {
+    return "";
+  }
   const bool has_tokenizer = !tokenizers_in(config.from).empty();
   if (!has_tokenizer && source.vocab <= bytes + (data.mask_token ? 1 : 0)) {
     return "";

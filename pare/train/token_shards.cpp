@@ -108,6 +108,19 @@ WrittenPart write_part(const std::vector<std::string>& paths, const TokenReading
       fmt::format("{} {}: expected a folder as 'pare train CONFIG --prepare -o FOLDER' writes it", quote(folder), why));
 }
 
+nlohmann::json read_manifest(const std::string& folder) {
+  const fs::path path = fs::path(folder) / shards_file;
+  std::error_code unknown;
+  if (!fs::exists(path, unknown)) {
+    refuse_shards(folder, fmt::format("has no {}", shards_file));
+  }
+  nlohmann::json json = parse_json(read_text_file(path, largest_shards_file), path.string());
+  if (!json.is_object() || json.value("pare_tokens", nlohmann::json()) != shards_version) {
+    refuse_shards(folder, fmt::format("has another kind of {}", shards_file));
+  }
+  return json;
+}
+
 TokenArray open_part(const std::string& folder, const nlohmann::json& json, const char* part, DataFormat format) {
   if (!json.contains(part) || !json[part].is_array()) {
     refuse_shards(folder, fmt::format("has no list {} in {}", part, shards_file));
@@ -170,6 +183,7 @@ PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, i
                              {"dtype", result.dtype},
                              {"vocabulary", config.architecture.vocab},
                              {"tokenizer", tokenizer_json(reading)},
+                             {"bytes", learns_bytes(config)},
                              {"sources", {{"train", train.sources}, {"validation", validation.sources}}},
                              {"train", train.shards},
                              {"validation", validation.shards}}));
@@ -177,16 +191,19 @@ PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, i
   return result;
 }
 
+bool learns_bytes(const TrainConfig& config) {
+  const DataConfig& data = config.data;
+  if (is_generated(config.task) || config.architecture.embedding.patch || !data.tokenizer.empty()) {
+    return false;
+  }
+  if (data.shards.empty()) {
+    return data.format == DataFormat::bytes;
+  }
+  return read_manifest(data.shards).value("bytes", nlohmann::json()) == true;  // older ones do not say
+}
+
 TokenShards open_shards(const std::string& folder) {
-  const fs::path path = fs::path(folder) / shards_file;
-  std::error_code unknown;
-  if (!fs::exists(path, unknown)) {
-    refuse_shards(folder, fmt::format("has no {}", shards_file));
-  }
-  const nlohmann::json json = parse_json(read_text_file(path, largest_shards_file), path.string());
-  if (!json.is_object() || json.value("pare_tokens", nlohmann::json()) != shards_version) {
-    refuse_shards(folder, fmt::format("has another kind of {}", shards_file));
-  }
+  const nlohmann::json json = read_manifest(folder);
   const nlohmann::json dtype = json.value("dtype", nlohmann::json());
   if (dtype != "uint16" && dtype != "uint32") {
     refuse_shards(folder, fmt::format("has tokens of the type {}", dtype.dump()));

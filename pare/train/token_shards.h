@@ -27,4 +27,7 @@ PreparedShards write_shards(const TrainConfig& config, const std::filesystem::pa
 // InputError where it is no such folder, or a shard is missing, shorter or longer than it was, or has other bytes.
 TokenShards open_shards(const std::string& folder);
 
+// Whether each token that a run reads is a byte of a text, from files or from shards.
+bool learns_bytes(const TrainConfig& config);
+
 }  // namespace pare

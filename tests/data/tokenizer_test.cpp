@@ -127,6 +127,110 @@ TEST_CASE("long and short words are merged alike, and as the definition has it")
   }
 }
 
+TEST_CASE("a word of any length has the tokens of its definition, whether it falls into parts or not") {
+  std::mt19937 random(3);
+  Vocabulary vocabulary;
+  const std::string letters = "abcdefg";
+  for (size_t n = 0; n < letters.size(); ++n) {
+    vocabulary.add(letters.substr(n, 1), static_cast<TokenId>(n));
+  }
+  std::vector<BpeMerge> merges;
+  std::vector<std::string> texts(letters.size());
+  for (size_t n = 0; n < letters.size(); ++n) {
+    texts[n] = letters[n];
+  }
+  while (merges.size() < 12) {  // in no order: a token may be the part of one that comes before it
+    const size_t left = random() % texts.size(), right = random() % texts.size();
+    const std::string joined = texts[left] + texts[right];
+    if (joined.size() < 7 && vocabulary.add(joined, static_cast<TokenId>(texts.size()))) {
+      merges.push_back({static_cast<TokenId>(left), static_cast<TokenId>(right), static_cast<TokenId>(texts.size()),
+                        static_cast<int64_t>(random() % 1000)});
+      texts.push_back(joined);
+    }
+  }
+  BpeModel model(vocabulary, merges, {}, "test");
+  std::string word;
+  Ids symbols;
+  for (int n = 0; n < 4200; ++n) {
+    symbols.push_back(static_cast<TokenId>(random() % letters.size()));
+    word += letters[static_cast<size_t>(symbols.back())];
+  }
+  Ids found;
+  model.append_tokens(word, found);
+  CHECK(found == plain_bpe(symbols, merges));
+  int64_t cuts = 0;
+  for (size_t at = 1; at < 200; ++at) {  // what is said of cuts is so
+    if (model.may_cut_between(word.substr(at - 1, 1), word.substr(at, 1))) {
+      Ids parted;
+      model.append_tokens(word.substr(0, at), parted);
+      model.append_tokens(word.substr(at, 300), parted);
+      const std::ptrdiff_t whole = static_cast<std::ptrdiff_t>(at) + 300;
+      CHECK(parted == plain_bpe({symbols.begin(), symbols.begin() + whole}, merges));
+      ++cuts;
+    }
+  }
+  CHECK(cuts > 10);
+}
+
+TEST_CASE("a word without end is refused, not merged in memory without end") {
+  const TemporaryFolder folder;
+  json file = small_bpe();
+  file["model"]["merges"].push_back("a a");
+  file["model"]["vocab"]["aa"] = 20;
+  Tokenizer tokenizer = made(folder, file);
+  const std::string word((std::size_t{1} << 23) + 1, 'a');
+  const std::string message = message_of<InputError>([&] { tokenizer.encode(word); });
+  CHECK_MESSAGE(contains(message, "a word of more than 8,388,608 characters"), message);
+  CHECK(tokenizer.encode("c" + word.substr(0, 5000) + "c").size() == 2502);
+}
+
+TEST_CASE("of one word without end no more is read than is asked for") {
+  const TemporaryFolder folder;
+  Tokenizer tokenizer = made(folder, small_bpe());
+  std::string word;
+  for (int n = 0; n < (1 << 20); ++n) {
+    word += "abcac"[n % 5];  // no token has ca or ac
+  }
+  TextTokens text(folder.write("word", word), tokenizer);
+  Ids ids;
+  CHECK(text.read(ids));
+  CHECK(ids.size() < word.size() / 2);
+  while (text.read(ids)) {
+  }
+  CHECK(ids == made(folder, small_bpe()).encode(word));
+}
+
+TEST_CASE("a tokenizer of bytes: every byte is its own token, in a file that others read too") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (char32_t point = 0; point < 0x800; ++point) {
+    append_utf8(text, point);
+  }
+  Tokenizer tokenizer = open_tokenizer(folder.write("tokenizer.json", byte_tokenizer_json(1000)));
+  Ids bytes;
+  for (const char byte : text) {
+    bytes.push_back(static_cast<unsigned char>(byte));
+  }
+  CHECK(tokenizer.encode(text) == bytes);
+  CHECK(tokenizer.decode(bytes) == text);
+  CHECK(tokenizer.vocabulary().end() == 256);
+  CHECK(reads_bytes(folder.path()));
+  Ids ids;  // in pieces, whatever it is made of
+  TextTokens pieces(folder.write("text", text), tokenizer, 7);
+  while (pieces.read(ids)) {
+  }
+  CHECK(ids == bytes);
+  Tokenizer narrow = open_tokenizer(folder.write("tokenizer.json", byte_tokenizer_json(128)));
+  CHECK(narrow.vocabulary().end() == 128);
+  CHECK(narrow.dropped() == 0);
+  for (int times = 1; times < 3; ++times) {
+    CHECK(narrow.encode("aé") == Ids{'a'});
+    CHECK(narrow.dropped() == 2 * times);
+  }
+  folder.write("tokenizer.json", small_bpe().dump());
+  CHECK(!reads_bytes(folder.path()));
+}
+
 TEST_CASE("a cache that was full forgets, and goes on") {
   WordCache cache;
   Ids ids;
@@ -335,7 +439,8 @@ TEST_CASE("text is cut only where nothing lies across") {
   TemporaryFolder folder;
   json file = small_bpe();
   Tokenizer free = made(folder, file);
-  CHECK(free.last_cut("ab cab") == 0);  // one word, and no token for a space
+  CHECK(free.last_cut("ab ab") == 0);   // one word, and no token for a space
+  CHECK(free.last_cut("ab cab") == 4);  // but none with ca either
   file["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
   Tokenizer words = made(folder, file);
   CHECK(words.last_cut("ab cab") == 2);
@@ -352,7 +457,10 @@ TEST_CASE("text is cut only where nothing lies across") {
   file = small_bpe();
   file["model"]["vocab"]["\n"] = 9;
   file["model"]["vocab"]["\na"] = 10;
+  CHECK(made(folder, file).last_cut("ab\nab") == 3);  // no merge makes it
+  file["model"]["merges"].push_back("\n a");
+  CHECK(made(folder, file).last_cut("ab\nab") == 2);
+  file["model"]["vocab"]["b\n"] = 11;
+  file["model"]["merges"].push_back("b \n");
   CHECK(made(folder, file).last_cut("ab\nab") == 0);
-  file["model"]["vocab"].erase("\na");
-  CHECK(made(folder, file).last_cut("ab\nab") == 3);
 }

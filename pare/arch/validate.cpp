@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
+#include "pare/arch/architecture_json.h"
 #include "pare/arch/head.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/tensors.h"
@@ -14,6 +16,25 @@ namespace pare {
 namespace {
 
 constexpr size_t most_layers = 100'000;
+
+// Every number that a model computes with is one of float32, whatever it is stored and run in: libtorch has no answer
+// for the others.
+void check_numbers(const nlohmann::ordered_json& json, const std::string& path, Rules& rules) {
+  if (json.is_number_float()) {
+    rules.require(std::abs(json.get<double>()) <= std::numeric_limits<float>::max(), path,
+                  "{:g} is beyond what float32 can hold", json.get<double>());
+    return;
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_structured() || value.is_number_float()) {
+      check_numbers(value,
+                    json.is_array() ? fmt::format("{}[{}]", path, key)
+                    : path.empty()  ? key
+                                    : path + "." + key,
+                    rules);
+    }
+  }
+}
 
 class Validator {
  public:
@@ -37,6 +58,9 @@ class Validator {
     }
     if (rules_.problems.empty()) {
       sizes();
+    }
+    if (rules_.problems.empty()) {  // who cannot be written has other problems
+      check_numbers(architecture_to_json(a_), "", rules_);
     }
   }
 

@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "pare/support/error.h"
+#include "pare/support/text.h"
 
 namespace pare {
 
@@ -17,6 +20,17 @@ uint64_t seed_of(uint64_t seed, const std::string& name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   }
   return hash;
+}
+
+double largest_of(Dtype dtype) {
+  switch (scalar_type(dtype)) {
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::max();
+    case at::kDouble:
+      return std::numeric_limits<double>::max();
+    default:  // float32 reaches a little further
+      return std::numeric_limits<at::BFloat16>::max();
+  }
 }
 
 struct Spread {
@@ -74,7 +88,12 @@ struct Maker {
 
 Weights random_weights(const Architecture& architecture, uint64_t seed, Dtype dtype, Draw draw) {
   Weights weights;
+  const double largest = largest_of(dtype);
   for (const TensorSpec& spec : tensor_table(architecture)) {
+    if (std::abs(spec.initial) > largest) {
+      throw InputError(fmt::format("tensor {} begins with {:g}, which {} cannot hold (up to {:g}): choose another type",
+                                   quote(spec.name), spec.initial, word(dtype), largest));
+    }
     const Maker maker{spec, architecture.width, draw};
     weights[spec.name] = Weight::leaf(spec.name, spec.index ? Dtype::i32 : dtype, spec.shape, [maker, seed, dtype] {
       at::Generator generator = at::detail::createCPUGenerator(seed_of(seed, maker.spec.name));

@@ -71,6 +71,7 @@ USAGE = [  # arguments, words
     (["init", "gpt2", "-o", "missing/out"], ["missing"]),
     (["init", "gpt2", "-o", "model"], ["'model' exists", "--force"]),
     (["init", "model", "-o", "out"], ["'model' is a folder"]),
+    (["init", "offset.json", "-o", "out", "--dtype", "float16"], ["'final_norm.weight' begins with -999999, which float16 cannot hold"]),
     (["run", "model", "-o", "out"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "ids.json", "--inputs", "x.safetensors"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "nothing.json"], ["nothing.json"]),
@@ -130,6 +131,8 @@ ARCHITECTURES = [  # an architecture, words
     (changed("vocab", 10**18), ["vocab"]),
     (changed("width", 8.5), ["width"]),
     (changed("task", "causal"), ["task", "causal"]),
+    ({**ARCHITECTURE, "final_norm": {"kind": "layer", "offset": 1e308}}, ["final_norm.offset: 1e+308 is beyond what float32 can hold"]),
+    (changed("blocks.0.attention.softcap", 1e39), ["blocks[0].attention.softcap: 1e+39 is beyond"]),
     ({**ARCHITECTURE, "width": -1, "vocab": -2}, ["2 problems", "width: -1", "vocab: -2"]),
     ({"width": 8}, ["2 problems", "context", "blocks"]),
     ([], ["architecture.json"]),
@@ -154,6 +157,7 @@ def main():
         work = pathlib.Path(folder)
         (work / "good.json").write_text(json.dumps(ARCHITECTURE))
         (work / "ids.json").write_text("[[1, 2, 3]]")
+        (work / "offset.json").write_text(json.dumps({**ARCHITECTURE, "final_norm": {"kind": "layer", "offset": 1e6}}))
         made = pare("init", "good.json", "-o", "model", cwd=work)
         report.check("init of a good architecture", problem(made, [], (0,)))
         for name, key, value in (("wider", "vocab", 17), ("short", "context", 2)):

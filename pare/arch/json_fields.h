@@ -152,10 +152,13 @@ void JsonReader::read(const nlohmann::json& json, const std::string& path, T& va
     }
     wrong(path, json, "one of " + choices);
   } else if constexpr (requires { typename T::value_type; }) {
+    value.clear();
+    if (std::is_same_v<T, std::vector<std::string>> && json.is_string()) {  // one of them
+      return read(json, path, value.emplace_back());
+    }
     if (!json.is_array()) {
       return wrong(path, json, "a list");
     }
-    value.clear();
     for (size_t i = 0; i < json.size(); ++i) {
       read(json[i], fmt::format("{}[{}]", path, i), value.emplace_back());
     }

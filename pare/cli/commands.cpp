@@ -37,6 +37,7 @@ void add_settings(CLI::App& app, Settings& settings) {
       ->type_name("N");
   app.add_option("--seed", settings.seed, "of everything random")
       ->check(whole_number(0, std::numeric_limits<uint64_t>::max()))
+      ->each([&settings](const std::string&) { settings.seed_given = true; })
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--json", settings.json, "one JSON document on stdout, nothing else there");

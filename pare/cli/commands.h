@@ -17,6 +17,7 @@ struct Settings {
   std::string device = "cpu";
   int threads = 0;  // 0: as many as the machine has cores
   uint64_t seed = 0;
+  bool seed_given = false;  // by --seed
   bool json = false;
   bool quiet = false;
   std::string command;               // as it was given, for reports

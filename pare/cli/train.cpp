@@ -12,7 +12,6 @@
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/train_display.h"
-#include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -58,6 +57,7 @@ nlohmann::ordered_json to_json(const TrainResult& r) {
           {"steps", r.steps},
           {"resumed_from", r.resumed_from},
           {"loss", r.loss},
+          {"cross_entropy", r.cross_entropy},
           {"validation", r.validation},
           {"accuracy", r.accuracy},
           {"seconds", r.seconds},
@@ -121,15 +121,30 @@ void prepare_command(nlohmann::json written, const TrainFlags& flags, const std:
                          with_commas(made.shards), made.shards == 1 ? "" : "s"));
 }
 
-// --seed goes before what a file says, but not silently before what was said beside it.
-void check_seed_said_once(const nlohmann::json& written, const TrainFlags& flags, uint64_t seed) {
+// --seed goes before what a file says, which is noted, but not before what was said beside it.
+void set_seed(nlohmann::json& written, const TrainFlags& flags, const Settings& settings) {
   const auto change = std::find_if(flags.changes.begin(), flags.changes.end(),
                                    [](const std::string& text) { return text.starts_with("seed="); });
-  const bool swept = written.is_object() && written.contains("sweep") && written.at("sweep").is_object() &&
-                     written.at("sweep").contains("seeds");
-  if (change != flags.changes.end() || swept) {
-    throw InputError(fmt::format("the seed is said twice, by --seed {} and by {}: leave one of them out", seed,
-                                 swept ? "the sweep, which has several" : *change));
+  if (change != flags.changes.end()) {
+    throw InputError(
+        fmt::format("the seed is said twice, by --seed {} and by {}: leave one of them out", settings.seed, *change));
+  }
+  const nlohmann::json before = written.is_object() ? written.value("seed", nlohmann::json()) : nlohmann::json();
+  if (!before.is_null() && before != settings.seed) {
+    log_info(fmt::format("seed {} of --seed, not the {} of {}", settings.seed, escaped(before.dump()),
+                         flags.config.empty() ? flags.out : flags.config));
+  }
+  set_key(written, "seed", settings.seed, find_architecture);
+}
+
+// A sweep has seeds of its own, in whichever of its ways they are written.
+void check_seeds(const std::vector<SweepRun>& runs, const Settings& settings) {
+  for (const SweepRun& run : runs) {
+    if (settings.seed_given && run.config.value("seed", nlohmann::json()) != settings.seed) {
+      throw InputError(fmt::format(
+          "the seed is said twice, by --seed {} and by the sweep, which has {} for {}: leave one of them out",
+          settings.seed, escaped(run.config.value("seed", nlohmann::json()).dump()), run.name));
+    }
   }
 }
 
@@ -149,9 +164,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
   for (const std::string& change : flags.changes) {
     set_key(written, change, find_architecture);
   }
-  if (settings.seed != 0) {
-    check_seed_said_once(written, flags, settings.seed);
-    set_key(written, "seed", settings.seed, find_architecture);
+  if (settings.seed_given) {
+    set_seed(written, flags, settings);
   }
   if (flags.prepare && flags.resume) {
     throw InputError("--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
@@ -161,13 +175,14 @@ void train_command(TrainFlags flags, const Settings& settings) {
     return;
   }
   std::vector<SweepRun> runs = expand_sweep(written, subject, find_architecture);
+  check_seeds(runs, settings);
   const bool sweep = written.is_object() && written.contains("sweep");
   std::vector<TrainConfig> configs;
   for (const SweepRun& run : runs) {  // all are read before the first one runs
     configs.push_back(
         train_config_from_json(run.config, sweep ? subject + ": " + run.name : subject, find_architecture));
   }
-  const at::Device device = find_device(settings.device);
+  const at::Device device = chosen_device(settings);
   const std::filesystem::path out = output_target(flags.out);
   std::error_code unknown;
   if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
@@ -207,7 +222,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
     results.push_back(to_json(result));
     if (!settings.json) {
       print_text(fmt::format("{}: {} steps, loss {:.4f}, validation {:.4f} ({:.2f} % right), {}\n",
-                             escaped(result.path), with_commas(result.steps), result.loss, result.validation,
+                             escaped(result.path), with_commas(result.steps), result.cross_entropy, result.validation,
                              100 * result.accuracy, human_time(result.seconds)));
     }
   }

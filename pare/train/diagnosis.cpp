@@ -68,8 +68,11 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
   }
   const auto has_norm = [](const Block& block) { return block.attention.norm || (block.mlp && block.mlp->norm); };
   const std::vector<Block>& blocks = config.architecture.blocks;
-  std::string cause = fmt::format("the learning rate, {:.3g} there, is too large: try optimiser.lr={:.3g}", bad.rate,
-                                  config.optimiser.lr / 3);
+  // A third of a rate that no run survives is no advice: then the usual one.
+  constexpr double largest_sensible = 0.03;
+  const double lr = config.optimiser.lr, advised = lr > largest_sensible ? OptimiserConfig().lr : lr / 3;
+  std::string cause =
+      fmt::format("the learning rate, {:.3g} there, is too large: try optimiser.lr={:.3g}", bad.rate, advised);
   if (config.morph.to && bad.step <= config.morph.steps) {
     cause = fmt::format("what goes goes too fast: try more morph.steps than {}; or ", config.morph.steps) + cause;
   }

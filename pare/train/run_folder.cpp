@@ -14,10 +14,12 @@
 #include "pare/checkpoint/family.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/checkpoint/safetensors.h"
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/train/token_shards.h"
 #include "pare/train/tokens.h"
 
 namespace pare {
@@ -35,19 +37,31 @@ constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
 constexpr const char* tokenizer_folder = "tokenizer";  // a copy, so that no checkpoint depends on what lies elsewhere
 constexpr const char* optimiser_file = "optimizer.safetensors";
-constexpr const char* step_key = "step";  // of the optimiser's file: which step its state is of
+constexpr const char* step_key = "step";        // of the optimiser's file: which step its state is of
+constexpr const char* weights_key = "weights";  // of the same: which weights it belongs to
 constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
 
 std::span<const std::byte> bytes_of_tensor(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state, int64_t step) {
+// Of all files that make the model beside an optimiser's state, whatever else lies there.
+std::string weights_hash(const ModelFolder& folder) {
+  std::string text;
+  for (const auto& [name, hash] : file_hashes(folder)) {
+    text += fmt::format("{}  {}\n", hash, name);
+  }
+  return sha256_of(text);
+}
+
+void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state, int64_t step,
+                     const std::string& weights) {
   std::map<std::string, SafetensorsWriter::Declared> declared;
   for (const auto& [name, tensor] : state) {
     declared[name] = {dtype_of(tensor.scalar_type()), tensor.sizes().vec()};
   }
-  SafetensorsWriter writer(path, declared, {{"format", "pt"}, {step_key, std::to_string(step)}});
+  SafetensorsWriter writer(path, declared,
+                           {{"format", "pt"}, {step_key, std::to_string(step)}, {weights_key, weights}});
   for (const auto& [name, tensor] : state) {
     writer.write(name, bytes_of_tensor(tensor.cpu().contiguous()));
   }
@@ -58,9 +72,11 @@ void copy_text(const fs::path& from, const fs::path& to) {
   write_text_file(to, read_text_file(from, largest_run_file));
 }
 
-void keep_tokenizer(const fs::path& run, const DataConfig& data) {
+void keep_tokenizer(const fs::path& run, const TrainConfig& config) {
+  const DataConfig& data = config.data;
   const std::map<std::string, fs::path> files = tokenizer_files(token_reading(data));
-  if (files.empty()) {
+  const bool bytes = files.empty() && learns_bytes(config);
+  if (files.empty() && !bytes) {
     return;
   }
   std::error_code refused;
@@ -70,15 +86,19 @@ void keep_tokenizer(const fs::path& run, const DataConfig& data) {
   for (const auto& [name, file] : files) {
     copy_text(file, run / tokenizer_folder / name);
   }
+  if (bytes) {
+    write_text_file(run / tokenizer_folder / "tokenizer.json", byte_tokenizer_json(config.architecture.vocab));
+  }
 }
 
 // A model in the native format with the tokenizer of its run, and what its optimiser remembers.
-void write_checkpoint(const fs::path& target, const Trainer& trainer, int64_t step) {
+void write_checkpoint(const fs::path& target, const StoredState& state, int64_t step) {
   AtomicFolder output(target, [](const fs::path&) {});  // what stands there is not whole
-  const Model model = trainer.model();
+  const Model& model = state.model;
   write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
-  write_optimiser(output.temporary() / optimiser_file, trainer.state(), step);
+  write_optimiser(output.temporary() / optimiser_file, state.optimiser, step,
+                  weights_hash(open_model(output.temporary())));
   std::error_code unknown;
   if (const fs::path kept = target.parent_path().parent_path() / tokenizer_folder; fs::is_directory(kept, unknown)) {
     for (const fs::directory_entry& file : entries_of(kept)) {
@@ -157,10 +177,10 @@ std::string damage_of(const fs::path& checkpoint) {
   return "";
 }
 
-// The step that the optimiser's state is of, as written; empty where it does not say.
-std::string state_step(const fs::path& checkpoint) {
+// What the optimiser's state says of itself; empty where it does not.
+std::string state_says(const fs::path& checkpoint, const char* key) {
   const SafetensorsFile file(checkpoint / optimiser_file);
-  const auto found = file.metadata().find(step_key);
+  const auto found = file.metadata().find(key);
   return found == file.metadata().end() ? "" : found->second;
 }
 
@@ -201,9 +221,25 @@ void check_unedited(const fs::path& run, const std::string& name, const std::str
 
 }  // namespace
 
+StoredState state_of(const Trainer& trainer) {
+  return {trainer.model(), trainer.state()};
+}
+
+StoredState copied(const StoredState& state) {
+  StoredState copy{.model = {state.model.architecture, {}}};
+  for (const auto& [name, weight] : state.model.weights) {
+    const at::Tensor held = weight.load().clone();
+    copy.model.weights[name] = Weight::leaf(name, weight.dtype(), weight.shape(), [held] { return held.clone(); });
+  }
+  for (const auto& [name, tensor] : state.optimiser) {
+    copy.optimiser[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true);
+  }
+  return copy;
+}
+
 void RunFolder::refuse_existing(const fs::path& path) {
   throw InputError(fmt::format("{} exists already: choose another folder, or continue the run in it with --resume",
-                               quote(path.string())));
+                               quote(shown(path))));
 }
 
 void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start,
@@ -228,12 +264,12 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
     file.sync();
   }
   write_text_file(folder / metrics_file, "");
-  keep_tokenizer(folder, config.data);
+  keep_tokenizer(folder, config);
   std::error_code refused;
   if (!fs::create_directory(folder / checkpoints_folder, refused)) {
     fail_io("create", folder / checkpoints_folder, refused.value());
   }
-  write_checkpoint(folder / checkpoints_folder / "0", start, 0);
+  write_checkpoint(folder / checkpoints_folder / "0", state_of(start), 0);
   output.commit();
 }
 
@@ -283,7 +319,8 @@ RunFolder::Continuation RunFolder::continuation() const {
       result.damaged.push_back(fmt::format("{} is not whole, so it is left out ({})", subject, damage));
       continue;
     }
-    if (const std::string stored = state_step(checkpoint_path(result.step)); stored != std::to_string(result.step)) {
+    if (const std::string stored = state_says(checkpoint_path(result.step), step_key);
+        stored != std::to_string(result.step)) {
       throw InputError(fmt::format("{} holds the state of an optimiser {}: was something copied or renamed? Remove it",
                                    subject, stored.empty() ? "that names no step" : "after step " + quote(stored)));
     }
@@ -304,20 +341,28 @@ fs::path RunFolder::checkpoint_path(int64_t step) const {
 }
 
 StoredState RunFolder::load(int64_t step) const {
-  StoredState state{.model = open_model(checkpoint_path(step)).model};
+  const ModelFolder folder = open_model(checkpoint_path(step));
+  const std::string belongs = state_says(checkpoint_path(step), weights_key);  // older ones do not say
+  if (!belongs.empty() && belongs != weights_hash(folder)) {
+    throw InputError(
+        fmt::format("{} holds the state of an optimiser for other weights than lie beside it: was "
+                    "something copied there? Remove it, and --resume goes on from the one before",
+                    quote(checkpoint_path(step).string())));
+  }
+  StoredState state{.model = folder.model};
   for (const auto& [name, weight] : weights_of(SafetensorsFile(checkpoint_path(step) / optimiser_file))) {
     state.optimiser[name] = weight.load();
   }
   return state;
 }
 
-void RunFolder::save(int64_t step, const Trainer& trainer, int64_t keep) const {
+void RunFolder::save(int64_t step, const StoredState& state, int64_t keep) const {
   if (metrics_ && ::fsync(metrics_->number()) != 0) {  // never behind the weights
     fail_io("sync", path_ / metrics_file, errno);
   }
   std::error_code unknown;
   if (!fs::exists(checkpoint_path(step), unknown) || !damage_of(checkpoint_path(step)).empty()) {
-    write_checkpoint(checkpoint_path(step), trainer, step);
+    write_checkpoint(checkpoint_path(step), state, step);
   }
   if (keep == 0) {
     return;

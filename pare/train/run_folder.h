@@ -27,6 +27,8 @@ struct StoredState {
   Model model;
   std::map<std::string, at::Tensor> optimiser;
 };
+StoredState state_of(const Trainer& trainer);  // follows the trainer where it goes
+StoredState copied(const StoredState& state);  // stays as it is
 
 class RunFolder {
  public:
@@ -53,8 +55,8 @@ class RunFolder {
   Continuation continuation() const;
   std::filesystem::path checkpoint_path(int64_t step) const;
   StoredState load(int64_t step) const;
-  // Whole or not at all, in place of one that is not; then those that need not stay are removed.
-  void save(int64_t step, const Trainer& trainer, int64_t keep) const;
+  // Whole or not at all, in place of one that is not; then those that need not stay are removed, unless keep is 0.
+  void save(int64_t step, const StoredState& state, int64_t keep) const;
 
   // Forgets what was measured after a step: it will be measured again.
   void cut_metrics(int64_t last_step);

@@ -61,11 +61,6 @@ void check_same_run(const RunFolder& folder, const TrainConfig& config, const Ba
   }
 }
 
-bool is_finite(const Model& model) {
-  return std::all_of(model.weights.begin(), model.weights.end(),
-                     [](const auto& named) { return named.second.load().isfinite().all().template item<bool>(); });
-}
-
 std::string words_of(const MorphPlan& plan, int64_t steps) {
   std::string list;
   const auto add = [&list](size_t count, const char* what) {
@@ -89,16 +84,12 @@ class Run {
         batches_(sequences, config),
         started_(Clock::now()),
         teacher_(open_teacher()),
-        trainer_(begin()),
-        folder_(options.folder) {
-    if (options.resume) {
-      resume();
-    }
-  }
+        trainer_(begin()) {}
 
   TrainResult finish() {
+    const InterruptSaves saves;
     try {
-      if (step_ == 0) {
+      if (is_unmeasured()) {
         note_evaluation();
       }
       while (step_ < config_.steps) {
@@ -110,6 +101,7 @@ class Run {
       }
     } catch (const Interrupted&) {
       forget_interrupt();
+      stopping_ = true;
       while (step_ < begun()) {
         finish_step();
       }
@@ -126,9 +118,9 @@ class Run {
     save();
     result_.steps = step_;
     result_.seconds = seconds_before_ + seconds();
-    result_.path = folder_.path().string();
+    result_.path = folder_->path().string();
     result_.name = config_.name;
-    result_.checkpoint = folder_.checkpoint_path(step_).string();
+    result_.checkpoint = folder_->checkpoint_path(step_).string();
     result_.parameters = count(trainer_.executor().architecture()).total;
     return result_;
   }
@@ -176,11 +168,7 @@ class Run {
     std::error_code unknown;
     std::optional<MorphPlan> plan = planned();
     if (options_.resume && std::filesystem::exists(options_.folder, unknown)) {
-      const RunFolder folder(options_.folder);
-      check_same_run(folder, config_, batches_);
-      check_same_teacher(folder);
-      const int64_t step = folder.continuation().step;
-      return trainer_at(step, folder.load(step).model, std::move(plan));
+      return resumed(std::move(plan));
     }
     const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
@@ -204,21 +192,29 @@ class Run {
     }
     Trainer trainer = trainer_at(0, plan ? morph_start(*plan, start.model) : start.model, plan);
     RunFolder::create(options_.folder, config_, batches_, trainer, source_);
+    folder_.emplace(options_.folder);
     return trainer;
   }
 
-  void resume() {
-    const RunFolder::Continuation found = folder_.continuation();
+  // Everything is read once, under a lock that stays: weights and moments are of one step.
+  Trainer resumed(std::optional<MorphPlan> plan) {
+    folder_.emplace(options_.folder);
+    check_same_run(*folder_, config_, batches_);
+    check_same_teacher(*folder_);
+    const RunFolder::Continuation found = folder_->continuation();
     for (const std::string& damage : found.damaged) {
       options_.warn ? options_.warn(damage) : void();
     }
     step_ = found.step;
-    trainer_.restore(folder_.load(step_).optimiser, step_);
-    folder_.cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
+    const StoredState stored = folder_->load(step_);
+    Trainer trainer = trainer_at(step_, stored.model, std::move(plan));
+    trainer.restore(stored.optimiser, step_);
+    folder_->cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
     result_.resumed_from = step_;
-    for (const nlohmann::json& line : folder_.metrics()) {
+    for (const nlohmann::json& line : folder_->metrics()) {
       if (line.contains("loss")) {
         result_.loss = line["loss"].get<double>();
+        result_.cross_entropy = line.value("cross_entropy", result_.loss);
         seconds_before_ = line["seconds"].get<double>();
         last_rate_ = line["lr"].get<double>();
         first_loss_ = first_loss_ == 0 ? result_.loss : first_loss_;
@@ -226,8 +222,16 @@ class Run {
       if (line.contains("validation")) {
         result_.validation = line["validation"].get<double>();
         result_.accuracy = line["accuracy"].get<double>();
+        measured_at_ = line["step"].get<int64_t>();
       }
     }
+    return trainer;
+  }
+
+  // Whether the weights are to be measured before the next step, and were not: at the start, and where an interrupt
+  // came between a step and its measurement.
+  bool is_unmeasured() const {
+    return measured_at_ != step_ && (step_ == 0 || step_ % config_.evaluate.every == 0 || step_ == config_.steps);
   }
 
   int64_t begun() const { return step_ + std::ssize(ahead_); }  // steps that were, whether they are finished or not
@@ -265,6 +269,7 @@ class Run {
     }
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
+      check_interrupt();
       batches.push_back(batches_.training(begun() * config_.accumulate + i));
       next.tokens += batches_.positions(batches.back());
     }
@@ -285,6 +290,7 @@ class Run {
       finish_morph();
     }
     result_.loss = found.loss;
+    result_.cross_entropy = found.cross_entropy;
     last_rate_ = step.rate;
     nlohmann::ordered_json line = {
         {"step", step_}, {"loss", found.loss}, {"lr", step.rate}, {"gradient_norm", found.gradient_norm}};
@@ -295,9 +301,11 @@ class Run {
       line["t"] = *step.t;
     }
     line["seconds"] = seconds_before_ + seconds();
-    folder_.add_metrics(line);
-    TrainProgress progress{.step = step_, .steps = config_.steps, .loss = found.loss, .rate = step.rate};
-    if (step_ % config_.evaluate.every == 0 || step_ == config_.steps) {
+    folder_->add_metrics(line);
+    // Beside what is measured on the validation text: without what a teacher and a morph add.
+    TrainProgress progress{
+        .step = step_, .steps = config_.steps, .cross_entropy = found.cross_entropy, .rate = step.rate};
+    if (is_unmeasured() && !stopping_) {
       note_evaluation();
       progress.validation = result_.validation;
     }
@@ -317,6 +325,7 @@ class Run {
     if (step_ < morph_->steps()) {
       return;
     }
+    const InterruptsWait wait;  // half of it is no model
     const Weights weights = trainer_.model().weights;
     const std::map<std::string, at::Tensor> moments = morph_->finished_moments(weights, trainer_.state());
     const at::ScalarType type = config_.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
@@ -327,14 +336,18 @@ class Run {
   }
 
   void note_evaluation() {
-    // Before the first step it is measured again by who goes on; what a step comes to is waited for.
-    const Evaluation found = trainer_.evaluate(batches_, step_ == 0);
+    const Evaluation found = trainer_.evaluate(batches_);
     result_.validation = found.loss;
     result_.accuracy = found.accuracy;
+    measured_at_ = step_;
     if (!std::isfinite(found.loss)) {
       return;  // the next step says what is wrong, and a file of JSON has no word for it
     }
-    folder_.add_metrics({{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}});
+    folder_->add_metrics({{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}});
+    // Half of what ends a run by itself is far from it. Who chose where to end chose what is good.
+    if (found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
+      good_ = Good{step_, found.loss, copied(state_of(trainer_))};
+    }
   }
 
   // The trainer has moved nothing since such a step.
@@ -342,6 +355,7 @@ class Run {
     if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= limit) {
       return;
     }
+    const InterruptsWait wait;     // it ends already
     while (begun() > step_ + 1) {  // what was begun after it
       trainer_.finish_step();
       ahead_.pop_back();
@@ -353,35 +367,37 @@ class Run {
       why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", limit);
     }
     throw TrainingStopped(
-        fmt::format("{}: training stopped: {}. {}", quote(folder_.path().string()), why, kept_at_stop()));
+        fmt::format("{}: training stopped: {}. {}", quote(folder_->path().string()), why, kept_at_stop()));
   }
 
-  // What the last good step left, where these are numbers. No other checkpoint goes for it: whatever went wrong may
-  // have begun before.
+  // The weights of a loss that explodes have exploded before it. What is kept was measured, and measured well.
   std::string kept_at_stop() {
-    const std::string before = folder_.checkpoint_path(folder_.checkpoints().back()).string();
-    std::string lost;
-    if (!is_finite(trainer_.model())) {
-      lost = "the weights are no numbers any more";
-    } else {
-      try {
-        folder_.save(step_, trainer_, /*keep=*/0);
-        const std::string kept = folder_.checkpoint_path(step_).string();
-        return kept == before ? fmt::format("Its last good step is kept as {}", kept)
-                              : fmt::format("Its last good step is kept as {}, beside {}", kept, before);
-      } catch (const IoError& error) {
-        lost = error.what();
-      }
+    const int64_t last = folder_->checkpoints().back();
+    const std::string before = folder_->checkpoint_path(last).string();
+    if (!good_) {
+      return fmt::format("It measured nothing good since it began or was continued; its last checkpoint is {}", before);
     }
-    return fmt::format("Its last good step could not be kept ({}); the checkpoint before it is {}", lost, before);
+    const std::string what = fmt::format("What last measured well, step {} (validation {:.4g}),",
+                                         with_commas(good_->step), good_->validation);
+    try {
+      folder_->save(good_->step, good_->state, /*keep=*/0);  // no other goes for it
+    } catch (const IoError& error) {
+      return fmt::format("{} could not be kept ({}); its last checkpoint is {}", what, error.what(), before);
+    }
+    return fmt::format(
+        "{} is kept as {}{}", what, folder_->checkpoint_path(good_->step).string(),
+        last > good_->step
+            ? fmt::format("; {} was not measured, and --resume goes on from there unless it is removed", before)
+            : "");
   }
 
   void save() {
+    const InterruptsWait wait;  // for what is written half
     try {
-      folder_.save(step_, trainer_, config_.checkpoint.keep);
+      folder_->save(step_, state_of(trainer_), config_.checkpoint.keep);
     } catch (const IoError& error) {
       throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and {}", error.what(),
-                                folder_.checkpoints().back(),
+                                folder_->checkpoints().back(),
                                 options_.goes_on.empty() ? "continue it with --resume" : options_.goes_on));
     }
   }
@@ -391,19 +407,26 @@ class Run {
   Batches batches_;
   Clock::time_point started_;
   nlohmann::ordered_json source_ = nlohmann::ordered_json::object();
+  std::optional<RunFolder> folder_;  // locked from before anything in it is read
   std::shared_ptr<const Teacher> teacher_;
   std::shared_ptr<const Morph> morph_;  // until only its end is left
-  Trainer trainer_;
-  RunFolder folder_;
   struct Ahead {
     double rate = 0, limit = 0;
     std::optional<double> t = {};  // of a morph
     int64_t tokens = 0;
   };
   std::deque<Ahead> ahead_;  // the steps that were begun and not finished
-  int64_t step_ = 0, tokens_ = 0;
+  int64_t step_ = 0, tokens_ = 0, measured_at_ = -1;
   double first_loss_ = 0, last_rate_ = 0, seconds_before_ = 0;
+  bool stopping_ = false;
+  struct Good {
+    int64_t step = 0;
+    double validation = 0;
+    StoredState state;
+  };
+  std::optional<Good> good_;
   TrainResult result_;
+  Trainer trainer_;  // last: what it begins with sets the others
 };
 
 }  // namespace

@@ -23,7 +23,8 @@ struct TrainingStopped : InputError {
 
 struct TrainProgress {
   int64_t step = 0, steps = 0;
-  double loss = 0, rate = 0, tokens_per_second = 0, seconds_left = 0;
+  double cross_entropy = 0;  // the loss without what a teacher and a morph add: what validation is measured in
+  double rate = 0, tokens_per_second = 0, seconds_left = 0;
   std::optional<double> validation;  // where it was measured after this step
 };
 
@@ -40,7 +41,7 @@ struct TrainOptions {
 struct TrainResult {
   std::string path, name, checkpoint;
   int64_t parameters = 0, steps = 0, resumed_from = 0;
-  double loss = 0, validation = 0, accuracy = 0, seconds = 0;
+  double loss = 0, cross_entropy = 0, validation = 0, accuracy = 0, seconds = 0;
 };
 
 // TrainingStopped has the step, the place and the likely cause. Whatever ends it, the last checkpoint stays, and

@@ -119,6 +119,7 @@ Trainer::Placed Trainer::placed(const TrainBatch& batch) const {
 std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches) const {
   std::vector<Placed> result;
   for (const TrainBatch& batch : batches) {
+    check_interrupt();
     result.push_back(placed(batch));
   }
   return result;
@@ -310,12 +311,12 @@ StepMeasure Trainer::measure(std::span<const TrainBatch> batches, int64_t step) 
   return measured(numbers_.cpu());
 }
 
-Evaluation Trainer::evaluate(const Batches& batches, bool may_be_interrupted) const {
+Evaluation Trainer::evaluate(const Batches& batches) const {
   const at::NoGradGuard no_grad;
   at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
   int64_t count = 0;
   for (int64_t number = 0; number < batches.validations(); ++number) {
-    may_be_interrupted ? check_interrupt() : void();
+    check_interrupt();
     const Rows rows = asked_rows(placed(batches.validation(number)), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum.add_(parts.sum);

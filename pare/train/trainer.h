@@ -62,7 +62,7 @@ class Trainer {
   // The same loss and gradients, of which nothing moves. `step` decides what dropout leaves out.
   StepMeasure measure(std::span<const TrainBatch> batches, int64_t step = 0);
 
-  Evaluation evaluate(const Batches& batches, bool may_be_interrupted = false) const;
+  Evaluation evaluate(const Batches& batches) const;
 
   // As it is now, on the CPU: float32 where the arithmetic is narrower.
   Model model() const;

@@ -18,7 +18,7 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import PARE, Report, curve, ended, expect, pare
+from report import PARE, Report, curve, ended, expect, interrupted_at, pare
 
 ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "embedding": {"position": "learned"},
                 "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 32, "activation": "gelu"}}]}
@@ -86,23 +86,69 @@ def check_interrupt(report, work):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     report.check("Ctrl-C", expect(process.returncode, 130))
+    report.check("is answered", expect("pare: stopping, and saving what was done; press Ctrl-C again to stop at once, without saving\n" in said, True))
     report.check("it says how to go on", expect("'pare train --resume -o stopped' goes on from there" in said, True))
     saved = max(int(p.name) for p in (work / "stopped/checkpoints").iterdir())
     report.check("it saved what it had done", expect(saved, max(line["step"] for line in curve(work / "stopped"))))
+    shown, code, _ = interrupted_at("loss", "train", "config.json", "-o", "drawn", "steps=100000", cwd=work)
+    report.check("Ctrl-C on a terminal", expect([code, "\r\x1b[Kpare: stopping, and saving" in shown], [130, True]))
+    process = begin(work, "config.json", "-o", "silent", "steps=100000", "--json", "--quiet")
+    wait_for(work / "silent", 5, process)
+    process.send_signal(signal.SIGTERM)
+    out, said = process.communicate(timeout=120)
+    report.check("with --json --quiet stderr stays empty", expect([process.returncode, json.loads(out)["error"]["kind"], said], [130, "interrupted", ""]))
+
+
+def check_long_steps(report, work):
+    """A step of many batches, and a long measurement: neither is waited for, and what comes after is what would have been."""
+    for name, more in (("step", ["accumulate=100000"]), ("measurement", ["evaluate.batches=1000000", "evaluate.every=5"])):
+        process = begin(work, "config.json", "-o", f"long-{name}", "steps=5", *more)
+        while process.poll() is None and not (work / f"long-{name}").exists():
+            time.sleep(0.01)
+        time.sleep(0.3)  # into it; which step or batch it is matters not
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+        report.check(f"Ctrl-C in a long {name}", expect([process.returncode, "saved after step 0" in said], [130, True]))
+
+
+def check_second_signal(report, work):
+    """A second one kills at once, and what has its name is whole."""
+    process = begin(work, "config.json", "-o", "twice", "steps=100000", "accumulate=1000")
+    wait_for(work / "twice", 0, process)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    report.check("killed by the second, or saved before it", expect(process.returncode in (-signal.SIGTERM, 130), True))
+    for checkpoint in (p for p in (work / "twice/checkpoints").iterdir() if not p.name.startswith(".")):
+        report.check(f"checkpoint {checkpoint.name} is whole", ended(pare("audit", str(checkpoint), cwd=work)))
+
+
+def check_two_at_once(report, work):
+    """Two that begin the same run: one has it, whole, and the other leaves nothing."""
+    for attempt in range(2):
+        name = f"two-{attempt}"
+        processes = [begin(work, "config.json", "-o", name, "steps=10") for _ in range(2)]
+        said = [process.communicate(timeout=300)[1] for process in processes]
+        codes = sorted(process.returncode for process in processes)
+        if codes == [0, 0]:
+            report.check("both", f"both say that they wrote it: {said}")
+            continue
+        report.check("one of two", expect([codes, any(f"'{name}' exists already" in text for text in said)], [[0, 1], True]))
+        report.check("nothing is left", expect([p.name for p in work.glob(f".{name}.*")], []))
+        report.check("whole", expect(len([line for line in curve(work / name) if "loss" in line]), 10))
 
 
 def check_stopped(report, work):
-    """A run that its loss ends has a checkpoint of its last good step, beside the older ones, and goes on from there."""
+    """A run that its loss ends keeps what last measured well, beside the older checkpoints, and goes on."""
     limit = sorted(line["loss"] for line in curve(work / "whole") if "loss" in line)[-3]  # above it are two steps, and the last of them is no first one
     result = pare("train", "config.json", "-o", "high", f"stop_above={limit}", cwd=work)
     bad = [line["step"] for line in curve(work / "whole") if line.get("loss", 0) > limit]
     last = bad[0] - 1
-    report.check("stopped", ended(result, 1, [f"training stopped: after step {last} ", f"Its last good step is kept as high/checkpoints/{last}", "stop_above"]))
-    report.check("it is a model", ended(pare("audit", f"high/checkpoints/{last}", cwd=work)))
+    report.check("stopped", ended(result, 1, [f"training stopped: after step {last} ", "high/checkpoints/", "stop_above"], ["good step"]))
     report.check("and the run goes on", ended(pare("train", "-o", "high", "--resume", "stop_above=1000", cwd=work)))
     report.check("as if nothing had been", same_curve(curve(work / "high"), curve(work / "whole")))
     result = pare("train", "config.json", "-o", "burst", "optimiser.lr=1e30", "optimiser.warmup=0", "optimiser.clip=0", "optimiser.min_lr=0", cwd=work)
-    report.check("weights that are no numbers", ended(result, 1, ["training stopped", "Its last good step", "burst/checkpoints/"]))
+    report.check("weights that are no numbers", ended(result, 1, ["training stopped", "What last measured well, step 0 (validation", "is kept as burst/checkpoints/0", "try optimiser.lr=0.001"]))
     report.check("checkpoints hold numbers", ended(pare("audit", str(max((work / "burst/checkpoints").iterdir(), key=lambda p: int(p.name))), cwd=work)))
 
 
@@ -173,6 +219,8 @@ def check_text(report, work):
     manifest = json.loads((work / "text-run/data.json").read_text())
     report.check("the hash", expect(manifest["data"]["train"][0]["sha256"], hashlib.sha256((work / "text").read_bytes()).hexdigest()))
     report.check("the hash of the order", expect(manifest["order"]["sha256"], hashlib.sha256((work / "text-run/order.i32").read_bytes()).hexdigest()))
+    report.check("one file is a list of one", ended(pare("train", "text.json", "-o", "one-run", "data.train=text", cwd=work)))
+    report.check("the same curve", same_curve(curve(work / "one-run"), curve(work / "text-run")))
     with open(work / "text", "a") as file:
         file.write("more")
     report.check("a text that changed", ended(pare("train", "-o", "text-run", "--resume", cwd=work), 1, ["other data"]))
@@ -181,6 +229,28 @@ def check_text(report, work):
         result = pare("train", "text.json", "-o", f"{name}-run", f'data.train=["{name}"]', cwd=work)
         report.check(f"a text that is {name}", ended(result, 1, [words]))
         report.check(f"{name}: nothing is left", expect((work / f"{name}-run").exists(), False))
+
+
+def check_bytes(report, work):
+    """A model that learned bytes takes text: run, verify, probe, rewrite, and what is rewritten of it."""
+    model = "text-run/checkpoints/20"
+    (work / "asked.txt").write_text("to be, or not to be. " * 3)
+    report.check("--text: run", ended(pare("run", model, "--text", "asked.txt", "-o", "bytes.safetensors", cwd=work)))
+    ids = json.dumps([list((work / "asked.txt").read_bytes())[at:at + 32] for at in range(0, 63, 32)])
+    (work / "asked.json").write_text(ids)
+    report.check("by hand", ended(pare("run", model, "--tokens", "asked.json", "-o", "ids.safetensors", cwd=work)))
+    report.check("the same logits", expect((work / "bytes.safetensors").read_bytes() == (work / "ids.safetensors").read_bytes(), True))
+    report.check("--text: probe", ended(pare("probe", model, "--text", "asked.txt", cwd=work)))
+    report.check("--text: rewrite", ended(pare("rewrite", model, "-o", "less-bytes", "--passes", "shrink_head_pairs", "--text", "asked.txt", cwd=work)))
+    report.check("--text: verify", ended(pare("verify", model, "less-bytes", "--text", "asked.txt", cwd=work)))
+    report.check("what is rewritten remembers", ended(pare("run", "less-bytes", "--text", "asked.txt", "-o", "less.safetensors", cwd=work)))
+    (work / "foreign.txt").write_text("Grüße")
+    report.check("bytes that it never learned", ended(pare("run", model, "--text", "foreign.txt", "-o", "foreign.safetensors", cwd=work), 0, ["warning", "4 characters or bytes of it have no token"]))
+    report.check("goes on to learn bytes", ended(pare("train", "text.json", "-o", "further", f"from={model}", "steps=2", "optimiser.warmup=0", cwd=work), 0, [], ["warning"]))
+    report.check("prepared bytes", ended(pare("train", "--prepare", "text.json", "-o", "byte-shards", cwd=work)))
+    report.check("are bytes", ended(pare("train", "text.json", "-o", "byte-shard-run", "data.train=[]", "data.shards=byte-shards", "steps=2", "optimiser.warmup=0", cwd=work)))
+    names = [(work / run / "checkpoints/0/tokenizer.json").exists() for run in ("byte-shard-run", "text-run", "whole")]
+    report.check("and nothing else is", expect(names, [True, True, False]))
 
 
 def check_packed(report, work):
@@ -303,6 +373,10 @@ def check_wrong_use(report, work):
                              (["config.json", "-o", "x", "context=100000000"], "sequences of 10 tokens"),
                              (["-o", "nowhere", "--resume"], "'nowhere' is no run that could be continued: nothing is there"),
                              (["config.json", "-o", "x", "seed=3", "--seed", "7"], "said twice, by --seed 7 and by seed=3"),
+                             (["config.json", "-o", "x", "seed=3", "--seed", "0"], "said twice, by --seed 0 and by seed=3"),
+                             (["config.json", "-o", "x", 'sweep={"seed":[1,7]}', "--seed", "7"], "by --seed 7 and by the sweep, which has 1 for"),
+                             (["config.json", "-o", "x", 'sweep={"variants":{"a":{"seed":2}}}', "--seed", "7"], "by the sweep, which has 2 for a"),
+                             (["config.json", "-o", "x", "data.train=3"], "data.train: 3 is not a list"),
                              (["config.json", "-o", "x", "batch=0"], "config.json with batch=0"),
                              (["config.json", "-o", "source/run", "from=source"], "the output 'source/run' lies in 'source'"),
                              (["config.json", "-o", "x", "from=whole"], "'whole' is a training run: its models are in whole/checkpoints"),
@@ -331,11 +405,15 @@ def main():
         check_run(report, work)
         check_kill(report, work)
         check_interrupt(report, work)
+        check_long_steps(report, work)
+        check_second_signal(report, work)
+        check_two_at_once(report, work)
         check_stopped(report, work)
         check_full_disk(report, work)
         check_memory(report, work)
         check_sweep(report, work)
         check_text(report, work)
+        check_bytes(report, work)
         check_packed(report, work)
         check_images(report, work)
         check_damaged(report, work)

@@ -1,6 +1,9 @@
 // Run folders: what ends a run and what continues it gives the same numbers, bit for bit; and what compare refuses.
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +11,9 @@
 #include <map>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/support/interrupt.h"
 #include "pare/train/compare.h"
+#include "pare/train/initialise.h"
 #include "pare/train/run_folder.h"
 #include "pare/train/train.h"
 #include "tests/support/helpers.h"
@@ -37,6 +42,23 @@ TrainResult run(const TrainConfig& config, const std::filesystem::path& folder, 
     }
   };
   return train(config, open_sequences(config), options);
+}
+
+// Ctrl-C is heard while one stands, and forgotten with it.
+struct Interruptible {
+  Interruptible() { install_interrupt_handler(InterruptNotice::silent); }
+  ~Interruptible() {
+    forget_interrupt();
+    ::signal(SIGHUP, SIG_DFL);
+  }
+};
+
+double sum_of_weights(const Trainer& trainer) {
+  double sum = 0;
+  for (const auto& [name, weight] : trainer.model().weights) {
+    sum += weight.load().abs().sum().item<double>();
+  }
+  return sum;
 }
 
 }  // namespace
@@ -215,6 +237,12 @@ TEST_CASE("a checkpoint that is not whole is left out, and one that cannot be of
       },
       "holds the state of an optimiser after step '12'");
   says(
+      [&](const auto& run) {
+        std::filesystem::copy_file(run / "checkpoints/12/model.safetensors", file(run, "model.safetensors"),
+                                   std::filesystem::copy_options::overwrite_existing);
+      },
+      "holds the state of an optimiser for other weights");
+  says(
       [](const auto& run) {
         for (const char* step : {"0", "12", "14"}) {
           std::filesystem::remove(run / "checkpoints" / step / "config.json");
@@ -250,7 +278,7 @@ TEST_CASE("a run whose loss explodes stops, says where and why, and keeps its la
   json["optimiser"] = {{"lr", 1e4}, {"min_lr", 1e3}, {"warmup", 0}, {"clip", 0}};
   const std::string message = message_of<InputError>([&] { run(sorting_config(json), folder.path() / "run"); });
   for (const char* part : {"training stopped: after step", "likely cause: the learning rate", "optimiser.clip is 0",
-                           "layer", "Its last good step is kept as"}) {
+                           "layer", "What last measured well, step 0 (validation"}) {
     CAPTURE(part);
     CHECK_MESSAGE(message.find(part) != std::string::npos, message);
   }
@@ -258,6 +286,77 @@ TEST_CASE("a run whose loss explodes stops, says where and why, and keeps its la
   json["stop_above"] = 0.1;
   const std::string first = message_of<InputError>([&] { run(sorting_config(json), folder.path() / "first"); });
   CHECK_MESSAGE(first.find("likely cause: the start itself") != std::string::npos, first);
+}
+
+TEST_CASE("what is kept of a run that explodes was measured before it did, and measures the same again") {
+  const TemporaryFolder folder;
+  nlohmann::json json = short_run();
+  json.merge_patch({{"steps", 60}, {"checkpoint", {{"every", 100}}}});
+  json["optimiser"] = {{"lr", 1.5}, {"min_lr", 0}, {"warmup", 60}, {"clip", 0}, {"decay", 0}};
+  const TrainConfig config = sorting_config(json);
+  const std::filesystem::path path = folder.path() / "run";
+  const std::string message = message_of<TrainingStopped>([&] { run(config, path); });
+  CAPTURE(message);
+  const RunFolder open(path);
+  REQUIRE(open.checkpoints().size() == 2);
+  const int64_t step = open.checkpoints().back();
+  CHECK(contains(message, fmt::format("step {} (validation", step)));
+  CHECK(step % 5 == 0);
+  double measured = 0, last = 0;
+  for (const nlohmann::json& line : open.metrics()) {
+    measured = line["step"] == step && line.contains("validation") ? line["validation"].get<double>() : measured;
+    last = line.value("loss", last);
+  }
+  CHECK(measured < 1.5 * std::log(16.0));
+  const StoredState kept = open.load(step);
+  const Batches batches(open_sequences(config), config);
+  CHECK(Trainer(config, kept.model, at::kCPU).evaluate(batches).loss == measured);
+}
+
+TEST_CASE("an interrupt is seen within a step, forwards and back, and leaves what was before it") {
+  const TrainConfig config = sorting_config(short_run());
+  const Batches batches(open_sequences(config), config);
+  const std::vector<TrainBatch> first = {batches.training(0)};
+  Trainer trainer(config, initial_model(config, {}), at::kCPU);
+  const double before = sum_of_weights(trainer);
+  const at::Tensor x = trainer.executor().head_input(first[0].inputs).sum();
+  const Interruptible interruptible;
+  ::raise(SIGINT);
+  CHECK_THROWS_AS(x.backward(), Interrupted);
+  CHECK_THROWS_AS(trainer.begin_step(first, {0.1, 0}), Interrupted);
+  CHECK_THROWS_AS(trainer.evaluate(batches), Interrupted);
+  const at::Tensor rows = at::randn({3, 16}), targets = at::zeros({3}, at::kLong);
+  CHECK_THROWS_AS(cross_entropy(rows, {.weight = at::randn({5, 16})}, targets, 1 << 20), Interrupted);
+  CHECK(sum_of_weights(trainer) == before);
+}
+
+TEST_CASE("a run that is interrupted while it measures measures when it goes on") {
+  const TemporaryFolder folder;
+  const TrainConfig config = sorting_config(short_run());
+  run(config, folder.path() / "whole");
+  for (const int64_t step : {3, 4, 5, 9, 13}) {
+    CAPTURE(step);
+    const std::filesystem::path path = folder.path() / std::to_string(step);
+    {
+      const Interruptible interruptible;
+      TrainOptions options{.folder = path};
+      options.report = [step](const TrainProgress& progress) {
+        progress.step == step ? void(::raise(SIGINT)) : void();
+      };
+      CHECK_THROWS_AS(train(config, open_sequences(config), options), Interrupted);
+    }
+    CHECK(RunFolder(path).checkpoints().back() == step);
+    run(config, path, true);
+    CHECK(curve(path) == curve(folder.path() / "whole"));
+  }
+  // As if it had come between a step and its measurement: the line is missing, and the checkpoint is there.
+  const std::filesystem::path path = folder.path() / "whole", metrics = path / "metrics.jsonl";
+  const std::string all = bytes_of_file(metrics), expected = curve(path);
+  const size_t line = all.rfind("{\"step\":14,\"validation\"");
+  REQUIRE(line != std::string::npos);
+  folder.write("whole/metrics.jsonl", all.substr(0, line));
+  run(config, path, true);
+  CHECK(curve(path) == expected);
 }
 
 TEST_CASE("compare puts seeds together and refuses what is not fair") {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "pare/proof/groups.h"
 #include "pare/proof/heads.h"
 #include "pare/proof/ports.h"
 #include "pare/proof/settings.h"
@@ -224,6 +225,10 @@ at::Tensor AttentionProof::unit(const std::function<at::Tensor(const ProofSide& 
   return mixed ? mixed_units(carried(b_), carried(wide_), coarsest) : at::full({}, coarsest, at::kDouble);
 }
 
+double AttentionProof::off_group(Slot slot, const at::Tensor& gauge) const {
+  return distance_to(group_of(slot), gauge, spec(a_).rope);
+}
+
 Effective AttentionProof::output(const ProofSide& side) const {
   const TensorId id = weight_of(in_attention(block_, Slot::output));
   const Effective matrix = side.stores(id) ? side.load(id) : side.made(at::eye(side.architecture().width, at::kDouble));
@@ -239,7 +244,9 @@ Finding AttentionProof::judged_heads(const at::Tensor& residual, const Allowance
     return judged(residual, allowed, moved, whole);
   }
   const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };  // one number stays one
-  return judged(residual.t(), {allowed.rounding.t(), allowed.most, turned(allowed.unit), turned(allowed.elsewhere)},
+  return judged(residual.t(),
+                {allowed.rounding.t(), allowed.most, turned(allowed.unit), turned(allowed.elsewhere), allowed.off_group,
+                 turned(allowed.expected)},
                 moved.t(), whole.t());
 }
 
@@ -286,6 +293,8 @@ Finding AttentionProof::check_turned(Slot slot, const StreamMap& in, const at::T
   const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, slot, tokens)); });
   Allowance allowed =
       allowance(expected.rounding + lost, carried(b), rigour(slot, in, gauge), unit_in_heads(units, in, k, false));
+  allowed.off_group = in.off_group + off_group(slot, gauge);
+  allowed.expected = expected.value;
   if (gauge.defined()) {
     allowed.elsewhere =
         off_in_heads(residual, expected.rounding + lost, usual_rounding(b.rounding, in, k, true), gauge);
@@ -309,9 +318,11 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, 
   const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, Slot::key, tokens)); });
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
   const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
-  return judged_heads(
-      residual, allowance(lost, carried(b), rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined())),
-      projected_back(moved, in), whole);
+  Allowance allowed =
+      allowance(lost, carried(b), rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined()));
+  allowed.off_group = in.off_group + off_group(Slot::key, gauge);
+  allowed.expected = expected.value;
+  return judged_heads(residual, allowed, projected_back(moved, in), whole);
 }
 
 Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const {
@@ -334,6 +345,8 @@ Finding AttentionProof::check_output(const StreamMap& in, const StreamMap& out, 
   Allowance allowed = allowance(lost, carried(b), rigour(Slot::output, out, gauge),
                                 unit_in_heads(units, StreamMap(), k, gauge.defined()));
   allowed.elsewhere = off_elsewhere(residual, lost, gauge.defined() ? usual_in_heads(b.rounding, k) : b.rounding, out);
+  allowed.off_group = out.off_group + off_group(Slot::output, gauge);
+  allowed.expected = expected.value;
   return judged(residual, allowed, gauge.defined() ? on_heads_back(wide, residual) : residual, a.value);
 }
 
@@ -360,9 +373,11 @@ Finding AttentionProof::check_collapsed(const StreamMap& in) const {
                : at_least_usual(at_least_usual(x.rounding, in.units).transpose(1, 2), in.units).transpose(1, 2);
   };
   const at::Tensor units = unit([&](const ProofSide& side) { return carried(scaled(side)); });
-  const Allowance allowed =
+  Allowance allowed =
       allowance(twice.rounding.transpose(1, 2) + lost, carried(b), rigour(Slot::query_key, in, at::Tensor()),
                 in.is_identity() || units.dim() == 0 ? units : units.amax());
+  allowed.off_group = 2 * in.off_group;
+  allowed.expected = expected;
   const auto back = [&](const at::Tensor& x) {
     return pulled_back(pulled_back(x, in).transpose(1, 2), in).transpose(1, 2);
   };
@@ -389,7 +404,7 @@ Finding AttentionProof::check_products(Slot first, const StreamMap& in, const St
     const at::Tensor lost = solving_error(right_read.value, out, Role::writer);
     return std::pair(read(projection(side, first)), Effective{written.value, written.rounding + lost});
   };
-  const std::pair own_factors = factors(b_);
+  const std::pair own_factors = factors(b_), wide_factors = b_.unit(parts()).mixed ? factors(wide_) : own_factors;
   const auto back = [&](const at::Tensor& x) {
     const at::Tensor half = projected_back(x.t(), in).t();
     return of_values ? half : projected_back(half, in);
@@ -407,14 +422,16 @@ Finding AttentionProof::check_products(Slot first, const StreamMap& in, const St
     };
     const auto [x, y] = of(left_read, right_read);
     const Effective expected = product(x, y), found = multiplied(own_factors);
-    at::Tensor units = unit([&](const ProofSide& side) { return multiplied(factors(side)).rounding; });
+    at::Tensor units =
+        unit([&](const ProofSide& side) { return multiplied(&side == &wide_ ? wide_factors : own_factors).rounding; });
     units = unit_in_heads(units.dim() == 0 ? units : units.t(), in, k, false);
     units = units.dim() == 0 ? units : of_values ? units.t() : unit_in_heads(units.t(), in, k, false);
     const at::Tensor sizes = at::matmul(x.value.abs(), y.value.abs()), residual = expected.value - found.value;
     const auto [p, q] = of(left, right);
     const at::Tensor whole = in.absorbed ? back(expected.value) : at::matmul(p.value, q.value);
-    const Allowance allowed =
-        allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, units);
+    Allowance allowed = allowance(expected.rounding + sizes * lost_in_solving, found.rounding, Rigour::fitted, units);
+    allowed.off_group = in.off_group + (of_values ? out : in).off_group;
+    allowed.expected = expected.value;
     merge(all, judged(residual, allowed, back(residual), whole), 0);
   }
   return all;

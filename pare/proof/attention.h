@@ -93,6 +93,7 @@ class AttentionProof {
   Rigour rigour(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;
   // Of what is compared, whose roundings are `carried` there: of the candidate, and of it in float64.
   at::Tensor unit(const std::function<at::Tensor(const ProofSide& side)>& carried) const;
+  double off_group(Slot slot, const at::Tensor& gauge) const;  // how far the gauges are from what may stand there
   at::Tensor seen_in_keys(const ProofSide& side) const;  // 1 for entries whose constants a softmax does not ignore
   const Attention& spec(const ProofSide& side) const;
   bool has_matrix(Slot slot) const;

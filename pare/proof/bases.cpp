@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pare/arch/norms.h"
+#include "pare/proof/groups.h"
 #include "pare/proof/proof.h"
 #include "pare/proof/rotations.h"
 #include "pare/proof/settings.h"
@@ -12,16 +13,6 @@
 namespace pare {
 
 namespace {
-
-// What of a stream's basis could differ between two models that compute the same. Streams that RMSNorms touch may turn
-// (rotations.h); other norms, activations and answers allow some groups too, and so far count as the identity alone.
-MapGroup group_of_stream(const Stream& reference, const Stream& candidate) {
-  const auto pins = [](const Touch& touch) {
-    return touch.kind != TouchKind::identity && touch.kind != TouchKind::sinusoidal;
-  };
-  const auto pinned = [&](const Stream& s) { return std::any_of(s.touches.begin(), s.touches.end(), pins); };
-  return pinned(reference) || pinned(candidate) ? MapGroup::identity : MapGroup::general;
-}
 
 // Gains that are stored alike mean the same only with the same offset.
 std::vector<std::optional<double>> norm_offsets(Architecture a) {
@@ -55,6 +46,7 @@ ProofBases::ProofBases(const ProofSide& reference, const ProofSide& candidate, c
       same_(same),
       options_(options),
       same_offsets_(norm_offsets(reference.architecture()) == norm_offsets(candidate.architecture())),
+      groups_(groups_of_streams(reference, candidate)),
       ports_(ports_of(reference, candidate)),
       findings_(ports_.size()),
       heads_(reference.architecture().blocks.size()),
@@ -132,8 +124,9 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   if (port.role == Role::reader) {
     const Effective expected = read_through(a, map);
     const at::Tensor residual = b.value - expected.value;
-    const Allowance allowed =
-        allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour, units);
+    Allowance allowed = allowance(expected.rounding + solving_error(b.value, map, Role::reader), own, rigour, units);
+    allowed.off_group = map.off_group;
+    allowed.expected = expected.value;
     return judged(residual, allowed, pulled_back(residual, map), before_moving(a.value, expected.value, map));
   }
   const at::Tensor whole = port.usual ? at::full_like(a.value, *port.usual) : a.value;
@@ -142,6 +135,8 @@ Finding ProofBases::check_rows(const ProofPort& port, int64_t begin, int64_t cou
   const at::Tensor lost = a.rounding + solving_error(a.value, map, Role::writer);
   Allowance allowed = allowance(lost, own, rigour, units);
   allowed.elsewhere = off_elsewhere(residual, lost, with_usual_samples(port, b).rounding, map);
+  allowed.off_group = map.off_group + (port.samples_on ? maps_[*port.samples_on].off_group : 0);
+  allowed.expected = a.value;
   return judged(residual, allowed, through_samples_back(port, residual), whole);
 }
 
@@ -222,7 +217,7 @@ void ProofBases::find_identities() {
       known_[s] = stayed >= moved;
       continue;
     }
-    if (group_of_stream(a_.streams().all[s], b_.streams().all[s]) == MapGroup::identity) {
+    if (groups_[s] == MapGroup::identity) {
       continue;
     }
     known_[s] = obey[s] + differ[s] > 0 ? obey[s] >= differ[s] : !is_pinned(s);
@@ -383,7 +378,7 @@ void ProofBases::set_map(size_t s, const PinnedMap& found, const std::vector<Map
     maps_[s] = {};
     return;
   }
-  maps_[s] = stream_map(map, usual_sizes(samples, map));
+  maps_[s] = stream_map(map, usual_sizes(samples, map), groups_[s]);
   maps_[s].absorbed = is_absorbed(s);
   if (maps_[s].absorbed) {
     maps_[s].back = at::Tensor();

@@ -96,6 +96,7 @@ class ProofBases {
   const std::set<TensorId>& same_;
   at::TensorOptions options_;
   bool same_offsets_ = false;
+  std::vector<MapGroup> groups_;  // by stream
   std::vector<ProofPort> ports_;
   std::vector<std::optional<Finding>> findings_;  // by port, of the maps as they are
   std::vector<AttentionProof> attentions_;

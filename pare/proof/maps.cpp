@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pare/proof/groups.h"
 #include "pare/proof/proof.h"
 #include "pare/support/error.h"
 
@@ -24,11 +25,12 @@ at::Tensor rough_product(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-StreamMap stream_map(const at::Tensor& map, const at::Tensor& units) {
+StreamMap stream_map(const at::Tensor& map, const at::Tensor& units, MapGroup group) {
   const at::Tensor values = at::linalg_svdvals(map);
   const double largest = values[0].item<double>(), smallest = values[-1].item<double>();
   StreamMap found{.map = map, .units = units, .lengths = map.norm(2, {0})};
   found.condition = smallest > 0 ? largest / smallest : std::numeric_limits<double>::infinity();
+  found.off_group = distance_to(group, map, std::nullopt);
   constexpr double most_condition = 1e14;
   if (found.condition < most_condition) {
     found.inverse = found.back = at::linalg_inv(map);
@@ -142,7 +144,12 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   if (finding.entries == 0) {
     return finding;
   }
-  const at::Tensor size = residual.abs().flatten(0, -2);
+  at::Tensor size = residual.abs().flatten(0, -2), change = moved.abs().flatten(0, -2);
+  const at::Tensor of = whole.abs().flatten(0, -2);
+  if (allowed.off_group > 0) {
+    size = size + allowed.off_group * allowed.expected.abs().flatten(0, -2);
+    change = change + allowed.off_group * of;
+  }
   // 0 of 0 is fine; what is not a number never is.
   const at::Tensor tolerance = allowed.rounding.expand_as(residual).flatten(0, -2).clamp_min(1e-300);
   at::Tensor roundings = at::where(tolerance.isfinite(), size / tolerance, infinite);  // none where it overflows
@@ -151,7 +158,6 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   }
   const double largest = roundings.max().item<double>();
   finding.residual = std::isnan(largest) ? infinite : largest;
-  const at::Tensor change = moved.abs().flatten(0, -2), of = whole.abs().flatten(0, -2);
   const at::Tensor unit = allowed.unit.dim() == 0 ? allowed.unit : allowed.unit.expand_as(moved).flatten(0, -2);
   const at::Tensor close = (roundings <= allowed.most) & change.isfinite();  // what cannot be had may be anything
   const at::Tensor little = change <= of * most_of_itself(unit);

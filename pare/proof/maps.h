@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "pare/probes/fit.h"
 #include "pare/proof/side.h"
 
 namespace pare {
@@ -18,12 +19,13 @@ struct StreamMap {
   // What float64 loses where somebody multiplied by Ψ⁻¹ or solved with it, for rows of length one.
   at::Tensor lost_by_readers, lost_by_writers;
   double condition = 0;
+  double off_group = 0;   // how far it is from what commutes with all that stands on the stream
   bool absorbed = false;  // a matrix that its readers took in: nothing was ever divided by it
 
   bool is_identity() const { return !map.defined(); }
 };
 
-StreamMap stream_map(const at::Tensor& map, const at::Tensor& units);
+StreamMap stream_map(const at::Tensor& map, const at::Tensor& units, MapGroup group);
 
 // Rows [n, width] of a reader, as the reference's become the candidate's: rows Ψ. Their rounding is float64's and
 // bounded by lengths (Cauchy and Schwarz): a product for it would cost as much as theirs.
@@ -66,6 +68,9 @@ struct Allowance {
   // By how many roundings each row (or entry) is off in the candidate's own coordinates. Undefined where those are the
   // reference's.
   at::Tensor elsewhere = {};
+  // What relies on a map that is a little off its group is off by that part of what is expected.
+  double off_group = 0;
+  at::Tensor expected = {};
 };
 
 // `reference`: what float64 loses in it. `candidate`: one rounding of what it stores, in types whose unit is `unit`.

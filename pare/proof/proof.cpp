@@ -7,6 +7,7 @@
 #include <map>
 
 #include "pare/proof/bases.h"
+#include "pare/proof/groups.h"
 #include "pare/proof/order.h"
 #include "pare/proof/settings.h"
 #include "pare/support/error.h"
@@ -37,13 +38,14 @@ bool holds_same_numbers(const Weight& a, const Weight& b) {
   return true;
 }
 
-// The largest of the heads' gauges; none is no worse than any other.
+// The worst of the heads' gauges. One that float64 cannot invert was not what explained them: their products did.
 double condition_of(const at::Tensor& gauges) {
   if (!gauges.defined()) {
     return 0;
   }
   const at::Tensor values = at::linalg_svdvals(gauges);
-  return (values.select(1, 0) / values.select(1, -1)).max().item<double>();
+  const at::Tensor conditions = values.select(1, 0) / values.select(1, -1);
+  return at::where(conditions < 1e14, conditions, 1.0).max().item<double>();
 }
 
 class Prover {
@@ -129,6 +131,9 @@ class Prover {
     }
     for (size_t n = 0; n < bases.attentions().size(); ++n) {
       report_heads(bases, n);
+    }
+    for (const std::string& gap : misplaced(a_, b_, bases.maps())) {
+      proof_.gaps.push_back(gap);
     }
     double of_streams = 1;
     for (const StreamMap& map : bases.maps()) {

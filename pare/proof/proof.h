@@ -2,8 +2,10 @@
 // Sameness for all inputs: every tensor of the candidate is the reference's, up to symmetries that are found here.
 //
 // The invariant, by induction over the computation: on every stream, reference = Ψ candidate, for every input. It holds
-// when each writer obeys A = Ψ B and each reader B = A Ψ, whatever Ψ is and wherever it came from; so how a basis was
-// found needs no trust, and every relation is checked element by element against what rounding explains.
+// when each writer obeys A = Ψ B, each reader B = A Ψ, and Ψ commutes with whatever else stands on the stream: nothing
+// but matrices, and any Ψ does; RMSNorms, and rotations do; the same for gauges of heads under RoPE and norms
+// (groups.h). All three are checked, of every Ψ as it is: relations element by element against what rounding explains,
+// with what Ψ is off its group in each that relies on it. So how a basis was found needs no trust.
 
 #include <ATen/core/Tensor.h>
 
@@ -46,7 +48,9 @@ struct Proof {
   std::set<std::string> same;         // tensors that hold the same numbers in both, whatever else is explained
   // Rows of tables that break the map which most others obey.
   std::vector<int64_t> strange_tokens, strange_positions, strange_types;
-  double condition = 1;  // and the condition numbers of all bases that are not the identity, added up
+  // And the condition numbers of all bases that are not the identity, and of the worst gauge of each pair of heads'
+  // factors, added up.
+  double condition = 1;
   // In another basis, the candidate is the reference with every row of its tensors moved by at most this much of its
   // length.
   double moved = 0;

@@ -17,6 +17,7 @@ namespace {
 
 struct CompareFlags {
   std::vector<std::string> runs;
+  std::optional<double> margin;
   ReportFlags report;
 };
 
@@ -27,7 +28,7 @@ void compare_command(const CompareFlags& flags, const Settings& settings) {
       check_input_stays(run, flags.report.file);
     }
   }
-  const RunComparison comparison = compare_runs(flags.runs);
+  const RunComparison comparison = compare_runs(flags.runs, flags.margin);
   if (flags.report.wanted()) {
     write_report(flags.report, compare_report(comparison, report_origin(settings)));
   }
@@ -44,6 +45,9 @@ void add_compare(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("compare", "Training runs side by side, if they saw the same data");
   auto flags = std::make_shared<CompareFlags>();
   command->add_option("RUN", flags->runs, "run folders; others are compared with the first")->required();
+  command
+      ->add_option("--margin", flags->margin, "losses that differ by no more nats are equal\n[nothing is called equal]")
+      ->type_name("X");
   add_report_flags(*command, flags->report, "-o,--report");
   command->footer("Example: pare compare /tmp/sweep/* -o /tmp/sweep.html");
   command->callback([flags, &settings] { compare_command(*flags, settings); });

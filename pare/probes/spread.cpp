@@ -10,10 +10,7 @@ void Spread::add(double value, const char* reason_if_not_finite) {
     add_undefined(reason_if_not_finite);
     return;
   }
-  ++count;
-  const double distance = value - mean;
-  mean += distance / static_cast<double>(count);
-  squares += distance * (value - mean);
+  Moments::add(value);
   least = std::min(least, value);
   most = std::max(most, value);
 }
@@ -23,13 +20,6 @@ void Spread::add_undefined(const std::string& why) {
     reason = why;
   }
   ++undefined;
-}
-
-std::optional<double> Spread::deviation() const {
-  if (count < 2) {
-    return std::nullopt;
-  }
-  return std::sqrt(squares / static_cast<double>(count - 1));
 }
 
 }  // namespace pare

@@ -22,20 +22,18 @@ std::string size_words(const ComparedRuns& row, const ComparedRuns& first) {
                                  more < 0 ? "fewer" : "more");
 }
 
-// Of every row but the first: how it stands to it.
-ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first) {
-  const double difference = row.loss - first.loss;
+// Of every row but the first: how it stands to it. What is not told has no colour.
+ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first, const std::optional<double>& margin) {
+  const Difference difference = difference_of(row.difference, margin);
   ReportVerdict verdict{.name = fmt::format("“{}” against “{}”", row.name, first.name),
-                        .number = fmt::format("{:+.4f} nats, {}", difference, size_words(row, first))};
-  if (!row.within_spread) {
-    verdict.word = difference <= 0 ? "no worse in these runs" : "worse in these runs";
-    verdict.words = "Whether that is more than what another seed would change needs two seeds of each.";
-    return verdict;
-  }
-  verdict.words =
-      fmt::format("Single runs of the two differ by ± {:.4f} from their seeds alone.", *joint_spread(row, first));
-  verdict.word = *row.within_spread ? difference_words(row) : difference < 0 ? "better" : "worse";
-  verdict.tone = *row.within_spread || difference < 0 ? Tone::good : Tone::bad;
+                        .number = row.difference.count > 0
+                                      ? fmt::format("{:+.4f} nats, {}", row.difference.mean, size_words(row, first))
+                                      : size_words(row, first)};
+  verdict.word = to_word(difference);
+  verdict.words = in_words(row.difference, margin) + ".";
+  verdict.tone = difference == Difference::too_few  ? Tone::neutral
+                 : difference == Difference::higher ? Tone::bad
+                                                    : Tone::good;
   return verdict;
 }
 
@@ -52,13 +50,15 @@ ReportTable table_of_runs(const RunComparison& comparison) {
   for (const ComparedRuns& row : comparison.rows) {
     const bool other = &row != &first;
     const std::string difference =
-        fmt::format("{:+.4f} ({:+.2f}\u00a0%)", row.loss - first.loss, 100 * (row.loss - first.loss) / first.loss);
+        row.difference.count == 0
+            ? ""
+            : fmt::format("{} ({:+.2f}\u00a0%)", in_short(row.difference), 100 * row.difference.mean / first.loss);
     table.rows.push_back({row.name, with_commas(row.parameters), with_commas(row.outside_embeddings),
                           fmt::format("{:g}", row.rate), steps_text(comparison.step, row.steps), loss_text(row.loss),
                           other ? difference : "", row.spread ? "±\u00a0" + loss_text(*row.spread) : "unknown",
                           std::to_string(row.losses.size()), fmt::format("{:.2f}\u00a0%", 100 * row.accuracy),
                           row.teacher.empty() ? row.start : fmt::format("{}, taught by {}", row.start, row.teacher),
-                          other ? difference_words(row) : "the first"});
+                          other ? to_word(difference_of(row.difference, comparison.margin)) : "the first"});
   }
   return table;
 }
@@ -122,7 +122,7 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
   fact("sequences to measure on", "validation_sequences");
   for (const ComparedRuns& row : comparison.rows) {
     if (&row != &first) {
-      report.verdicts.push_back(verdict_of(row, first));
+      report.verdicts.push_back(verdict_of(row, first, comparison.margin));
     }
   }
   ReportSection drawn{
@@ -136,17 +136,22 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
                                          ? "Of every step, before the weights move."
                                          : fmt::format("Each point is the mean over {} steps.", comparison.window)))}};
   if (comparison.rows.size() > 1) {
-    drawn.figures.push_back(
-        curves(comparison, &ComparedRuns::difference, "Difference on the validation set, by step",
-               fmt::format("To “{}”; below zero is better. The band is of both spreads together.", first.name)));
+    drawn.figures.push_back(curves(
+        comparison, &ComparedRuns::differences, "Difference on the validation set, by step",
+        fmt::format("To “{}”, of runs of one seed; below zero is better. The band is the 95 % interval.", first.name)));
     drawn.figures.back().y.words = "difference of the loss";
   }
   report.sections = {
       {.title = "Losses",
-       .words = "Loss is the mean over the validation set, and over the seeds where there are several; the spread is "
-                "the standard deviation over these. A difference is equal within the spread where it is no more than "
-                "the two spreads together, the root of the sum of their squares: what two single runs would differ "
-                "by from their seeds alone.",
+       .words = fmt::format(
+           "Loss is the mean over the validation set, and over the seeds where there are several; the spread is the "
+           "standard deviation over these. A difference is the mean over pairs of runs of one seed, with its 95 % "
+           "interval by Student's t: over starts, since all saw the data in one order. Lower and higher: the interval "
+           "excludes 0. {}",
+           comparison.margin
+               ? fmt::format("Equal: it lies within {:g} nats of 0, the margin that was named (--margin).",
+                             *comparison.margin)
+               : "Nothing is called equal without a margin (--margin)."),
        .tables = {table_of_runs(comparison)}},
       std::move(drawn),
       {.title = "Every run", .words = "", .tables = {table_of_seeds(comparison)}}};

@@ -249,29 +249,15 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-std::optional<double> deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) {
-    return std::nullopt;
-  }
-  if (std::all_of(values.begin(), values.end(), [&](double value) { return value == values.front(); })) {
-    return std::nullopt;  // one run several times, or a start of which no seed draws anything
-  }
-  const double mean = mean_of(values);
-  double squares = 0;
-  for (const double value : values) {
-    squares += (value - mean) * (value - mean);
-  }
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
-
 constexpr int64_t most_points = 100;  // of a curve
 
 // Each point from the values that the seeds have there.
 void add_point(LossCurve& curve, int64_t step, const std::vector<double>& values) {
   curve.steps.push_back(step);
-  curve.loss.push_back(mean_of(values));
-  if (const std::optional<double> deviation = deviation_of(values)) {
-    curve.spread.push_back(*deviation);
+  const Estimate estimate = estimate_of(values);
+  curve.loss.push_back(estimate.mean);
+  if (estimate.deviation) {
+    curve.spread.push_back(*estimate.deviation);
   }
 }
 
@@ -304,26 +290,86 @@ LossCurve validation_curve(const std::vector<const ReadRun*>& runs, int64_t last
   return curve;
 }
 
-LossCurve difference_curve(const LossCurve& of, const LossCurve& first) {
+std::vector<Observed> observed_at(const std::vector<const ReadRun*>& runs, int64_t step) {
+  std::vector<Observed> found;
+  for (const ReadRun* run : runs) {
+    found.push_back({.seed = run->config.seed, .value = run->validation.at(step).first});
+  }
+  return found;
+}
+
+// Data and order are the same in all. A band is drawn where every point has an interval.
+LossCurve difference_curve(const std::vector<const ReadRun*>& of, const LossCurve& measured,
+                           const std::vector<const ReadRun*>& first, const LossCurve& first_measured) {
   LossCurve curve;
-  for (size_t i = 0; i < of.steps.size(); ++i) {
-    const auto same = std::find(first.steps.begin(), first.steps.end(), of.steps[i]);
-    if (same == first.steps.end()) {
+  for (const int64_t step : measured.steps) {
+    if (std::find(first_measured.steps.begin(), first_measured.steps.end(), step) == first_measured.steps.end()) {
       continue;
     }
-    const size_t j = static_cast<size_t>(same - first.steps.begin());
-    curve.steps.push_back(of.steps[i]);
-    curve.loss.push_back(of.loss[i] - first.loss[j]);
-    if (!of.spread.empty() && !first.spread.empty()) {
-      curve.spread.push_back(std::hypot(of.spread[i], first.spread[j]));
+    const Estimate difference = paired_difference(observed_at(of, step), observed_at(first, step));
+    if (difference.count == 0) {
+      continue;
     }
+    curve.steps.push_back(step);
+    curve.loss.push_back(difference.mean);
+    if (difference.interval) {
+      curve.spread.push_back(difference.half_width());
+    }
+  }
+  if (curve.spread.size() != curve.steps.size()) {
+    curve.spread.clear();
   }
   return curve;
 }
 
+// The last so many parts of a path.
+std::string end_of_path(const std::filesystem::path& path, int64_t parts) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& part : path) {
+    names.push_back(part.string());
+  }
+  const int64_t first = std::max<int64_t>(0, std::ssize(names) - parts);
+  std::filesystem::path found;
+  for (size_t i = static_cast<size_t>(first); i < names.size(); ++i) {
+    found /= names[i];
+  }
+  return found.string();
+}
+
+// Rows that would be called alike are called by as much of their paths as tells them apart, and by that of their first
+// run where the paths without seeds do not.
+void tell_apart(std::vector<ComparedRuns>& rows) {
+  std::map<std::string, int64_t> called;
+  int64_t deepest = 1;
+  for (const ComparedRuns& row : rows) {
+    ++called[row.name];
+    const std::filesystem::path path = output_target(row.paths.front());
+    deepest = std::max<int64_t>(deepest, std::distance(path.begin(), path.end()));
+  }
+  for (const bool with_seed : {false, true}) {
+    for (int64_t parts = 1; parts <= deepest; ++parts) {
+      std::vector<std::string> names;
+      for (const ComparedRuns& row : rows) {
+        const std::string path = end_of_path(output_target(row.paths.front()), parts);
+        const bool strip = row.paths.size() > 1 && !with_seed;
+        names.push_back(called[row.name] == 1 ? row.name : strip ? name_of_seeds(path, row.seeds.front()) : path);
+      }
+      if (std::set(names.begin(), names.end()).size() == rows.size()) {
+        for (size_t i = 0; i < rows.size(); ++i) {
+          rows[i].name = names[i];
+        }
+        return;
+      }
+    }
+  }
+}
+
 }  // namespace
 
-RunComparison compare_runs(const std::vector<std::string>& paths) {
+RunComparison compare_runs(const std::vector<std::string>& paths, const std::optional<double>& margin) {
+  if (margin && !(*margin > 0)) {
+    throw InputError(fmt::format("a margin of {:g}: expected one above 0, in nats", *margin));
+  }
   std::vector<ReadRun> runs;
   Problems problems;
   for (const std::string& path : paths) {
@@ -331,7 +377,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     note_differences(runs.front(), runs.back(), problems);
   }
   problems.throw_if_any("these runs cannot be compared: they did not see the same data in the same order");
-  RunComparison comparison{.step = last_common_step(runs), .data = runs.front().manifest};
+  RunComparison comparison{.step = last_common_step(runs), .data = runs.front().manifest, .margin = margin};
   comparison.window = std::max<int64_t>(1, (comparison.step + most_points - 1) / most_points);
   std::map<std::string, size_t> rows;
   std::vector<std::vector<const ReadRun*>> seeds;
@@ -374,90 +420,17 @@ RunComparison compare_runs(const std::vector<std::string>& paths) {
     ComparedRuns& row = comparison.rows[i];
     row.loss = mean_of(row.losses);
     row.accuracy = mean_of(row.accuracies);
-    row.spread = deviation_of(row.losses);
+    row.spread = estimate_of(row.losses).deviation;
     row.training = training_curve(seeds[i], comparison.step, comparison.window);
     row.validation = validation_curve(seeds[i], comparison.step);
-    const ComparedRuns& first = comparison.rows.front();
-    row.difference = difference_curve(row.validation, first.validation);
-    if (i == 0) {
-      row.difference.spread.clear();  // from itself it does not differ
-    } else {
-      const std::optional<double> joint = joint_spread(row, first);
-      row.within_spread = joint ? std::optional(std::abs(row.loss - first.loss) <= *joint) : std::nullopt;
-    }
+    row.difference =
+        paired_difference(observed_at(seeds[i], comparison.step), observed_at(seeds.front(), comparison.step));
+    row.differences = difference_curve(seeds[i], row.validation, seeds.front(), comparison.rows.front().validation);
   }
+  tell_apart(comparison.rows);
   const auto other_start = [&](const ReadRun& run) { return start_key(run) != start_key(runs.front()); };
   comparison.notes = notes_on(comparison, std::any_of(runs.begin(), runs.end(), other_start));
   return comparison;
-}
-
-std::string difference_words(const ComparedRuns& row) {
-  return !row.within_spread ? "" : *row.within_spread ? "equal within the spread" : "more than the spread";
-}
-
-std::optional<double> joint_spread(const ComparedRuns& a, const ComparedRuns& b) {
-  return a.spread && b.spread ? std::optional(std::hypot(*a.spread, *b.spread)) : std::nullopt;
-}
-
-std::string comparison_text(const RunComparison& comparison) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"run", "parameters", "loss", "difference", "seeds", "accuracy"});
-  table.rule();
-  const ComparedRuns& first = comparison.rows.front();
-  std::string words;
-  bool unknown = false;
-  for (const ComparedRuns& row : comparison.rows) {
-    const bool other = &row != &first;
-    const std::string seeds = row.spread               ? fmt::format("{} (± {:.4f})", row.losses.size(), *row.spread)
-                              : row.losses.size() == 1 ? "1"
-                                                       : fmt::format("{} alike", row.losses.size());
-    table.row({row.name, with_commas(row.parameters), fmt::format("{:.4f}", row.loss),
-               other ? fmt::format("{:+.4f}", row.loss - first.loss) : "", seeds,
-               fmt::format("{:.2f} %", 100 * row.accuracy)});
-    unknown = unknown || (other && !row.within_spread);
-    if (other && row.within_spread) {
-      words += fmt::format("{} and {}: {}, ± {:.4f}\n", row.name, first.name, difference_words(row),
-                           *joint_spread(row, first));
-    }
-  }
-  for (const std::string& note : comparison.notes) {
-    words += wrapped(note + ".", 2, "");
-  }
-  if (unknown) {
-    words += "Whether a difference is more than the seeds' spread needs two seeds of each.\n";
-  }
-  return fmt::format("Validation after {} steps, on the same data in the same order. Loss in nats a target.\n\n{}{}{}",
-                     with_commas(comparison.step), table.text(), words.empty() ? "" : "\n", words);
-}
-
-template <class T>
-static nlohmann::ordered_json or_null(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
-nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const ComparedRuns& row : comparison.rows) {
-    rows.push_back(
-        {{"name", row.name},
-         {"paths", row.paths},
-         {"seeds", row.seeds},
-         {"steps", row.steps},
-         {"done", row.done},
-         {"start", row.start},
-         {"teacher", row.teacher.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(row.teacher)},
-         {"t", or_null(row.t)},
-         {"parameters", row.parameters},
-         {"outside_embeddings", row.outside_embeddings},
-         {"lr", row.rate},
-         {"loss", row.loss},
-         {"difference", row.loss - comparison.rows.front().loss},
-         {"spread", or_null(row.spread)},
-         {"within_spread", or_null(row.within_spread)},
-         {"losses", row.losses},
-         {"accuracy", row.accuracy}});
-  }
-  return {{"step", comparison.step}, {"notes", comparison.notes}, {"runs", rows}};
 }
 
 }  // namespace pare

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "pare/support/statistics.h"
+
 namespace pare {
 
 // A loss over the steps, of runs that differ in their seed: their mean, and their standard deviation where there are
@@ -29,10 +31,9 @@ struct ComparedRuns {
   std::vector<double> losses, accuracies;          // on the validation set, of each run
   double loss = 0, accuracy = 0;                   // their means
   std::optional<double> spread;                    // standard deviation over the seeds, where there are several
-  // Whether the difference to the first row is no more than the spread of such a difference between single runs,
-  // sqrt(spread^2 + spread^2 of the first); unknown where one of them has no spread.
-  std::optional<bool> within_spread;
-  LossCurve training, validation, difference;  // the last: of validation, to the first row
+  Estimate difference;                             // to the first row, over the seeds that both have
+  LossCurve training, validation;
+  LossCurve differences;  // of validation, to the first row, likewise; its spread is half of the 95 % interval
 };
 
 struct RunComparison {
@@ -40,17 +41,13 @@ struct RunComparison {
   int64_t window = 1;              // the training losses of so many steps are one point of a curve, their mean
   nlohmann::json data;             // the manifest that all share
   std::vector<std::string> notes;  // what else than their Architectures sets the rows apart, a sentence each
-  std::vector<ComparedRuns> rows;
+  std::optional<double> margin;    // losses that differ by no more are called equal; none: nothing is
+  std::vector<ComparedRuns> rows;  // of different names
 };
 
 // InputError where a folder is no run, where runs saw different data, listing every difference, and where they have
 // nothing but their start in common.
-RunComparison compare_runs(const std::vector<std::string>& runs);
-
-// "equal within the spread" and the like, of a row that is not the first; empty where nobody can know.
-std::string difference_words(const ComparedRuns& row);
-// The standard deviation of a difference between two single runs.
-std::optional<double> joint_spread(const ComparedRuns& a, const ComparedRuns& b);
+RunComparison compare_runs(const std::vector<std::string>& runs, const std::optional<double>& margin = {});
 
 std::string comparison_text(const RunComparison& comparison);
 nlohmann::ordered_json comparison_json(const RunComparison& comparison);

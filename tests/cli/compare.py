@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -67,6 +68,65 @@ def check_stopped(report, work):
     report.check("-o into a run", ended(pare("compare", "drawn", "free", "-o", "free/c.html", cwd=work), 1, ["lies in 'free'"]))
 
 
+def measured(work, run, copy, loss):
+    """A copy of a run as it is had its last validation come to that loss."""
+    shutil.copytree(work / run, work / copy)
+    lines = [json.loads(line) for line in (work / run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["step"] == 12 and "validation" in line:
+            line["validation"] = loss
+    (work / copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def check_statistics(report, work):
+    """Pairs of one seed, their interval, a margin that is named; the half-widths by hand, with Student's t of 1 and 2 degrees."""
+    for seed in range(3):
+        for name, more in (("plain", []), ("wide", ["architecture.blocks.*.mlp.width=48"])):
+            report.check(f"a run: {name}", ended(pare("train", "config.json", "-o", f"{name}-seed{seed}", f"seed={seed}", *more, cwd=work)))
+
+    def copies(folder, plain, wide):
+        for seed, (a, b) in enumerate(zip(plain, wide)):
+            measured(work, f"plain-seed{seed}", f"{folder}/plain-seed{seed}", a)
+            measured(work, f"wide-seed{seed}", f"{folder}/wide-seed{seed}", b)
+        return [f"{folder}/{name}-seed{seed}" for name in ("plain", "wide") for seed in range(len(plain))]
+
+    # Seeds that are 14.7 % apart, which were called equal, in green.
+    runs = copies("apart", [0.300, 0.344], [0.320, 0.331])
+    result = pare("compare", *runs, "-o", "apart.html", cwd=work, env={"COLUMNS": "2000"})
+    report.check("seeds far apart", ended(result, 0, ["wide against plain: too few to tell: -0.2062 to +0.2132 (2 pairs)", "--margin"], ["equal within"]))
+    page = (work / "apart.html").read_text()
+    report.check("nor green on the page", expect(["equal within" in page, re.findall(r'<article class="verdict (\w+)">', page)], [False, ["neutral"]]))
+    with_margin = pare("compare", *runs, "--margin", "0.05", "--json", cwd=work)
+    row = json.loads(with_margin.stdout)["runs"][1]["difference"]
+    report.check("with a margin", expect([row["pairs"], row["verdict"], row["within_margin"], row["pairs_needed"]], [2, "too few", False, 4]))
+    half = 12.7062047362 * math.sqrt(((0.020 + 0.013) / 2) ** 2 * 2) / math.sqrt(2)
+    report.check("its interval", "" if math.isclose(row["interval"][1] - row["mean"], half, rel_tol=1e-9) else row)
+    # The same runs give no cost at 1,000 steps of norm-removal: too few.
+    runs = copies("three", [1.1562, 1.1553, 1.1595], [1.1582, 1.1593, 1.1611])
+    report.check("three pairs", ended(pare("compare", *runs, cwd=work, env={"COLUMNS": "2000"}), 0, ["too few to tell: -0.0007 to +0.0057 (3 pairs); about 4 would"]))
+    result = pare("compare", *runs, "--margin", "0.01", cwd=work, env={"COLUMNS": "2000"})
+    report.check("equal within what was named", ended(result, 0, ["equal within 0.01: -0.0007 to +0.0057 (3 pairs)"], ["--margin"]))
+    runs = copies("higher", [1.1, 1.2, 1.3], [1.1031, 1.2030, 1.3032])
+    report.check("both are said", ended(pare("compare", *runs, "--margin", "0.01", cwd=work, env={"COLUMNS": "2000"}), 0, ["higher, yet equal within 0.01: +0.0029 to +0.0033 (3 pairs)"]))
+    report.check("one pair", ended(pare("compare", runs[0], runs[3], cwd=work, env={"COLUMNS": "2000"}), 0, ["+0.0031, one pair says nothing: too few"]))
+    report.check("none in common", ended(pare("compare", runs[0], runs[4], cwd=work, env={"COLUMNS": "2000"}), 0, ["no pair of one seed, data and order"]))
+    report.check("a margin of nothing", ended(pare("compare", *runs, "--margin", "0", cwd=work), 1, ["a margin of 0: expected one above 0"]))
+
+
+def check_names(report, work):
+    """Two rows are never called alike."""
+    (work / "low").mkdir()
+    runs = ["apart/plain-seed0", "apart/plain-seed1", "low/plain-seed0", "low/plain-seed1"]
+    for seed in (0, 1):
+        report.check("a run of another rate", ended(pare("train", "config.json", "-o", f"low/plain-seed{seed}", f"seed={seed}", "optimiser.lr=1e-3", cwd=work)))
+    report.check("folders", expect([row["name"] for row in document(work, *runs)["runs"]], ["apart/plain", "low/plain"]))
+    for seed in (2, 3):
+        report.check("and in one folder", ended(pare("train", "config.json", "-o", f"apart/plain-seed{seed}", f"seed={seed}", "optimiser.lr=1e-3", cwd=work)))
+    runs = [f"apart/plain-seed{i}" for i in range(4)]
+    names = [row["name"] for row in document(work, *runs)["runs"]]
+    report.check("one folder", expect(names, ["plain-seed0", "plain-seed2"]))
+
+
 def check_morph(report, work):
     """Parameters are those of the step; the curve of training is of the cross-entropy alone."""
     report.check("a morph", ended(pare("train", "config.json", "-o", "morph", "from=other", "morph.to.norms=none", "morph.steps=8", "teacher=other", cwd=work)))
@@ -119,6 +179,8 @@ def main():
             report.check(f"a model: {name}", ended(pare("init", "architecture.json", "-o", name, "--seed", seed, cwd=work)))
         check_starts(report, work)
         check_stopped(report, work)
+        check_statistics(report, work)
+        check_names(report, work)
         check_morph(report, work)
         check_edited(report, work)
     report.finish()

@@ -159,12 +159,13 @@ def check_compare(report, work):
     report.check("compare: the runs", ended(pare("train", "sweep.json", "-o", "sweep", "--quiet", cwd=work)))
     runs = sorted(str(run.relative_to(work)) for run in (work / "sweep").iterdir())
     result = pare("compare", *runs, "-o", "c.html", cwd=work)
-    report.check("compare -o", ended(result, 0, ["base", "the spread, ±"]))
+    report.check("compare -o", ended(result, 0, ["base", "(3 pairs)"]))
     rows = json.loads(pare("compare", *runs, "--json", cwd=work).stdout)["runs"]
     cards = verdicts_of(work / "c.html")
-    said = "equal within the spread" if rows[1]["within_spread"] else "worse" if rows[1]["difference"] > 0 else "better"
+    difference = rows[1]["difference"]
+    said = "higher" if difference["interval"][0] > 0 else "lower" if difference["interval"][1] < 0 else "too few"
     report.check("compare: one verdict", expect([card[2] for card in cards], [said]))
-    report.check("compare: its difference", "" if f"{rows[1]['difference']:+.4f} nats" in cards[0][3] else cards[0][3])
+    report.check("compare: its difference", "" if f"{difference['mean']:+.4f} nats" in cards[0][3] else cards[0][3])
     figures = figures_of(work / "c.html")
     curves = {name: [[json.loads(line) for line in (work / "sweep" / f"{name}-seed{seed}" / "metrics.jsonl").read_text().splitlines()] for seed in range(3)]
               for name in ("base", VARIANT)}
@@ -177,8 +178,13 @@ def check_compare(report, work):
                 if len(values) != 3 or not all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip([series["y"][i], series["spread"][i]], wanted)):
                     problem = f"step {step}: {series['y'][i]} ± {series['spread'][i]}, by hand {wanted}"
             report.check(f"compare: {title}, {series['name']}", problem or expect(len(series["x"]), 5 if key == "validation" else 24))
-    difference = figures["Difference on the validation set, by step"]["series"]
-    report.check("compare: the last difference", expect([set(difference[0]["y"]), math.isclose(difference[1]["y"][-1], rows[1]["difference"])], [{0}, True]))
+    drawn = figures["Difference on the validation set, by step"]["series"]
+    report.check("compare: the last difference", expect([set(drawn[0]["y"]), math.isclose(drawn[1]["y"][-1], difference["mean"])], [{0}, True]))
+    pairs = [b - a for a, b in zip(rows[0]["losses"], rows[1]["losses"])]
+    half = 4.3026527297 * statistics.stdev(pairs) / math.sqrt(3)  # Student's t, two degrees
+    wanted = [statistics.mean(pairs), statistics.mean(pairs) - half, statistics.mean(pairs) + half, half]
+    found = [difference["mean"], *difference["interval"], drawn[1]["spread"][-1]]
+    report.check("compare: the interval", "" if all(math.isclose(a, b, rel_tol=1e-8) for a, b in zip(found, wanted)) else f"{found}, by hand {wanted}")
     report.check("compare: a page that is there stays", ended(pare("compare", *runs, "-o", "c.html", cwd=work), 1, ["c.html"]))
 
 

@@ -368,8 +368,8 @@ TEST_CASE("compare puts seeds together and refuses what is not fair") {
   run(sorting_config(json), path("again"));
   json["architecture"] = {{"blocks",
                            {{{"repeat", 2},
-                             {"attention", {{"heads", 2}, {"head_width", 8}, {"query", "identity"}}},
-                             {"mlp", {{"width", 32}, {"activation", "gelu"}}}}}}};
+                             {"attention", {{"heads", 2}, {"head_width", 8}}},
+                             {"mlp", {{"width", 24}, {"activation", "gelu"}}}}}}};
   run(sorting_config(json), path("less"));
   const RunComparison found = compare_runs({path("base"), path("again"), path("less")});
   REQUIRE(found.rows.size() == 2);
@@ -378,9 +378,10 @@ TEST_CASE("compare puts seeds together and refuses what is not fair") {
   const double a = found.rows[0].losses[0], b = found.rows[0].losses[1];
   CHECK(found.rows[0].loss == doctest::Approx((a + b) / 2));
   CHECK(found.rows[0].spread.value() == doctest::Approx(std::abs(a - b) / std::sqrt(2)));
-  CHECK(found.rows[0].parameters - found.rows[1].parameters == 2 * 16 * 16);
+  CHECK(found.rows[0].parameters - found.rows[1].parameters == 2 * 2 * 8 * 16);
   CHECK(!found.rows[1].spread);
-  CHECK(!found.rows[1].within_spread);
+  CHECK(found.rows[1].difference.count == 1);  // of one seed: no interval
+  CHECK_FALSE(found.rows[1].difference.interval);
   CHECK(found.rows[0].outside_embeddings == found.rows[0].parameters - (16 + 32) * 16);
 
   // Curves against the files that they come from.
@@ -400,16 +401,29 @@ TEST_CASE("compare puts seeds together and refuses what is not fair") {
   CHECK(found.rows[1].training.spread.empty());
   CHECK(found.rows[0].validation.steps == std::vector<int64_t>{0, 5, 10, 14});
   CHECK(found.rows[0].validation.loss.back() == found.rows[0].loss);
-  CHECK(found.rows[1].difference.loss.back() == doctest::Approx(found.rows[1].loss - found.rows[0].loss));
+  CHECK(found.rows[1].differences.loss.back() ==
+        doctest::Approx(found.rows[1].loss - b));  // of the seed that both have
+  CHECK(found.rows[1].differences.spread.empty());
 
   json["seed"] = 0;
   run(sorting_config(json), path("less, again"));
-  const RunComparison both = compare_runs({path("base"), path("again"), path("less"), path("less, again")});
+  const std::vector<std::string> four = {path("base"), path("again"), path("less"), path("less, again")};
+  const RunComparison both = compare_runs(four);
   REQUIRE(both.rows.size() == 2);
-  const double apart = std::abs(both.rows[1].loss - both.rows[0].loss);
-  CHECK(both.rows[1].within_spread == (apart <= std::hypot(*both.rows[0].spread, *both.rows[1].spread)));
-  const char* verdict = *both.rows[1].within_spread ? "equal within the spread, ±" : "more than the spread, ±";
-  CHECK_MESSAGE(comparison_text(both).find(verdict) != std::string::npos, comparison_text(both));
+  const ComparedRuns& less = both.rows[1];  // seeds 1 and 0
+  const double of_seed[] = {less.losses[1] - a, less.losses[0] - b};
+  const double mean_of_both = (of_seed[0] + of_seed[1]) / 2, half = 12.7062047 * std::abs(of_seed[0] - of_seed[1]) / 2;
+  REQUIRE(less.difference.interval);
+  CHECK(less.difference.mean == doctest::Approx(mean_of_both));
+  CHECK(less.difference.interval->most == doctest::Approx(mean_of_both + half));
+  CHECK(less.differences.spread.size() == less.differences.steps.size());
+  CHECK(less.differences.spread.back() == doctest::Approx(half));
+  const bool told = std::abs(mean_of_both) > half;
+  const std::string text = comparison_text(both);
+  CHECK_MESSAGE((text.find("too few to tell") == std::string::npos) == told, text);
+  CHECK_MESSAGE(text.find("equal within") == std::string::npos, text);  // no margin was named
+  const std::string with_margin = comparison_text(compare_runs(four, 100));
+  CHECK_MESSAGE(with_margin.find("equal within 100") != std::string::npos, with_margin);
   json["seed"] = 1;
 
   json["data"] = {{"seed", 3}};

@@ -10,7 +10,7 @@ install(TARGETS pare RUNTIME DESTINATION bin)
 install(TARGETS pare_archive ARCHIVE DESTINATION lib)
 
 install(DIRECTORY pare/ DESTINATION include/pare FILES_MATCHING PATTERN "*.h"
-        PATTERN cli EXCLUDE PATTERN families EXCLUDE)
+        PATTERN cli EXCLUDE PATTERN claims EXCLUDE PATTERN families EXCLUDE)
 install(DIRECTORY ${PARE_INCLUDE}/fmt ${PARE_INCLUDE}/nlohmann DESTINATION include/pare/third_party)
 
 configure_file(cmake/pareConfig.cmake.in ${CMAKE_BINARY_DIR}/generated/pareConfig.cmake @ONLY)

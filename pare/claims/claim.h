@@ -34,8 +34,9 @@ struct ClaimTable {
   std::string rows_are = {};                  // what the rows are, where they have names: "model"
   std::vector<std::string> names = {};        // of the rows; empty: none
   std::optional<int> decimals = {};           // of numbers that are not whole; none: three digits that mean something
-  std::string spread_over = "the sequences";  // what a column ± is the standard deviation over
+  std::string band = "one standard deviation over the sequences";  // what a column ± is
 };
+constexpr const char* interval_of_pairs = "the 95 % interval of a mean over pairs of one seed";
 
 struct Outcome {
   ClaimVerdict verdict = ClaimVerdict::undecided;
@@ -43,6 +44,7 @@ struct Outcome {
   std::vector<Compared> compared;
   std::vector<ClaimTable> tables;
   std::vector<Figure> figures;  // what no table shows, such as a point for each head
+  std::string how = {};         // the numbers were made, where that is not plain
   std::string cost = {};        // in words, of what was trained for it
   std::string partial = {};     // what Ctrl-C left: "3 of 8 measurements", which decide nothing; empty: all of it
 };

@@ -121,7 +121,7 @@ TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) 
   run.stopped = json.value("stopped", "");
   run.seen = json.contains("seen") ? Json(json["seen"]) : Json();
   for (const nlohmann::json& again : json.value("repeated", nlohmann::json::array_t())) {
-    run.repeated.push_back({again.at("loss").get<double>(), again.at("seconds").get<double>()});
+    run.repeated.push_back({again.at("loss").get<double>(), again.value("seconds", 0.0)});
   }
   refuse_contradictions(run, planned);
   return run;

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/claims/comparators.h"
 #include "pare/claims/draws.h"
-#include "pare/claims/trained_removals.h"
+#include "pare/claims/trained_claims.h"
 #include "pare/model/device.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/progress.h"
@@ -217,7 +218,7 @@ Outcome mlp_basis_transfer(const Trial& trial) {
   ClaimTable cosines{
       "Cosine distance to the same", {"h", "trained MLP", "linear map"}, {}, "1 - cosine, mean of samples"};
   Outcome found;
-  std::vector<FittedErrors> errors;
+  FittedErrors errors;
   for (const int64_t h : size.widths) {
     const FitOfWidth fit = fit_of_width(h, trial, size);
     if (trial.note) {
@@ -233,7 +234,8 @@ Outcome mlp_basis_transfer(const Trial& trial) {
         {fmt::format("h = {}: error of the linear map", h), "11 to 14 %", percent(fit.linear.error)});
     found.compared.push_back({fmt::format("h = {}: cosine distances", h), "0.002 and 0.009",
                               fmt::format("{:.4f} and {:.4f}", fit.trained.cosine, fit.linear.cosine)});
-    errors.push_back({fit.trained.error, fit.linear.error});
+    errors.trained.push_back(fit.trained.error);
+    errors.linear.push_back(fit.linear.error);
   }
   found.compared.push_back({"2h neurons more, nothing trained: error", "not said", shown(table.rows.back().back())});
   found.compared.push_back(
@@ -243,32 +245,36 @@ Outcome mlp_basis_transfer(const Trial& trial) {
       {"products while it was trained in", "not said", trial.device == "cpu" ? "float32" : "TF32"});
   found.tables = {table, cosines};
   found.figures = {figure_of_errors(table)};
-  found.verdict = judge_basis_transfer(trial.scale, errors);
-  found.because = fmt::format(
-      "after {} steps of {} samples the MLP is off by {} at h = {}, the linear map by {}, and by {} with a constant{}. "
-      "That is of the target as printed; without its - x a linear map is off by {} in theory, as claimed, and that "
-      "target may be what was measured",
-      size.steps, size.batch, percent(errors.back().trained), size.widths.back(), percent(errors.back().linear),
-      percent(table.rows.back()[3]),
-      found.verdict == ClaimVerdict::undecided ? "; it may not have been trained enough" : "",
-      percent(linear_error_in_theory(1)));
+  judge_basis_transfer(trial.scale, errors, found);
+  found.because += fmt::format(
+      ". That is after {} steps of {} samples, of the target as printed; without its - x a linear map is off by {} in "
+      "theory, as claimed, and that target may be what was measured",
+      size.steps, size.batch, percent(linear_error_in_theory(1)));
   return found;
 }
 
 }  // namespace
 
-// As claimed to a percent. Where an MLP was trained less than in the paper, it may still come there.
-ClaimVerdict judge_basis_transfer(ClaimScale scale, const std::vector<FittedErrors>& by_width) {
-  const auto all = [&](const auto& holds) { return std::all_of(by_width.begin(), by_width.end(), holds); };
-  const bool learned = all([](const FittedErrors& e) { return e.trained < 0.065 && e.trained < e.linear; });
-  const bool linear_as_claimed = all([](const FittedErrors& e) { return e.linear > 0.105 && e.linear < 0.145; });
-  const bool twice_as_near = all([](const FittedErrors& e) { return 2 * e.trained <= e.linear; });
-  if (scale == ClaimScale::smoke || (!learned && scale != ClaimScale::full)) {
-    return ClaimVerdict::undecided;
+// A width is a draw of its own. As claimed to a percent; where an MLP was trained less than in the paper, it may still
+// come there.
+void judge_basis_transfer(ClaimScale scale, const FittedErrors& errors, Outcome& outcome) {
+  Finding trained =
+      threshold("error of the trained MLP", estimate_of(errors.trained), {Bound::at_most, 0.065}, percent);
+  if (scale != ClaimScale::full && trained.found == Found::fails) {
+    trained.found = Found::too_few;
   }
-  return !learned                             ? ClaimVerdict::does_not_hold
-         : linear_as_claimed && twice_as_near ? ClaimVerdict::holds
-                                              : ClaimVerdict::holds_corrected;
+  const Estimate linear = estimate_of(errors.linear);
+  std::vector<double> nearer;
+  for (size_t i = 0; i < errors.trained.size(); ++i) {
+    nearer.push_back(errors.trained[i] - errors.linear[i]);
+  }
+  const std::string of_linear = "error of the linear map";
+  decide(scale,
+         {all_of("errors over three widths",
+                 {trained, ranked("the MLP less the linear map", estimate_of(nearer), Direction::falls),
+                  threshold(of_linear, linear, {Bound::at_least, 0.105}, percent),
+                  threshold(of_linear, linear, {Bound::at_most, 0.145}, percent)})},
+         outcome);
 }
 
 PaperClaim claim_of_mlp_basis_transfer() {

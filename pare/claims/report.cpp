@@ -133,7 +133,7 @@ Figure figure_of(const ClaimTable& table) {
   }
   const bool spread = std::any_of(figure.series.begin(), figure.series.end(),
                                   [](const Series& series) { return !series.spread.empty(); });
-  figure.words = spread ? fmt::format("The band is one standard deviation over {}.", table.spread_over) : "";
+  figure.words = spread ? fmt::format("The band is {}.", table.band) : "";
   return figure;
 }
 
@@ -213,6 +213,7 @@ std::string page_of(const Measured& measured) {
         claim.paper_trained ? "What the paper trained (`--scale full`) was not run" : "The paper trained nothing",
         claim.cost_in_full);
   }
+  page += outcome.how.empty() ? "" : outcome.how + ".\n\n";
   page += markdown_row({"", "claimed", "measured"}) + markdown_row({"---", "---:", "---:"});
   for (const Compared& row : outcome.compared) {
     page += markdown_row({cell(row.what), cell(row.claimed), cell(row.measured)});
@@ -289,7 +290,9 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
   for (const Compared& row : outcome.compared) {
     compared.rows.push_back({row.what, row.claimed, row.measured});
   }
-  report.sections = {{.title = "Claimed and measured", .tables = {compared}}};
+  report.sections = {{.title = "Claimed and measured",
+                      .words = outcome.how.empty() ? "" : outcome.how + ".",
+                      .tables = {compared}}};
   std::vector<Figure>& figures = report.sections.front().figures;
   for (const ClaimTable& table : outcome.tables) {
     figures.push_back(figure_of(table));

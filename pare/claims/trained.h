@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "pare/claims/claim.h"
+#include "pare/support/statistics.h"
 
 namespace pare {
 
@@ -44,7 +45,7 @@ struct TrainedRun {
   double loss = 0, accuracy = 0;                     // of validation, the last
   std::string stopped;                               // why it came to no end that counts; empty: it did
   struct Again {
-    double loss = 0, seconds = 0;
+    double loss = 0, seconds = 0;  // 0: not known
   };
   std::vector<Again> repeated;  // with the same seed on the same device, since others started from it
   nlohmann::ordered_json seen;
@@ -59,9 +60,6 @@ struct Settled {
   std::vector<const TrainedRun*> runs;
   int64_t parameters = 0;
   double loss = 0, accuracy = 0;  // means over the seeds
-  std::optional<double> spread;   // standard deviation of the loss, where there are several
-  std::optional<double> accuracy_spread;
-  double spread_of_repeated = 0;  // the same run twice, with the same seed, here or as measured elsewhere
 };
 
 class TrainedRuns {
@@ -75,7 +73,9 @@ class TrainedRuns {
   const TrainedRun* find(const std::string& name) const;                // nullptr: missing
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
   std::optional<Settled> at_rate(const std::string& variant, double rate) const;
-  std::optional<Settled> best(const std::string& variant) const;           // of these, the least mean loss
+  // Of these, the one of the least mean loss, or of the largest accuracy. Rates that fewer seeds than three were trained
+  // at stand only where none has more.
+  std::optional<Settled> best(const std::string& variant, double Settled::*by = &Settled::loss) const;
   std::vector<const TrainedRun*> ended(const std::string& variant) const;  // and did not stop before
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
   // The standard deviation of runs with the same seed on that device, and of how many pairs.
@@ -101,31 +101,23 @@ using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
 using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;
 PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge);
 
-// By how much the loss of the first is above that of the second: the mean over the seeds that both have, which saw the
-// same data in the same order; where they have none in common, of all.
-double difference_of(const Settled& a, const Settled& reference);
-// What two single runs differ by for their seeds alone, the standard deviation of such a difference. Where only one of
-// them has a spread, the other is taken to have the same; unknown where neither has. No less than the same run differs
-// by when it is repeated.
-std::optional<double> spread_of_difference(const Settled& a, const Settled& b);
-bool have_several_seeds(const Settled& a, const Settled& b);  // both
-// One seed can show a difference, where it is three times the spread, but never that there is none.
-std::optional<bool> equal_within_spread(const Settled& a, const Settled& b);
-// The first, of the seeds that both have, so that the two means differ by difference_of; as it is where they share
-// none.
-Settled of_shared_seeds(const Settled& a, const Settled& b);
-// "0.0143 more", "equal within the seeds' spread (0.0011 more, spread 0.002)", "0.0008 more, of one seed"
-std::string difference_in_words(const Settled& a, const Settled& reference);
-// The same in a few characters: "+0.0105", "+0.0008 (equal)", "+0.0105 (one seed)"
-std::string difference_shown(const Settled& a, const Settled& reference);
-// Each variant at its best rate: parameters, rate, seeds, loss, its spread, and the difference to the first, which is
-// no number where the two saw different data. Variants that nobody has trained have no row.
+// By how much the first is above the other, over the pairs of one seed that saw the same data in the same order.
+Estimate loss_above(const Settled& a, const Settled& reference);
+Estimate accuracy_above(const Settled& a, const Settled& reference);
+Estimate accuracy_of(const Settled& settled);
+// The same of two variants, each at its best rate; or of the rates that both were trained at, each at its best of these.
+// Nothing is known of what was not trained.
+Estimate loss_above(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
+Estimate loss_above_at_common_rates(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
+
+// Each variant at its best rate: loss, parameters, rate, seeds, and the difference to the first with its interval, which
+// is no number where they share no seed, data and order. Variants that nobody has trained have no row.
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants);
-// The same over the steps: by how much each is above the first, where both saw the same.
+// The same over the steps: by how much each is above the first, with the 95 % interval as a band.
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
                                const std::vector<std::string>& variants);
-// Validation loss over the steps, of each variant at its best rate.
+// Validation loss over the steps, of each variant at its best rate, mean over its seeds.
 Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants);
 
 // config with KEY = VALUE for each change, keys dotted as on the command line of pare train.

@@ -2,7 +2,7 @@
 // the same function, and then ought to have the same losses; drawn anew it ought to come as far. The paper leaves open
 // what a step costs.
 
-#include "pare/claims/trained_removals.h"
+#include "pare/claims/trained_claims.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,8 @@
 #include <cmath>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/comparators.h"
+#include "pare/claims/plan.h"
 #include "pare/model/device.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
@@ -98,16 +100,17 @@ std::vector<PlannedRun> plan_attention_only(const Trial& trial) {
     exact = changed(exact, {{"batch", 16}, {"steps", 200}});
   }
   const auto look = [device = trial.device](const std::filesystem::path& run) { return trained_as_heads(run, device); };
-  std::vector<PlannedRun> plan = {{.variant = exact_mlps, .config = exact, .look = look}};
-  for (const int64_t seed : smoke ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1, 2}) {
-    PlannedRun run{.variant = mlps, .config = changed(as_mlps, {{"seed", seed}})};
-    if (seed == 0) {
-      run.look = look;
-    }
-    plan.push_back(run);
-    plan.push_back({.variant = heads, .config = changed(as_heads, {{"seed", seed}})});
+  const auto form = [](const std::string& id, const nlohmann::json& config) {
+    return PlanForm{.id = id, .make = [config](const nlohmann::json&, int64_t) { return config; }};
+  };
+  PlanTable table{.forms = {form(exact_mlps, exact), form(mlps, as_mlps), form(heads, as_heads)},
+                  .conditions = {{.ending = "", .rates = {rate}}},
+                  .lines = {{.forms = {exact_mlps}}, {.forms = {mlps, heads}}}};
+  table.forms[0].look = table.forms[1].look = look;
+  if (!smoke) {
+    table.lines.push_back({.forms = {mlps, heads}, .seeds = {1, 2}});
   }
-  return plan;
+  return planned_runs(table);
 }
 
 Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
@@ -121,12 +124,14 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
     return nullptr;
   };
   const TrainedRun *exact = looked_at(exact_mlps), *usual = looked_at(mlps);
-  const std::optional<Settled> as_mlps = runs.best(mlps), as_heads = runs.best(heads);
-  std::optional<double> apart;
+  constexpr double rounding = 1e-6;  // of losses in float64 that some hundred steps have passed on
+  Findings findings{{"from one start losses in float64 apart"}};
   if (exact) {
-    apart = exact->seen.at("largest_difference").get<double>();
+    const double apart = exact->seen.at("largest_difference").get<double>();
+    findings.headline = exact_limit(findings.headline.what, apart, {Bound::at_most, rounding},
+                                        [](double number) { return fmt::format("{:.1e}", number); });
     found.compared.push_back({fmt::format("one start, float64: losses of {} steps apart", exact->steps), "0",
-                              fmt::format("{:.1e}", *apart)});
+                              findings.headline.words});
   }
   if (usual) {
     found.compared.push_back({fmt::format("the same as usually trained, {} steps", usual->steps), "0",
@@ -136,43 +141,12 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
     found.compared.push_back({"time of a step, heads over MLPs", "more",
                               fmt::format("{:.2f} ({:.3g} / {:.3g} ms)", after / before, 1e3 * after, 1e3 * before)});
   }
-  if (as_mlps && as_heads) {
-    found.compared.push_back({"heads drawn anew against MLPs, nats", "as good", difference_shown(*as_heads, *as_mlps)});
-    found.tables.push_back(table_of_variants("Validation loss", runs, {mlps, heads}));
-    found.figures.push_back(curves_of_variants("Validation loss while training", runs, {mlps, heads}));
-  }
-  if (found.compared.empty()) {
-    found.compared = {{"heads against MLPs", "as good", "not trained yet"}};
-  }
-  constexpr double rounding = 1e-6;  // of losses in float64 that some hundred steps have passed on
-  if (apart && *apart > rounding) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = fmt::format("from the same start the losses come apart by {:.1e} in float64", *apart);
-    return found;
-  }
-  if (trial.scale == ClaimScale::smoke && apart) {
-    found.because = fmt::format(
-        "from the same start the losses stay equal to {:.1e} in float64, but how far heads come "
-        "when they are drawn is no question for a small model that sorts",
-        *apart);
-    return found;
-  }
-  const std::optional<bool> equal = as_mlps && as_heads ? equal_within_spread(*as_heads, *as_mlps) : std::nullopt;
-  if (!apart || !equal) {
-    found.because = !apart ? "MLPs and their heads have not both been trained from one start in float64"
-                           : "heads that are drawn have not been trained with several seeds";
-    return found;
-  }
-  const bool same = equal.value_or(false), as_good = same || as_heads->loss < as_mlps->loss;
-  found.verdict = as_good ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
-  found.because = as_good ? fmt::format(
-                                "from the same start the losses are equal to {:.1e}, and heads that are drawn "
-                                "end at {:.4f}, MLPs at {:.4f}{}",
-                                *apart, as_heads->loss, as_mlps->loss, same ? ", no more than seeds differ" : "")
-                          : fmt::format(
-                                "from the same start, where losses are equal to {:.1e}; heads that are drawn end "
-                                "at {:.4f}, MLPs at {:.4f}",
-                                *apart, as_heads->loss, as_mlps->loss);
+  const Estimate above = loss_above(runs, heads, mlps);
+  findings.further = {equal_within("heads drawn anew", above, least_cost)};
+  found.compared.push_back({"heads drawn anew against MLPs, nats", "as good", in_short(above)});
+  found.tables.push_back(table_of_variants("Validation loss", runs, {mlps, heads}));
+  found.figures.push_back(curves_of_variants("Validation loss while training", runs, {mlps, heads}));
+  decide(trial.scale, findings, found);
   return found;
 }
 

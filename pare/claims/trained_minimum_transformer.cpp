@@ -1,17 +1,16 @@
-#include "pare/claims/trained_minimum_transformer.h"
+#include "pare/claims/trained_claims.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "pare/support/text.h"
+#include "pare/claims/comparators.h"
+#include "pare/claims/plan.h"
 
 namespace pare {
 
 namespace {
-
-using FormChanges = std::vector<std::pair<std::string, nlohmann::json>>;
 
 // The paper does not say how wide its models are: these widths give its shares of the parameters, 10 % and 25 %.
 struct ImageTask {
@@ -26,7 +25,7 @@ struct ImageTask {
 constexpr int64_t images_a_step = 512, patch_side = 4, image_classes = 10, tested_images = 10'000,
                   epochs_of_paper = 500;
 constexpr double claimed_share = 0.10, claimed_share_of_symmetric = 0.25;
-constexpr double least_loss_of_accuracy = 0.01;  // less is "similar"
+constexpr double similar_points = 1;  // of a hundred: accuracies that differ by no more are "similar"
 
 std::vector<ImageTask> tasks_of(const Trial& trial) {
   if (trial.scale == ClaimScale::smoke) {
@@ -107,7 +106,7 @@ nlohmann::json full_model(const ImageTask& task, const Trial& trial) {
 
 struct ImageForm {
   std::string name, words;  // what it has and what not
-  FormChanges changes;
+  ConfigChanges changes;
   double rate = 1e-3, other_rate = 3e-3;
 };
 
@@ -146,45 +145,51 @@ std::string variant_of(const ImageTask& task, const std::string& form) {
   return task.id + "-" + form;
 }
 
-// The mean over seeds at the rate that classifies best.
 std::optional<Settled> most_accurate(const TrainedRuns& runs, const std::string& variant) {
-  const std::vector<Settled> all = runs.at_rates(variant);
-  const auto best = std::max_element(all.begin(), all.end(),
-                                     [](const Settled& a, const Settled& b) { return a.accuracy < b.accuracy; });
-  return best == all.end() ? std::nullopt : std::optional(*best);
+  return runs.best(variant, &Settled::accuracy);
 }
 
 std::string percent_of(double share, int digits = 2) {
   return fmt::format("{:.{}f} %", 100 * share, digits);
 }
 
-// Of one accuracy: the seeds', which are the other's where it has one seed, and that of having tested on so many
-// images.
-double noise_of(const Settled& settled, const Settled& other) {
-  const double sampled = std::sqrt(settled.accuracy * (1 - settled.accuracy) / static_cast<double>(tested_images));
-  return std::hypot(settled.accuracy_spread.value_or(other.accuracy_spread.value_or(0)), sampled);
+// By how many points of a hundred the first classifies better.
+Estimate points_above(const std::optional<Settled>& a, const std::optional<Settled>& reference) {
+  Estimate above = a && reference ? accuracy_above(*a, *reference) : Estimate();
+  above.mean *= 100;
+  for (std::optional<double>* number : {&above.deviation, &above.standard_error}) {
+    *number = *number ? std::optional(100 * **number) : std::nullopt;
+  }
+  if (above.interval) {
+    above.interval = Interval{100 * above.interval->least, 100 * above.interval->most};
+  }
+  return above;
 }
 
-bool accuracies_differ(const Settled& a, const Settled& b) {
-  return std::abs(a.accuracy - b.accuracy) > 2 * std::hypot(noise_of(a, b), noise_of(b, a));
+// Of an accuracy on that many images: that others might have been tested on is in it, beside the seeds'.
+double noise_of_testing(double accuracy) {
+  return 1.96 * std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(tested_images));
 }
 
 std::string accuracy_in_words(const Settled& settled) {
-  return settled.accuracy_spread
-             ? fmt::format("{:.2f} ± {:.2f} %", 100 * settled.accuracy, 100 * *settled.accuracy_spread)
-             : percent_of(settled.accuracy) + ", one seed";
+  const Estimate accuracy = accuracy_of(settled);
+  return accuracy.interval ? fmt::format("{:.2f} ± {:.2f} % ({} seeds)", 100 * accuracy.mean,
+                                         100 * accuracy.half_width(), accuracy.count)
+                           : percent_of(accuracy.mean) + ", one seed";
 }
 
 ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
   const std::string length =
       task.epochs > 0 ? fmt::format(", {} epochs (paper: {})", task.epochs, epochs_of_paper) : "";
   ClaimTable table{.title = task.name + length +
-                            "; Q: outputs to learn for each parameter; of several rates the best on the test set",
+                            "; ±: 95 % over seeds; Q: outputs to learn for each parameter; of several rates the best on the "
+                            "test set",
                    .columns = {"accuracy %", "±", "parameters", "share %", "Q", "rate", "seeds"},
                    .measured = "accuracy on the test set, %",
                    .settings = {"parameters", "share %", "Q", "rate", "seeds"},
                    .rows_are = "form",
-                   .decimals = 3};
+                   .decimals = 3,
+                   .band = "the 95 % interval over seeds"};
   const std::optional<Settled> full = most_accurate(runs, variant_of(task, "full"));
   for (const ImageForm& form : forms_of(task.width)) {
     const std::optional<Settled> best = most_accurate(runs, variant_of(task, form.name));
@@ -192,9 +197,10 @@ ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
       continue;
     }
     const double parameters = static_cast<double>(best->parameters);
+    const Estimate accuracy = accuracy_of(*best);
     table.names.push_back(form.words);
     table.rows.push_back(
-        {100 * best->accuracy, best->accuracy_spread ? 100 * *best->accuracy_spread : std::nan(""), parameters,
+        {100 * best->accuracy, accuracy.interval ? 100 * accuracy.half_width() : std::nan(""), parameters,
          full ? 100 * parameters / static_cast<double>(full->parameters) : std::nan(""),
          task.samples > 0 ? static_cast<double>(image_classes * task.samples) / parameters : std::nan(""), best->rate,
          static_cast<double>(best->runs.size())});
@@ -242,126 +248,96 @@ void compare_symmetric(const ImageTask& task, const TrainedRuns& runs, Outcome& 
   for (const std::string& heads : {std::string(), std::string(of_four_heads)}) {
     const std::optional<Settled> one = most_accurate(runs, variant_of(task, "symmetric" + heads));
     const std::optional<Settled> two = most_accurate(runs, variant_of(task, "no-mlp" + heads));
-    if (one && two) {
-      const char* surely = !accuracies_differ(*one, *two)   ? ", not told apart"
-                           : have_several_seeds(*one, *two) ? ""
-                                                            : ", one seed";
+    if (const Estimate above = points_above(one, two); above.count > 0) {
       found.compared.push_back(
           {fmt::format("{}: points by W_Q = W_K, no MLP{}", task.name, heads.empty() ? "" : ", 4 heads"),
-           heads.empty() ? "more than 0" : "not said",
-           fmt::format("{:+.2f}{}", 100 * (one->accuracy - two->accuracy), surely)});
+           heads.empty() ? "more than 0" : "not said", in_short(above)});
     }
   }
-}
-
-// What the minimum reaches of the paper's number, and of the full model.
-struct Reached {
-  bool known = false, number = false, near = false, behind = false;
-  std::string words;
-};
-
-Reached reached_by_minimum(const ImageTask& task, const TrainedRuns& runs) {
-  const std::optional<Settled> full = most_accurate(runs, variant_of(task, "full"));
-  const std::optional<Settled> least = most_accurate(runs, variant_of(task, "minimum"));
-  if (!full || !least) {
-    return {};
-  }
-  const double short_of = task.claimed - least->accuracy, lost = full->accuracy - least->accuracy;
-  return {.known = true,
-          .number = short_of <= noise_of(*least, *full),
-          .near = short_of <= 2 * noise_of(*least, *full),
-          .behind = lost > least_loss_of_accuracy && accuracies_differ(*full, *least),
-          .words = fmt::format("{} on {} against {} of the full model", percent_of(least->accuracy, 1), task.name,
-                               percent_of(full->accuracy, 1))};
 }
 
 }  // namespace
 
 std::vector<PlannedRun> plan_minimum_transformer(const Trial& trial) {
-  std::vector<PlannedRun> plan;
+  PlanTable table{.conditions = {{.ending = ""}}};
   const std::vector<ImageTask> tasks = tasks_of(trial);
-  const auto add = [&](const std::vector<std::string>& names, bool other_rate, int64_t seed) {
+  for (const ImageTask& task : tasks) {
+    const nlohmann::json full = full_model(task, trial);
+    for (const ImageForm& form : forms_of(full["architecture"]["width"].get<int64_t>())) {
+      table.forms.push_back({.id = variant_of(task, form.name),
+                             .make = [full, changes = form.changes](const nlohmann::json&, int64_t) {
+                               return changed(full, changes);
+                             },
+                             .rates = {form.rate, form.other_rate}});
+    }
+  }
+  const auto add = [&](const std::vector<std::string>& names, size_t rate, int64_t seed) {
+    std::vector<std::string> forms;
     for (const ImageTask& task : tasks) {
-      const nlohmann::json full = full_model(task, trial);
-      for (const ImageForm& form : forms_of(full["architecture"]["width"].get<int64_t>())) {
-        if (std::find(names.begin(), names.end(), form.name) == names.end()) {
-          continue;
-        }
-        nlohmann::json config = changed(full, form.changes);
-        config["optimiser"]["lr"] = other_rate ? form.other_rate : form.rate;
-        config["seed"] = seed;
-        plan.push_back({.variant = variant_of(task, form.name), .config = std::move(config)});
+      for (const std::string& name : names) {
+        forms.push_back(variant_of(task, name));
       }
     }
+    table.lines.push_back({.forms = forms, .rates = {rate}, .seeds = {seed}});
   };
   const std::vector<std::string> asked = {"full", "minimum", "no-mlp", "symmetric", "collapsed"};
   const std::vector<std::string> open = {"full-symmetric",   "minimum-symmetric", "full-4-heads",
                                          "no-mlp-4-heads",   "symmetric-4-heads", "minimum-symmetric-4-heads",
                                          "collapsed-4-heads"};
   const std::vector<std::string> compared = {"full", "minimum", "no-mlp", "symmetric"};
-  add(asked, false, 0);
+  add(asked, 0, 0);
   if (trial.scale == ClaimScale::smoke) {
-    add({"minimum-symmetric-4-heads"}, false, 0);
-    return plan;
+    add({"minimum-symmetric-4-heads"}, 0, 0);
+    return planned_runs(table);
   }
-  add(open, false, 0);
-  add(compared, false, 1);
-  add(compared, true, 0);
-  add(compared, false, 2);
-  add(compared, true, 1);
-  add({"collapsed"}, false, 1);
-  add(open, false, 1);
-  return plan;
+  add(open, 0, 0);
+  add(compared, 0, 1);
+  add(compared, 1, 0);
+  add(compared, 0, 2);
+  add(compared, 1, 1);
+  add({"collapsed"}, 0, 1);
+  add(open, 0, 1);
+  return planned_runs(table);
 }
 
 Outcome judge_minimum_transformer(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  const std::vector<ImageTask> tasks = tasks_of(trial);
-  bool known = true, numbers = true, near = true, behind = false;
-  std::string words;
-  for (const ImageTask& task : tasks) {
-    if (const std::optional<Settled> least = most_accurate(runs, variant_of(task, "minimum"))) {
+  Findings findings;
+  std::vector<Finding> reached;
+  for (const ImageTask& task : tasks_of(trial)) {
+    const std::optional<Settled> least = most_accurate(runs, variant_of(task, "minimum")),
+                                 full = most_accurate(runs, variant_of(task, "full"));
+    if (least) {
       found.compared.push_back({fmt::format("{}: accuracy of the minimum", task.name),
                                 task.claimed > 0 ? percent_of(task.claimed) : "not said", accuracy_in_words(*least)});
     }
-    if (const std::optional<Settled> full = most_accurate(runs, variant_of(task, "full"))) {
+    if (full) {
       found.compared.push_back(
           {fmt::format("{}: accuracy of the full model", task.name), "similar", accuracy_in_words(*full)});
+    }
+    const Estimate accuracy = least ? accuracy_of(*least) : Estimate();
+    reached.push_back(threshold(task.name, accuracy, {Bound::at_least, task.claimed},
+                                [](double share) { return percent_of(share, 1); }, noise_of_testing(accuracy.mean)));
+    if (trial.scale != ClaimScale::full && reached.back().found == Found::fails) {  // the paper trained longer
+      reached.back().found = Found::too_few;
+      reached.back().words += fmt::format(" after {} epochs of {}", task.epochs, epochs_of_paper);
+    }
+    const Estimate lost = points_above(full, least);
+    findings.further.push_back(
+        equal_within(fmt::format("{}: points of the full model above it", task.name), lost, similar_points));
+    if (lost.count > 0) {
+      found.compared.push_back({findings.further.back().what, "similar", in_short(lost)});
     }
     compare_shares(task, runs, found);
     compare_symmetric(task, runs, found);
     found.tables.push_back(table_of_forms(task, runs));
-    const Reached reached = reached_by_minimum(task, runs);
-    known = known && reached.known;
-    numbers = numbers && reached.number;
-    near = near && reached.near;
-    behind = behind || reached.behind;
-    words += (words.empty() ? "" : ", ") + reached.words;
     found.figures.push_back(accuracy_by_parameters(task, runs));
   }
   if (found.compared.empty()) {
     found.compared.push_back({"runs that were trained", "all", std::to_string(runs.all().size())});
   }
-  if (trial.scale == ClaimScale::smoke) {
-    found.because = "models that sort four numbers for some seconds say nothing of images";
-    return found;
-  }
-  const std::string length =
-      trial.scale == ClaimScale::full
-          ? ""
-          : fmt::format(" (after {} and {} epochs; paper: {})", tasks[0].epochs, tasks[1].epochs, epochs_of_paper);
-  if (!known) {
-    found.because = "the full model and the minimum have to be trained on both sets of images";
-  } else if (numbers) {
-    found.verdict = behind ? ClaimVerdict::holds_corrected : ClaimVerdict::holds;
-    found.because =
-        (behind ? "the paper's accuracies are reached, but not those of the full model: " : "") + words + length;
-  } else if (trial.scale == ClaimScale::full && !near) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = "the paper's accuracies are not reached: " + words;
-  } else {
-    found.because = "the paper's accuracies are not reached so far: " + words + length;
-  }
+  findings.headline = all_of("the minimum has the paper's accuracies", reached);
+  decide(trial.scale, findings, found);
   return found;
 }
 

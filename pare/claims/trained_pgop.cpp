@@ -8,7 +8,9 @@
 #include <cmath>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/comparators.h"
 #include "pare/claims/finished_run.h"
+#include "pare/claims/plan.h"
 #include "pare/claims/probed_models.h"
 #include "pare/model/executor.h"
 #include "pare/model/rope.h"
@@ -23,6 +25,7 @@ using Json = nlohmann::ordered_json;
 // Of the first loss; how frequent bytes are is half of it. Gates of a model that knows no more say nothing.
 constexpr double most_left = 1.0 / 3;
 constexpr double predicted_correlation = 0.6, deviations_of_95 = 1.96;  // standard deviations, for 95 of 100
+constexpr double claimed_work = 0.575;  // 57 %, as it is rounded
 constexpr int64_t looked_at_sequences = 16, looked_at_tokens = 512, probed_tokens = 16;
 
 const std::string block_key = "architecture.blocks.*.";
@@ -30,11 +33,6 @@ const std::string block_key = "architecture.blocks.*.";
 nlohmann::json gated_run(const Trial& trial) {
   const nlohmann::json config = short_run(trial);
   return trial.scale == ClaimScale::small ? changed(config, {{"optimiser.lr", 2e-3}}) : config;  // the usual run's best
-}
-
-nlohmann::json with_run_seed(nlohmann::json config, int64_t seed) {
-  config["seed"] = seed;
-  return config;
 }
 
 // ---- pgop: a trained gate and its head
@@ -125,20 +123,20 @@ double share_of_work() {
 
 ClaimTable table_of_widths(const TrainedRuns& runs) {
   const double nothing = std::nan("");
-  ClaimTable table{.title = "Validation loss by the width of the MLP",
-                   .columns = {"width / d", "plain", "±", "PG-OP", "±", "gain", "seeds"},
+  ClaimTable table{.title = "Validation loss by the width of the MLP; by how much gates are above none",
+                   .columns = {"width / d", "plain", "PG-OP", "difference", "±", "pairs"},
                    .measured = "validation loss, nats a token",
-                   .settings = {"gain", "seeds"},
-                   .decimals = 4};
+                   .settings = {"difference", "pairs"},
+                   .decimals = 4,
+                   .band = interval_of_pairs};
   for (const double width : mlp_widths) {
     const std::optional<Settled> plain = runs.best(width_variant(width, false));
     const std::optional<Settled> gated = runs.best(width_variant(width, true));
     if (plain || gated) {
-      table.rows.push_back(
-          {width, plain ? plain->loss : nothing, plain ? plain->spread.value_or(nothing) : nothing,
-           gated ? gated->loss : nothing, gated ? gated->spread.value_or(nothing) : nothing,
-           plain && gated ? difference_of(*plain, *gated) : nothing,
-           static_cast<double>(std::max(plain ? plain->runs.size() : 0, gated ? gated->runs.size() : 0))});
+      const Estimate above = plain && gated ? loss_above(*gated, *plain) : Estimate();
+      table.rows.push_back({width, plain ? plain->loss : nothing, gated ? gated->loss : nothing,
+                            above.count > 0 ? above.mean : nothing, above.interval ? above.half_width() : nothing,
+                            static_cast<double>(above.count)});
     }
   }
   return table;
@@ -229,31 +227,37 @@ std::vector<PlannedRun> plan_pgop(const Trial& trial) {
                               {"steps", 100'000}});
   }
   const nlohmann::json gate = changed(causal, {{block_key + "attention.gate", "position"}});
+  const nlohmann::json encoder = smoke ? gate
+                                       : changed(gate, {{"task", "masked_lm"},
+                                                        {"architecture.task", "masked_lm"},
+                                                        {"data.mask_token", 256},
+                                                        {"architecture.vocab", 257},
+                                                        {block_key + "attention.mask", "full"}});
+  const auto form = [](const std::string& id, const nlohmann::json& config, bool looked_at = true) {
+    PlanForm found{.id = id, .make = [config](const nlohmann::json&, int64_t) { return config; }, .look_at_all = true};
+    if (looked_at) {
+      found.look = look_at_gates;
+    }
+    return found;
+  };
+  PlanTable table{.forms = {form("gate", gate), form("encoder-gate", encoder), form("plain", causal, false),
+                            // One that guesses a seventh of the bytes learns from a seventh of them.
+                            form("encoder-gate-longer",
+                                 changed(encoder, {{"steps", 6 * encoder.at("steps").get<int64_t>()}}))},
+                  .conditions = {{.ending = "", .rates = {gate.at("optimiser").at("lr").get<double>()}}}};
   if (smoke) {
-    return {{.variant = "gate", .config = gate, .look = look_at_gates}, {.variant = "plain", .config = causal}};
+    table.lines = {{.forms = {"gate", "plain"}}};
+  } else {
+    table.lines = {{.forms = {"gate", "encoder-gate", "plain"}, .seeds = {0, 1, 2}},
+                   {.forms = {"encoder-gate-longer"}}};
   }
-  const nlohmann::json encoder = changed(gate, {{"task", "masked_lm"},
-                                                {"architecture.task", "masked_lm"},
-                                                {"data.mask_token", 256},
-                                                {"architecture.vocab", 257},
-                                                {block_key + "attention.mask", "full"}});
-  std::vector<PlannedRun> plan;
-  for (const int64_t seed : {0, 1, 2}) {
-    plan.push_back({.variant = "gate", .config = with_run_seed(gate, seed), .look = look_at_gates});
-    plan.push_back({.variant = "encoder-gate", .config = with_run_seed(encoder, seed), .look = look_at_gates});
-    plan.push_back({.variant = "plain", .config = with_run_seed(causal, seed)});
-  }
-  // One that guesses a seventh of the bytes learns from a seventh of them.
-  plan.push_back({.variant = "encoder-gate-longer",
-                  .config = changed(encoder, {{"steps", 6 * encoder.at("steps").get<int64_t>()}}),
-                  .look = look_at_gates});
-  return plan;
+  return planned_runs(table);
 }
 
 Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  std::vector<std::string> words;
-  int64_t measured = 0, above = 0, below = 0, layers_above = 0, layers_near = 0, layers = 0;
+  const auto shown_r = [](double r) { return fmt::format("{:+.2f}", r); };
+  std::vector<Finding> models, layers;
   for (const auto& [variant, name] : gated_variants) {
     const CorrelationWithin end = correlation_within(layers_seen(runs, variant, "end"));
     if (end.heads == 0) {
@@ -276,9 +280,10 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
                      .settings = {"heads"}};
     for (size_t layer = 0; layer < layers_in(runs, variant); ++layer) {
       const CorrelationWithin one = correlation_within(layers_seen(runs, variant, "end", layer));
-      layers += has_learnt && one.is_defined;
-      layers_above += has_learnt && one.is_defined && one.r > predicted_correlation;
-      layers_near += has_learnt && one.is_defined && one.r <= predicted_correlation && one.most > predicted_correlation;
+      if (has_learnt && one.is_defined) {
+        layers.push_back(threshold(fmt::format("layer {}", layer), Interval{one.least, one.most}, one.r,
+                                   {Bound::at_least, predicted_correlation}, shown_r));
+      }
       const double nothing = std::nan("");
       table.rows.push_back({static_cast<double>(layer), one.is_defined ? one.r : nothing,
                             one.is_defined ? one.least : nothing, one.is_defined ? one.most : nothing,
@@ -287,36 +292,23 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
     found.tables.push_back(std::move(table));
     found.figures.push_back(figure_of_gates(runs, variant, name));
     if (has_learnt && end.is_defined) {
-      ++measured;
-      above += end.least > predicted_correlation;
-      below += end.most < predicted_correlation;
-      words.push_back(fmt::format("r = {:+.2f} in the {} model", end.r, name));
+      models.push_back(threshold(fmt::format("r in the {} model of bytes, trained from the start", name),
+                                 Interval{end.least, end.most}, end.r, {Bound::at_least, predicted_correlation},
+                                 shown_r));
     }
   }
-  const std::optional<Settled> gated = runs.best("gate"), plain = runs.best("plain");
-  if (gated && plain) {
-    found.compared.push_back({"loss with gates", "lower", difference_in_words(*gated, *plain)});
+  if (const Estimate above = loss_above(runs, "gate", "plain"); above.count > 0) {
+    found.compared.push_back({"loss with gates", "lower", in_short(above)});
   }
   if (found.compared.empty()) {
     found.compared.push_back({"models with gates", "some", "0"});
   }
-  const std::string said = fmt::format(
-      "{} of bytes, trained from the start; {} of {} layers are above 0.6, and the "
-      "intervals of {} include it",
-      fmt::join(words, ", "), layers_above, layers, layers_near);
-  if (trial.scale == ClaimScale::smoke) {
-    found.because = "two layers of four heads that learn for a second say nothing of gates";
-  } else if (measured == 0) {
-    found.because = "no model with gates was trained";
-  } else if (above == measured) {
-    found.verdict = layers_above == layers ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
-    found.because = layers_above == layers ? said : "on the whole, not in each layer: " + said;
-  } else if (below == measured) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = said;
-  } else {
-    found.because = "the intervals do not exclude 0.6: " + said;
+  Findings findings{{"gates that follow positions"}};
+  if (!models.empty()) {
+    findings = {models.front(), {models.begin() + 1, models.end()}};
+    findings.further.push_back(all_of("every layer", layers));
   }
+  decide(trial.scale, findings, found);
   return found;
 }
 
@@ -329,50 +321,43 @@ std::vector<PlannedRun> plan_ffn_width(const Trial& trial) {
                           {"steps", 100'000}});
   }
   const double d = base["architecture"]["width"].get<double>();
-  std::vector<PlannedRun> plan;
-  const auto add = [&](double width, bool gated, int64_t seed) {
-    nlohmann::json config = changed(base, {{block_key + "mlp.width", static_cast<int64_t>(width * d)}});
-    if (gated) {
-      config = changed(config, {{block_key + "attention.gate", "position"}});
+  PlanTable table{.conditions = {
+                      {.ending = "", .config = base, .rates = {base.at("optimiser").at("lr").get<double>()}}}};
+  for (const double width : mlp_widths) {
+    for (const bool gated : {false, true}) {
+      ConfigChanges changes = {{block_key + "mlp.width", static_cast<int64_t>(width * d)}};
+      if (gated) {
+        changes.emplace_back(block_key + "attention.gate", "position");
+      }
+      table.forms.push_back(form_of(width_variant(width, gated), "", changes));
     }
-    plan.push_back({.variant = width_variant(width, gated), .config = with_run_seed(config, seed)});
-  };
-  const auto add_compared = [&](int64_t seed) {
-    add(4, false, seed);
-    add(2, true, seed);
-    add(2, false, seed);
-    add(4, true, seed);
-  };
-  add_compared(0);
-  if (trial.scale == ClaimScale::smoke) {
-    return plan;
   }
-  add_compared(1);
-  for (const double width : {1.0, 3.0}) {
-    add(width, false, 0);
-    add(width, true, 0);
+  const std::vector<std::string> compared = {"ffn4", "ffn2-gate", "ffn2", "ffn4-gate"};
+  table.lines = {{.forms = compared}};
+  if (trial.scale != ClaimScale::smoke) {
+    table.lines.insert(table.lines.end(), {{.forms = compared, .seeds = {1, 2}},
+                                           {.forms = {"ffn1", "ffn1-gate", "ffn3", "ffn3-gate"}},
+                                           {.forms = {"ffn4.5", "ffn4.5-gate"}}});
   }
-  add_compared(2);
-  add(4.5, false, 0);
-  add(4.5, true, 0);
-  return plan;
+  if (trial.scale == ClaimScale::small) {
+    table.lines.insert(table.lines.begin() + 1, {.forms = compared, .seeds = {1, 2, 3, 4}});
+  }
+  return planned_runs(table);
 }
 
 Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  const std::optional<Settled> wide = runs.best(width_variant(4, false)),
-                               wide_gated = runs.best(width_variant(4, true));
-  const std::optional<Settled> half = runs.best(width_variant(2, false)), gated = runs.best(width_variant(2, true));
-  const auto compare = [&](const std::string& what, const char* claimed, const std::optional<Settled>& a,
-                           const std::optional<Settled>& reference) {
-    if (a && reference) {
-      found.compared.push_back({what, claimed, difference_in_words(*a, *reference)});
+  const auto compare = [&](const std::string& what, const char* claimed, const char* variant, const char* reference) {
+    const Estimate above = loss_above(runs, variant, reference);
+    if (above.count > 0) {
+      found.compared.push_back({what, claimed, in_short(above)});
     }
+    return equal_within(what, above, least_cost);
   };
-  compare("loss, 2d with gates against 4d", "equal", gated, wide);
-  compare("loss, 2d against 4d", "not said", half, wide);
-  compare("loss, 2d: gates against none", "not said", gated, half);
-  compare("loss, 4d: gates against none", "not said", wide_gated, wide);
+  Findings findings{compare("loss, 2d with gates against 4d", "equal", "ffn2-gate", "ffn4")};
+  compare("loss, 2d against 4d", "not said", "ffn2", "ffn4");
+  compare("loss, 2d: gates against none", "not said", "ffn2-gate", "ffn2");
+  compare("loss, 4d: gates against none", "not said", "ffn4-gate", "ffn4");
   found.compared.push_back({"the MLP's part of the work, BERT-base", "64.8 %",
                             fmt::format("{:.1f} %", 100 * (1 - work_of_layer(768, 12, 128, 0, false) /
                                                                    work_of_layer(768, 12, 128, 4, false)))});
@@ -387,31 +372,9 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
     }
     found.figures.push_back(curves_of_variants("Validation loss while it is trained", runs, variants));
   }
-  if (trial.scale == ClaimScale::smoke) {
-    found.because = "models that learn for a second say nothing of how wide an MLP has to be";
-    return found;
-  }
-  if (!gated || !wide) {
-    found.because = "a model of width 4d and one of 2d with gates have to be trained";
-    return found;
-  }
-  const double difference = difference_of(*gated, *wide);
-  const std::optional<bool> equal = equal_within_spread(*gated, *wide);
-  const std::string numbers =
-      fmt::format("{:.4f} for 2d with gates, {:.4f} for 4d{}", of_shared_seeds(*gated, *wide).loss,
-                  of_shared_seeds(*wide, *gated).loss, have_several_seeds(*gated, *wide) ? "" : " (one seed, bytes)");
-  if (!equal) {
-    found.because = "one seed does not decide between " + numbers;
-  } else if (equal.value_or(false) || difference < 0) {
-    found.verdict = ClaimVerdict::holds_corrected;
-    found.because = fmt::format("the loss is {} ({}), but at {:.0f} % of the work: 57 % would be a width of 4/3 d",
-                                difference < 0 && !equal.value_or(false) ? "lower" : "equal within the seeds' spread",
-                                numbers, 100 * share_of_work());
-  } else {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = fmt::format("the loss is {:.4f} nats higher, {}, at {:.0f} % of the work", difference, numbers,
-                                100 * share_of_work());
-  }
+  findings.further = {exact_limit("its work, of that of 4d", share_of_work(), {Bound::at_most, claimed_work},
+                                      [](double share) { return fmt::format("{:.0f} %", 100 * share); })};
+  decide(trial.scale, findings, found);
   return found;
 }
 

@@ -1,22 +1,15 @@
 #pragma once
-// Paper 4's predictions about its position gate (PG-OP): that gates follow positions where heads are directional
-// (pgop), and that with gates an MLP of width 2d does what one of 4d does (ffn-width).
+// What is measured of paper 4's position gates (PG-OP), which follow positions, it says, where heads are directional.
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
 #include "pare/checkpoint/model.h"
-#include "pare/claims/trained.h"
+#include "pare/claims/trained_claims.h"
 #include "pare/model/inputs.h"
 
 namespace pare {
-
-std::vector<PlannedRun> plan_pgop(const Trial& trial);
-Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs);
-
-std::vector<PlannedRun> plan_ffn_width(const Trial& trial);
-Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs);
 
 // The derivative of the sinusoidal encoding by the position, at 0, 1, ...: [tokens, width] in float64.
 at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width);

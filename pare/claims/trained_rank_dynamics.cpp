@@ -1,4 +1,4 @@
-#include "pare/claims/trained_rank_dynamics.h"
+#include "pare/claims/trained_claims.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/comparators.h"
 #include "pare/claims/finished_run.h"
+#include "pare/claims/plan.h"
 #include "pare/claims/probed_models.h"
 #include "pare/probes/probe.h"
 
@@ -18,7 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t probed_sequences = 8, probed_length = 64;  // tokens, as many as the paper's sentences have
-constexpr double rare_by_chance = 0.05;                      // the chance of such signs by accident
 
 double average_of(const Spread& spread) {
   return spread.average().value_or(std::nan(""));
@@ -91,8 +92,8 @@ std::vector<const TrainedRun*> probed_runs(const TrainedRuns& runs, const std::s
 // From the first checkpoint to the last, a pair for each layer of each run.
 struct LayerChanges {
   std::vector<double> asymmetry, rank;
-  int64_t layers = 0, risen = 0;        // ranks that rose
-  int64_t directional = 0, fallen = 0;  // layers whose asymmetry rose, and ranks of these that fell
+  std::vector<double> directional;  // the change of the rank where the asymmetry rose
+  size_t runs = 0;
 };
 
 LayerChanges changes_of(const TrainedRuns& runs, const std::string& variant) {
@@ -107,38 +108,13 @@ LayerChanges changes_of(const TrainedRuns& runs, const std::string& variant) {
       }
       found.asymmetry.push_back(asymmetry);
       found.rank.push_back(rank);
-      ++found.layers;
-      found.risen += rank > 0;
-      found.directional += asymmetry > 0;
-      found.fallen += asymmetry > 0 && rank < 0;
+      if (asymmetry > 0) {
+        found.directional.push_back(rank);
+      }
     }
+    ++found.runs;
   }
   return found;
-}
-
-// That k of n do what each does with that probability.
-double likelihood(int64_t k, int64_t n, double each) {
-  const double ways = std::lgamma(static_cast<double>(n + 1)) - std::lgamma(static_cast<double>(k + 1)) -
-                      std::lgamma(static_cast<double>(n - k + 1));
-  return std::exp(ways + static_cast<double>(k) * std::log(each) + static_cast<double>(n - k) * std::log(1 - each));
-}
-
-// How likely at least so many of n coins fall on one side, on either.
-double sign_test(int64_t most, int64_t n) {
-  double tail = 0;
-  for (int64_t k = most; k <= n; ++k) {
-    tail += likelihood(k, n, 0.5);
-  }
-  return std::min(1.0, 2 * tail);
-}
-
-// How likely at most so few of n do what nine of ten do: what happens as a rule.
-double rule_test(int64_t few, int64_t n) {
-  double tail = 0;
-  for (int64_t k = 0; k <= few; ++k) {
-    tail += likelihood(k, n, 0.9);
-  }
-  return tail;
 }
 
 // Mean over the runs of a variant, of a number at their first or last checkpoint.
@@ -201,28 +177,23 @@ std::vector<PlannedRun> plan_rank_dynamics(const Trial& trial) {
                           {"checkpoint.every", 5'000}});
   }
   const std::pair<std::string, nlohmann::json> no_attention_skip = {block + "attention.skip", false};
-  std::vector<PlannedRun> plan;
-  const auto add = [&](const std::string& variant, int64_t seed) {
-    nlohmann::json config = variant == "no-mlp"              ? changed(base, {{block + "mlp", nullptr}})
-                            : variant == "no-attention-skip" ? changed(base, {no_attention_skip})
-                            : variant == "no-skips" ? changed(base, {no_attention_skip, {block + "mlp.skip", false}})
-                                                    : base;
-    config["seed"] = seed;
-    plan.push_back({.variant = variant, .config = std::move(config), .look = look_at_ranks});
-  };
-  if (smoke) {
-    add("baseline", 0);
-    add("no-skips", 0);
-    return plan;
+  PlanTable table{
+      .forms = {form_of("baseline", "", {}), form_of("no-mlp", "", {{block + "mlp", nullptr}}),
+                form_of("no-attention-skip", "", {no_attention_skip}),
+                form_of("no-skips", "", {no_attention_skip, {block + "mlp.skip", false}})},
+      .conditions = {{.ending = "", .config = base, .rates = {base.at("optimiser").at("lr").get<double>()}}},
+      .lines = {{.forms = {"baseline", "no-skips"}}}};
+  for (PlanForm& form : table.forms) {
+    form.look = look_at_ranks;
+    form.look_at_all = true;
   }
-  add("baseline", 0);
-  add("no-skips", 0);
-  add("baseline", 1);
-  add("no-mlp", 0);
-  add("no-attention-skip", 0);
-  add("baseline", 2);
-  add("no-skips", 1);
-  return plan;
+  if (!smoke) {
+    table.lines.insert(table.lines.end(), {{.forms = {"baseline"}, .seeds = {1}},
+                                           {.forms = {"no-mlp", "no-attention-skip"}},
+                                           {.forms = {"baseline"}, .seeds = {2}},
+                                           {.forms = {"no-skips"}, .seeds = {1}}});
+  }
+  return planned_runs(table);
 }
 
 Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
@@ -247,18 +218,28 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
     found.tables.push_back(table_of_checkpoints(*probed.front(), variant));
   }
   const LayerChanges changes = changes_of(runs, "baseline");
-  const int64_t directional = changes.directional, fallen = changes.fallen;
-  const bool mostly = 2 * fallen > directional && sign_test(fallen, directional) < rare_by_chance;
-  const Correlation along = correlation(changes.asymmetry, changes.rank);
-  if (changes.layers > 0) {
+  const auto fell = [](const std::vector<double>& ranks) {
+    return std::count_if(ranks.begin(), ranks.end(), [](double change) { return change < 0; });
+  };
+  Findings findings{{"change of the rank in layers whose heads became more directional"}};
+  if (!changes.rank.empty()) {
+    Finding& headline = findings.headline;
+    const Estimate change = estimate_of(changes.directional);
+    headline = ranked(headline.what, change, Direction::falls);
+    headline.words = change.interval ? fmt::format("{:+.1f} ± {:.1f}, fell in {} of {} layers of {} runs", change.mean,
+                                                   change.half_width(), fell(changes.directional), change.count,
+                                                   changes.runs)
+                                     : fmt::format("too few: {} layers", change.count);
+    if (changes.runs < 2) {  // its layers learned together
+      headline.found = Found::too_few;
+    }
+    findings.further = {
+        trend("it by the change of the asymmetry", changes.asymmetry, changes.rank, Direction::falls)};
+    found.compared.push_back({"layers whose asymmetry rose: rank fell", "all",
+                              fmt::format("{} of {}", fell(changes.directional), changes.directional.size())});
     found.compared.push_back(
-        {"layers whose asymmetry rose: rank fell", "all", fmt::format("{} of {}", fallen, directional)});
-    found.compared.push_back(
-        {"all layers: rank rose", "not said", fmt::format("{} of {}", changes.risen, changes.layers)});
-  }
-  if (along.is_defined) {
-    found.compared.push_back(
-        {"their changes, layer by layer: r", "negative", fmt::format("{:+.2f}, p = {:.2g}", along.r, along.p)});
+        {"all layers: rank fell", "not said", fmt::format("{} of {}", fell(changes.rank), changes.rank.size())});
+    found.compared.push_back({"rank by asymmetry, changes of layers", "falls", findings.further[0].words});
     found.figures.push_back(
         {.kind = FigureKind::scatter,
          .title = "What training changes in a layer: asymmetry of its heads, effective rank of what they write",
@@ -274,24 +255,7 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
     found.figures.push_back(rank_curves(runs, "Effective rank that attention writes", "effective rank", "attention"));
     found.figures.push_back(rank_curves(runs, "Asymmetry of the heads", "‖Mₐ‖/‖M‖", "asymmetry"));
   }
-  const std::string counted =
-      fmt::format("the rank fell in {} of the {} layers whose heads became more directional, and rose in {} of all {}",
-                  fallen, directional, changes.risen, changes.layers);
-  if (trial.scale == ClaimScale::smoke) {
-    found.because = "two layers that learn for a second say nothing of ranks in training";
-  } else if (changes.layers == 0) {
-    found.because = "no model with skips was trained and probed";
-  } else if (mostly) {
-    const bool more_by_more = along.is_defined && along.r < 0;
-    found.verdict = more_by_more ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
-    found.because = fmt::format("{}, {} the more the one, the more the other (r = {:+.2f})", counted,
-                                more_by_more ? "and" : "but not", along.r);
-  } else if (directional > 0 && rule_test(fallen, directional) < rare_by_chance) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = counted;
-  } else {
-    found.because = counted + ": too few to tell";
-  }
+  decide(trial.scale, findings, found);
   return found;
 }
 

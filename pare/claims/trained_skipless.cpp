@@ -1,49 +1,46 @@
 // Paper 1, Figures 1, 3 and 4: which forms without skips, norms, and without Q and P (or K and P, V and P) train, how
 // far behind a usual model they stay, and whether what was trained merges exactly.
 
-#include "pare/claims/trained_removals.h"
+#include "pare/claims/trained_claims.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
-#include <set>
 
+#include "pare/claims/comparators.h"
 #include "pare/claims/exact_rewrite.h"
+#include "pare/claims/plan.h"
 
 namespace pare {
 
 namespace {
 
-using BlockChanges = std::vector<std::pair<std::string, nlohmann::json>>;
-
 // A figure of the paper as settings of a block.
 struct Figured {
   std::string id, words;
-  BlockChanges block;       // without architecture.blocks.*. before them
+  ConfigChanges block;       // without architecture.blocks.*. before them
   bool norm_free = true;    // nor a final norm; another start
   bool mergeable = false;   // its Q and P can be merged exactly
   bool figure_one = false;  // of which the claim speaks
 };
 
-BlockChanges together(BlockChanges changes, const BlockChanges& more) {
+ConfigChanges together(ConfigChanges changes, const ConfigChanges& more) {
   changes.insert(changes.end(), more.begin(), more.end());
   return changes;
 }
 
 std::vector<Figured> figured_forms() {
-  const BlockChanges bare = {{"attention.norm", nullptr}, {"mlp.norm", nullptr}, {"attention.skip", false}};
-  const BlockChanges serial = together(bare, {{"mlp.skip", false}}),
+  const ConfigChanges bare = {{"attention.norm", nullptr}, {"mlp.norm", nullptr}, {"attention.skip", false}};
+  const ConfigChanges serial = together(bare, {{"mlp.skip", false}}),
                      parallel = together(bare, {{"wiring", "parallel"}});
   const auto without = [](const std::string& slot) {
     // What becomes the identity has no bias either.
     nlohmann::json bias = {{"query", true}, {"key", true}, {"value", true}};
     bias.erase(slot);
-    return BlockChanges{{"attention." + slot, "identity"}, {"attention.output", "identity"}, {"attention.bias", bias}};
+    return ConfigChanges{{"attention." + slot, "identity"}, {"attention.output", "identity"}, {"attention.bias", bias}};
   };
-  const BlockChanges no_query = without("query"), no_key = without("key"), no_value = without("value");
+  const ConfigChanges no_query = without("query"), no_key = without("key"), no_value = without("value");
   return {
       {"fig1a", "1a: no skips, norms", serial, true, true, true},
       {"fig1b", "1b: no skips, norms, Q, P", together(serial, no_query), true, false, true},
@@ -57,18 +54,19 @@ std::vector<Figured> figured_forms() {
   };
 }
 
-const std::string usual_model = "baseline";
-
-std::string variant_of(const std::string& form, bool shaped, int64_t layers) {
-  return fmt::format("{}{}-{}layers", form, shaped ? "-shaped" : "", layers);
+std::string id_of(const Figured& form, bool shaped) {
+  return form.id + (shaped ? "-shaped" : "");
 }
 
-nlohmann::json form_config(const nlohmann::json& base, const Figured& form, bool shaped, int64_t layers) {
-  std::vector<std::pair<std::string, nlohmann::json>> changes;
+std::string ending_of(int64_t layers) {
+  return fmt::format("-{}layers", layers);
+}
+
+PlanForm plan_form(const Figured& form, bool shaped) {
+  ConfigChanges changes;
   for (const auto& [key, value] : form.block) {
     changes.emplace_back("architecture.blocks.*." + key, value);
   }
-  changes.emplace_back("architecture.blocks.*.repeat", layers);
   if (shaped) {
     changes.emplace_back("architecture.blocks.*.attention.shaped", true);
   }
@@ -76,7 +74,16 @@ nlohmann::json form_config(const nlohmann::json& base, const Figured& form, bool
     changes.emplace_back("architecture.final_norm", nullptr);
     changes.emplace_back("init.recipe", "orthogonal");
   }
-  return changed(base, changes);
+  PlanForm found = form_of(id_of(form, shaped), form.words, changes);
+  found.rates = form.norm_free ? std::vector<double>{1e-3, 5e-4, 2e-3} : std::vector<double>{2e-3};
+  if (form.mergeable) {
+    found.look = [](const std::filesystem::path& folder) { return rewritten_exactly(folder, "merge_skipless"); };
+  }
+  return found;
+}
+
+int64_t shallow_of(ClaimScale scale) {
+  return scale == ClaimScale::smoke ? 2 : 6;
 }
 
 }  // namespace
@@ -86,66 +93,46 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   // Without norms a stream of deviation one would meet a tied table in logits far too large: the head is of its own.
   const nlohmann::json usual = changed(short_run(trial), {{"architecture.head.tied", false}});
   const nlohmann::json base = smoke ? changed(usual, {{"steps", 6}, {"evaluate.every", 3}}) : usual;
-  const std::vector<Figured> forms = figured_forms();
-  const int64_t shallow = smoke ? 2 : 6, deep = 2 * shallow;
-  std::vector<PlannedRun> plan;
-  const auto add_usual = [&](int64_t layers, double rate, int64_t seed) {
-    plan.push_back({variant_of(usual_model, false, layers),
-                    changed(base, {{"architecture.blocks.*.repeat", layers}, {"optimiser.lr", rate}, {"seed", seed}})});
-  };
-  const auto add = [&](const Figured& form, bool shaped, int64_t layers, double rate, int64_t seed) {
-    PlannedRun run{variant_of(form.id, shaped, layers),
-                   changed(form_config(base, form, shaped, layers), {{"optimiser.lr", rate}, {"seed", seed}})};
-    if (form.mergeable && seed == 0) {
-      run.look = [](const std::filesystem::path& folder) { return rewritten_exactly(folder, "merge_skipless"); };
-    }
-    plan.push_back(run);
-  };
-  const auto add_all = [&](int64_t layers, double rate, int64_t seed, bool parallel) {
-    for (const bool shaped : {false, true}) {
-      for (const Figured& form : forms) {
-        if (form.norm_free && form.figure_one != parallel) {
-          add(form, shaped, layers, rate, seed);
-        }
-      }
-    }
-  };
-  constexpr double rate = 1e-3;
-  add_usual(shallow, 2e-3, 0);
-  add_all(shallow, rate, 0, false);
-  for (const Figured& form : forms) {
-    if (!form.norm_free) {
-      add(form, false, shallow, 2e-3, 0);
+  const int64_t layers = shallow_of(trial.scale);
+  PlanTable table{.forms = {{.id = "baseline", .rates = {2e-3, 1e-3}}}};
+  for (const int64_t depth : {layers, 2 * layers}) {
+    table.conditions.push_back(
+        {.ending = ending_of(depth), .config = changed(base, {{"architecture.blocks.*.repeat", depth}})});
+  }
+  std::vector<std::string> serial, shaped_serial, parallel, with_norms, shaped_with_norms;
+  for (const bool shaped : {false, true}) {
+    for (const Figured& form : figured_forms()) {
+      table.forms.push_back(plan_form(form, shaped));
+      std::vector<std::string>& group = !form.norm_free    ? (shaped ? shaped_with_norms : with_norms)
+                                        : !form.figure_one ? parallel
+                                        : shaped           ? shaped_serial
+                                                           : serial;
+      group.push_back(id_of(form, shaped));
     }
   }
-  add_usual(deep, 2e-3, 0);
-  add_all(deep, rate, 0, false);
+  std::vector<std::string> figure_one = serial;
+  figure_one.insert(figure_one.end(), shaped_serial.begin(), shaped_serial.end());
+  const std::vector<std::string> shallow = {ending_of(layers)}, deep = {ending_of(2 * layers)},
+                                 both = {shallow[0], deep[0]};
+  table.lines = {{.forms = {"baseline"}, .conditions = both},
+                 {.forms = figure_one, .conditions = shallow},
+                 {.forms = with_norms, .conditions = shallow},
+                 {.forms = figure_one, .conditions = deep},
+                 {.forms = parallel, .conditions = shallow}};
   if (!smoke) {
-    add_all(deep, 5e-4, 0, false);
+    table.lines.insert(table.lines.begin() + 2, {{.forms = {"baseline"}, .conditions = shallow, .seeds = {1, 2}},
+                                                 {.forms = shaped_serial, .conditions = shallow, .seeds = {1, 2}}});
+    table.lines.insert(table.lines.end(), {{.forms = figure_one, .conditions = deep, .rates = {1}},
+                                           {.forms = figure_one, .conditions = shallow, .rates = {1}},
+                                           {.forms = with_norms, .conditions = deep},
+                                           {.forms = shaped_with_norms, .conditions = both},
+                                           {.forms = parallel, .conditions = both, .rates = {1}},
+                                           {.forms = parallel, .conditions = deep},
+                                           {.forms = {"baseline"}, .conditions = both, .rates = {1}},
+                                           {.forms = figure_one, .conditions = shallow, .rates = {2}},
+                                           {.forms = serial, .conditions = shallow, .seeds = {1, 2}}});
   }
-  add_all(shallow, rate, 0, true);
-  if (smoke) {
-    return plan;
-  }
-  add_all(shallow, 5e-4, 0, false);
-  for (const Figured& form : forms) {
-    if (!form.norm_free) {
-      add(form, false, deep, 2e-3, 0);
-      add(form, true, shallow, 2e-3, 0);
-      add(form, true, deep, 2e-3, 0);
-    }
-  }
-  add_all(deep, 5e-4, 0, true);
-  add_all(shallow, 5e-4, 0, true);
-  add_all(deep, rate, 0, true);
-  add_usual(shallow, rate, 0);
-  add_usual(deep, rate, 0);
-  add_all(shallow, 2e-3, 0, false);
-  for (const int64_t seed : {1, 2}) {
-    add_usual(shallow, 2e-3, seed);
-    add_all(shallow, rate, seed, false);
-  }
-  return plan;
+  return planned_runs(table);
 }
 
 namespace {
@@ -158,55 +145,55 @@ double bar_of(const Settled& usual) {  // no number where its first loss is not 
   return start == run.validation.end() ? std::nan("") : start->second / 4 + 3 * usual.loss / 4;
 }
 
-enum class Trains { yes, no, unknown };
-
 struct Judged {
-  Trains trains = Trains::unknown;
   std::optional<Settled> settled = {};  // nothing: no run came to an end that means anything
-  std::string words = {};               // empty: nobody has trained it
+  Finding trains = {};
 };
 
-Judged judged(const TrainedRuns& runs, const std::string& variant, const std::optional<Settled>& usual) {
+// It does where the losses of its seeds are below the bar for all of their interval; it does not where none of several
+// runs was, at whatever rate: one rate more may still do where there was one.
+Judged judged(const TrainedRuns& runs, const std::string& variant, const std::string& words,
+              const std::optional<Settled>& usual) {
   const std::optional<Settled> settled = runs.best(variant);
   const std::vector<const TrainedRun*> stopped = runs.stopped(variant);
-  const double bar = usual ? bar_of(*usual) : std::nan("");
+  Judged found{settled, {.what = words}};
   if (!settled && stopped.empty()) {
-    return {};
+    return found;
   }
-  // At one rate only: another may still do.
-  std::set<double> rates;
-  for (const TrainedRun& run : runs.all()) {
-    if (run.variant == variant) {
-      rates.insert(run.rate);
-    }
-  }
-  const Trains not_at_any = rates.size() > 1 ? Trains::no : Trains::unknown;
-  const char* only = rates.size() > 1 ? "" : " only";
   if (!settled) {
     const TrainedRun& slowest = **std::min_element(
         stopped.begin(), stopped.end(), [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
-    return {not_at_any,
-            {},
-            diverged(slowest) ? fmt::format("diverges to {:.2f}, lr {:g}{}", slowest.loss, slowest.rate, only)
-                              : fmt::format("explodes at {}, lr {:g}{}", slowest.steps, slowest.rate, only)};
+    const char* only = stopped.size() > 1 ? "" : " only";
+    found.trains.found = stopped.size() > 1 ? Found::fails : Found::too_few;
+    found.trains.words = diverged(slowest)
+                             ? fmt::format("diverges to {:.2f}, lr {:g}{}", slowest.loss, slowest.rate, only)
+                             : fmt::format("explodes at {}, lr {:g}{}", slowest.steps, slowest.rate, only);
+    return found;
   }
+  const double bar = usual ? bar_of(*usual) : std::nan("");
   if (std::isnan(bar)) {
-    return {Trains::unknown, settled, fmt::format("{:.4f}", settled->loss)};
+    found.trains.words = fmt::format("{:.4f}", settled->loss);
+    return found;
   }
-  const bool trains = settled->loss < bar;
-  const Trains found = trains ? Trains::yes : not_at_any;
+  std::vector<double> losses;
+  for (const TrainedRun* run : settled->runs) {
+    losses.push_back(run->loss);
+  }
+  const auto below = [bar](const TrainedRun* run) { return run->loss < bar; };
+  const std::vector<const TrainedRun*> ended = runs.ended(variant);
+  const bool some = std::any_of(ended.begin(), ended.end(), below);
+  found.trains.found = some                                  ? threshold("", estimate_of(losses), {Bound::at_most, bar},
+                                                                         [](double) { return std::string(); }).found
+                       : ended.size() + stopped.size() > 1 ? Found::fails
+                                                           : Found::too_few;
   const double least = least_loss(*settled->runs.front());
-  return {found, settled,
-          fmt::format("{}, {:+.4f}{}", trains ? "yes" : "no", difference_of(*settled, *usual),
-                      !trains && least < bar ? fmt::format(" ({:.2f} before)", least) : "")};
-}
-
-// All or none of them, where all are known.
-Trains of_all(const std::vector<Judged>& forms) {
-  const auto is = [&](Trains trains) {
-    return std::any_of(forms.begin(), forms.end(), [&](const Judged& form) { return form.trains == trains; });
-  };
-  return is(Trains::no) ? Trains::no : is(Trains::unknown) ? Trains::unknown : Trains::yes;
+  const int64_t lost = std::count_if(stopped.begin(), stopped.end(),
+                                     [&](const TrainedRun* run) { return run->rate == settled->rate; });
+  found.trains.words = fmt::format("{}, {}{}{}", settled->loss < bar ? "yes" : "no",
+                                   in_short(loss_above(*settled, *usual)),
+                                   settled->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
+                                   lost > 0 ? fmt::format(", {} more stopped", lost) : "");
+  return found;
 }
 
 std::string merge_in_words(const nlohmann::ordered_json& seen) {
@@ -221,129 +208,82 @@ std::string merge_in_words(const nlohmann::ordered_json& seen) {
 }  // namespace
 
 Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
-  const int64_t shallow = trial.scale == ClaimScale::smoke ? 2 : 6;
+  const int64_t shallow = shallow_of(trial.scale);
   Outcome found;
-  ClaimTable behind{"How far behind the usual model of as many layers",
-                    {fmt::format("{} layers", shallow), fmt::format("{} layers", 2 * shallow)},
-                    {},
-                    "nats behind",
-                    {},
-                    "form",
-                    {}};
-  std::map<int64_t, std::vector<std::string>> by_layers;  // what has a loss, the usual model first
-  std::map<std::string, double> differences;              // to that model, by variant
-  struct Group {
-    bool shaped;
-    int64_t layers;
-    std::vector<Judged> forms;
-  };
-  std::vector<Group> groups;
-  bool merges = true;  // what was tried of it
+  ClaimTable behind{.title = "How far behind the usual model of as many layers",
+                    .columns = {fmt::format("{} layers", shallow), fmt::format("{} layers", 2 * shallow)},
+                    .measured = "nats behind",
+                    .rows_are = "form"};
+  std::vector<std::vector<std::string>> variants;  // that have a loss, the usual model first, by depth
+  std::vector<Finding> groups, merges;
   for (const int64_t layers : {shallow, 2 * shallow}) {
-    const std::string reference = variant_of(usual_model, false, layers);
+    const std::string reference = "baseline" + ending_of(layers);
     const std::optional<Settled> usual = runs.best(reference);
+    variants.push_back({reference});
     if (usual) {
-      by_layers[layers].push_back(reference);
       found.compared.push_back(
           {fmt::format("usual model, {} layers, nats a token", layers), "trains", fmt::format("{:.4f}", usual->loss)});
     }
+    size_t place = 0;
     for (const bool shaped : {false, true}) {
-      Group group{shaped, layers, {}};
+      std::vector<Finding> of_figure_one;
       for (const Figured& form : figured_forms()) {
-        const std::string variant = variant_of(form.id, shaped, layers);
-        const Judged result = judged(runs, variant, usual);
+        const std::string variant = id_of(form, shaped) + ending_of(layers);
+        const std::string words = form.words + (shaped ? ", shaped" : "");
+        const Judged result = judged(runs, variant, words, usual);
         if (form.figure_one) {
-          group.forms.push_back(result);
+          of_figure_one.push_back(result.trains);
+        }
+        if (place == behind.rows.size()) {
+          behind.names.push_back(words);
+          behind.rows.push_back({std::nan(""), std::nan("")});
         }
         if (result.settled) {
-          by_layers[layers].push_back(variant);
+          variants.back().push_back(variant);
         }
         if (result.settled && usual) {
-          differences[variant] = difference_of(*result.settled, *usual);
+          behind.rows[place][layers == shallow ? 0 : 1] = loss_above(*result.settled, *usual).mean;
         }
-        if (!result.words.empty()) {
-          found.compared.push_back({fmt::format("{}{}, {} layers", form.words, shaped ? ", shaped" : "", layers),
-                                    form.norm_free ? "trains" : "open", result.words});
+        ++place;
+        if (result.trains.words != Finding().words) {
+          found.compared.push_back(
+              {fmt::format("{}, {} layers", words, layers), form.norm_free ? "trains" : "open", result.trains.words});
         }
         const TrainedRun* run = result.settled ? result.settled->runs.front() : nullptr;
         if (run && run->seen.is_object() && !run->seen.empty()) {
-          merges = merges && run->seen.value("verdict", "") == "proved";
-          found.compared.push_back({fmt::format("1a, Q and P merged{}, {} layers", shaped ? ", shaped" : "", layers),
-                                    "exact", merge_in_words(run->seen)});
+          const std::string what = fmt::format("1a, Q and P merged{}, {} layers", shaped ? ", shaped" : "", layers);
+          merges.push_back({what, run->seen.value("verdict", "") == "proved" ? Found::holds : Found::fails,
+                            merge_in_words(run->seen)});
+          found.compared.push_back({what, "exact", merges.back().words});
         }
       }
+      Finding group = all_of(fmt::format("{} attention, {} layers", shaped ? "shaped" : "plain", layers), of_figure_one);
+      const auto counted = [&](Found one) {
+        return std::count_if(of_figure_one.begin(), of_figure_one.end(),
+                             [one](const Finding& form) { return form.found == one; });
+      };
+      group.words = fmt::format("of {} forms {} train, {} do not", of_figure_one.size(), counted(Found::holds),
+                                counted(Found::fails));
       groups.push_back(group);
     }
   }
-  for (const bool shaped : {false, true}) {
-    for (const Figured& form : figured_forms()) {
-      std::vector<double> row;
-      for (const int64_t layers : {shallow, 2 * shallow}) {
-        const auto difference = differences.find(variant_of(form.id, shaped, layers));
-        row.push_back(difference != differences.end() ? difference->second : std::numeric_limits<double>::quiet_NaN());
-      }
-      if (std::any_of(row.begin(), row.end(), [](double number) { return std::isfinite(number); })) {
-        behind.rows.push_back(row);
-        behind.names.push_back(form.words + (shaped ? ", shaped" : ""));
-      }
+  for (size_t row = behind.rows.size(); row-- > 0;) {
+    if (std::isnan(behind.rows[row][0]) && std::isnan(behind.rows[row][1])) {
+      behind.rows.erase(behind.rows.begin() + static_cast<int64_t>(row));
+      behind.names.erase(behind.names.begin() + static_cast<int64_t>(row));
     }
   }
   found.compared.push_back({"it trains: share of the usual model's way", "not said", "3/4 or more"});
-  if (runs.all().empty()) {
-    found.compared = {{"forms of figure 1", "train", "not trained yet"}};
-    found.because = "nothing has been trained";
-    return found;
+  found.tables.push_back(behind);
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const std::string layers = fmt::format("{} layers", (i + 1) * static_cast<size_t>(shallow));
+    found.tables.push_back(table_of_variants("Validation loss, " + layers, runs, variants[i]));
+    found.figures.push_back(curves_of_variants("Validation loss while training, " + layers, runs, variants[i]));
   }
-  if (!behind.rows.empty()) {
-    found.tables.push_back(behind);
-  }
-  for (const auto& [layers, variants] : by_layers) {
-    found.tables.push_back(table_of_variants(fmt::format("Validation loss, {} layers", layers), runs, variants));
-    found.figures.push_back(
-        curves_of_variants(fmt::format("Validation loss while training, {} layers", layers), runs, variants));
-  }
-
-  std::vector<std::string> all_train, not_all, open;
-  for (const Group& group : groups) {
-    const std::string words = fmt::format("{} attention, {} layers", group.shaped ? "shaped" : "plain", group.layers);
-    const Trains trains = of_all(group.forms);
-    if (trains == Trains::no) {
-      const int64_t some = std::count_if(group.forms.begin(), group.forms.end(),
-                                         [](const Judged& form) { return form.trains == Trains::yes; });
-      not_all.push_back(fmt::format("{} ({} of {})", words, some, group.forms.size()));
-      continue;
-    }
-    (trains == Trains::yes ? all_train : open).push_back(words);
-  }
-  const auto listed = [](const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, "; ")); };
-  if (trial.scale == ClaimScale::smoke) {
-    found.because = "nothing follows from numbers sorted by a small model";
-    return found;
-  }
-  if (not_all.empty() && !open.empty()) {
-    found.because = "not all of it has been trained: " + listed(open);
-    return found;
-  }
-  if (not_all.empty()) {
-    found.verdict = merges ? ClaimVerdict::holds : ClaimVerdict::holds_corrected;
-    found.because = fmt::format("all four forms of figure 1 train, with plain and with shaped attention{}",
-                                merges ? "" : ", but not all that was trained merges exactly");
-    return found;
-  }
-  if (!all_train.empty()) {
-    found.verdict = ClaimVerdict::holds_corrected;
-    found.because =
-        fmt::format("all four forms of figure 1 train with {}, though worse; at two rates not all with {}{}",
-                    listed(all_train), listed(not_all), open.empty() ? "" : "; open with " + listed(open));
-    return found;
-  }
-  if (open.empty()) {
-    found.verdict = ClaimVerdict::does_not_hold;
-    found.because = "with neither attention and at neither depth do all four forms of figure 1 train";
-    return found;
-  }
-  found.because =
-      fmt::format("not all of it has been trained: {}; not all forms train with {}", listed(open), listed(not_all));
+  std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
+  Findings findings{any_of("all four forms of figure 1 train", groups), groups};
+  findings.further.insert(findings.further.end(), merges.begin(), merges.end());
+  decide(trial.scale, findings, found);
   return found;
 }
 

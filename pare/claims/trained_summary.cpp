@@ -5,55 +5,15 @@
 #include <map>
 
 #include "pare/claims/trained.h"
-#include "pare/probes/spread.h"
 #include "pare/support/error.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
-namespace {
-
-// Of each variant at its best rate the validation loss over the steps, above that of the reference where there is one.
-// Who saw other data than it has no such curve.
-Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants,
-                          const TrainedRun* reference) {
-  Figure figure{.kind = FigureKind::lines, .title = title};
-  figure.words = "Each variant at its best learning rate; one seed.";
-  figure.x = {.words = "step"};
-  figure.y = {.words = "validation loss", .unit = "nats a token"};
-  for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!best || (reference != nullptr && best->runs.front()->data != reference->data)) {
-      continue;
-    }
-    Series& series = figure.series.emplace_back(Series{.name = variant});
-    for (const auto& [step, loss] : best->runs.front()->validation) {
-      const bool known = reference == nullptr || reference->validation.contains(step);
-      if (step > 0 && known) {  // what is drawn before the first step says nothing, and hides the rest
-        series.x.push_back(static_cast<double>(step));
-        series.y.push_back(loss - (reference != nullptr ? reference->validation.at(step) : 0));
-      }
-    }
-  }
-  return figure;
-}
-
-}  // namespace
-
 const TrainedRun* TrainedRuns::find(const std::string& name) const {
   const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const TrainedRun& run) { return run.name == name; });
   return found == runs_.end() ? nullptr : &*found;
 }
-
-namespace {
-
-// Runs in bfloat16 on one H200, each trained twice with the same seed, where no order of sums is kept: six of 1,600
-// steps of 131k tokens, five of 1,000 steps of 33k. Who has learnt less is still on the way to where all come.
-double known_spread_of_repeated(const TrainedRun& run) {
-  return run.device != "cuda" ? 0 : run.steps >= 1600 ? 0.0014 : 0.0035;
-}
-
-}  // namespace
 
 std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
   std::map<double, std::vector<const TrainedRun*>> by_rate;
@@ -62,7 +22,7 @@ std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
   }
   std::vector<Settled> found;
   for (const auto& [rate, runs] : by_rate) {
-    Spread losses, accuracies;
+    Moments losses, accuracies;
     for (const TrainedRun* run : runs) {
       losses.add(run->loss);
       accuracies.add(run->accuracy);
@@ -72,11 +32,7 @@ std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
                      .runs = runs,
                      .parameters = runs.front()->parameters,
                      .loss = losses.mean,
-                     .accuracy = accuracies.mean,
-                     .spread = losses.deviation(),
-                     .accuracy_spread = accuracies.deviation(),
-                     .spread_of_repeated = std::max(spread_of_repeated(runs.front()->device).first,
-                                                    known_spread_of_repeated(*runs.front()))});
+                     .accuracy = accuracies.mean});
   }
   return found;
 }
@@ -99,10 +55,21 @@ std::optional<Settled> TrainedRuns::at_rate(const std::string& variant, double r
   return there == all.end() ? std::nullopt : std::optional(*there);
 }
 
-std::optional<Settled> TrainedRuns::best(const std::string& variant) const {
-  const std::vector<Settled> all = at_rates(variant);
-  const auto least =
-      std::min_element(all.begin(), all.end(), [](const Settled& a, const Settled& b) { return a.loss < b.loss; });
+// Rates that fewer seeds than three were trained at stand only where none has more.
+static void leave_tried_once(std::vector<Settled>& rates) {
+  size_t most = 0;
+  for (const Settled& one : rates) {
+    most = std::max(most, one.runs.size());
+  }
+  std::erase_if(rates, [most](const Settled& one) { return one.runs.size() < std::min<size_t>(most, 3); });
+}
+
+std::optional<Settled> TrainedRuns::best(const std::string& variant, double Settled::*by) const {
+  std::vector<Settled> all = at_rates(variant);
+  leave_tried_once(all);
+  const auto least = std::min_element(all.begin(), all.end(), [by](const Settled& a, const Settled& b) {
+    return by == &Settled::loss ? a.loss < b.loss : a.*by > b.*by;
+  });
   return least == all.end() ? std::nullopt : std::optional(*least);
 }
 
@@ -149,89 +116,128 @@ TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> 
   }
 }
 
-Settled of_shared_seeds(const Settled& a, const Settled& b) {
-  Settled shared = a;
-  std::erase_if(shared.runs, [&b](const TrainedRun* run) {
-    return std::none_of(b.runs.begin(), b.runs.end(),
-                        [run](const TrainedRun* other) { return run->seed == other->seed; });
-  });
-  if (shared.runs.empty()) {
-    return a;
+namespace {
+
+std::vector<Observed> observed(const Settled& settled, double TrainedRun::*value) {
+  std::vector<Observed> found;
+  for (const TrainedRun* run : settled.runs) {
+    found.push_back({run->seed, run->data, run->*value});
   }
-  Spread losses;
-  for (const TrainedRun* run : shared.runs) {
-    losses.add(run->loss);
-  }
-  shared.loss = losses.mean;
-  return shared;
+  return found;
 }
 
-double difference_of(const Settled& a, const Settled& reference) {
-  return of_shared_seeds(a, reference).loss - of_shared_seeds(reference, a).loss;
-}
-
-std::optional<double> spread_of_difference(const Settled& a, const Settled& b) {
-  if (!a.spread && !b.spread) {
-    return std::nullopt;
+// What the runs of a variant measured after so many steps.
+std::vector<Observed> observed_at(const Settled& settled, int64_t step) {
+  std::vector<Observed> found;
+  for (const TrainedRun* run : settled.runs) {
+    if (const auto loss = run->validation.find(step); loss != run->validation.end()) {
+      found.push_back({run->seed, run->data, loss->second});
+    }
   }
-  return std::hypot(std::max(a.spread ? *a.spread : *b.spread, a.spread_of_repeated),
-                    std::max(b.spread ? *b.spread : *a.spread, b.spread_of_repeated));
+  return found;
 }
 
-bool have_several_seeds(const Settled& a, const Settled& b) {
-  return std::min(a.runs.size(), b.runs.size()) > 1;
-}
-
-std::optional<bool> equal_within_spread(const Settled& a, const Settled& b) {
-  const std::optional<double> spread = spread_of_difference(a, b);
-  if (!spread) {
-    return std::nullopt;
+// Above the reference where there is one. What is drawn before the first step says nothing, and hides the rest.
+Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants,
+                          const std::optional<Settled>& reference) {
+  Figure figure{.kind = FigureKind::lines, .title = title};
+  figure.words = reference ? "Each variant at its best learning rate, mean over pairs of one seed; the band is its 95 % "
+                             "interval, where there are several."
+                           : "Each variant at its best learning rate, mean over its seeds.";
+  figure.x = {.words = "step"};
+  figure.y = {.words = "validation loss", .unit = "nats a token"};
+  for (const std::string& variant : variants) {
+    const std::optional<Settled> best = runs.best(variant);
+    if (!best) {
+      continue;
+    }
+    Series series{.name = variant};
+    for (const auto& [step, loss] : best->runs.front()->validation) {
+      Moments losses;
+      for (const Observed& one : observed_at(*best, step)) {
+        losses.add(one.value);
+      }
+      const Estimate shown = reference ? paired_difference(observed_at(*best, step), observed_at(*reference, step))
+                                       : Estimate{.count = losses.count, .mean = losses.mean};
+      if (step > 0 && shown.count > 0) {
+        series.x.push_back(static_cast<double>(step));
+        series.y.push_back(shown.mean);
+        series.spread.push_back(shown.interval ? shown.half_width() : std::nan(""));
+      }
+    }
+    if (std::any_of(series.spread.begin(), series.spread.end(), [](double half) { return std::isnan(half); })) {
+      series.spread.clear();
+    }
+    if (!series.x.empty()) {
+      figure.series.push_back(std::move(series));
+    }
   }
-  const double difference = std::abs(difference_of(a, b));
-  if (have_several_seeds(a, b)) {
-    return difference <= *spread;
-  }
-  return difference > 3 * *spread ? std::optional(false) : std::nullopt;
+  return figure;
 }
 
-std::string difference_in_words(const Settled& a, const Settled& reference) {
-  const double difference = difference_of(a, reference);
-  const std::string words = fmt::format("{:.4f} {}", std::abs(difference), difference < 0 ? "less" : "more");
-  if (!have_several_seeds(a, reference)) {
-    return words + ", of one seed";
-  }
-  return equal_within_spread(a, reference).value_or(false)
-             ? fmt::format("equal within the seeds' spread ({}, spread {:.4f})", words,
-                           *spread_of_difference(a, reference))
-             : words;
+}  // namespace
+
+Estimate loss_above(const Settled& a, const Settled& reference) {
+  return paired_difference(observed(a, &TrainedRun::loss), observed(reference, &TrainedRun::loss));
 }
 
-std::string difference_shown(const Settled& a, const Settled& reference) {
-  const bool several = have_several_seeds(a, reference);
-  const char* note = !several ? " (one seed)" : equal_within_spread(a, reference).value_or(false) ? " (equal)" : "";
-  return fmt::format("{:+.4f}{}", difference_of(a, reference), note);
+Estimate accuracy_above(const Settled& a, const Settled& reference) {
+  return paired_difference(observed(a, &TrainedRun::accuracy), observed(reference, &TrainedRun::accuracy));
+}
+
+Estimate accuracy_of(const Settled& settled) {
+  std::vector<double> values;
+  for (const TrainedRun* run : settled.runs) {
+    values.push_back(run->accuracy);
+  }
+  return estimate_of(values);
+}
+
+Estimate loss_above(const TrainedRuns& runs, const std::string& variant, const std::string& reference) {
+  const std::optional<Settled> a = runs.best(variant), b = runs.best(reference);
+  return a && b ? loss_above(*a, *b) : Estimate();
+}
+
+Estimate loss_above_at_common_rates(const TrainedRuns& runs, const std::string& variant, const std::string& reference) {
+  std::vector<Settled> ours = runs.at_rates(variant), theirs = runs.at_rates(reference);
+  const auto without = [](std::vector<Settled>& all, const std::vector<Settled>& others) {
+    std::erase_if(all, [&](const Settled& one) {
+      return std::none_of(others.begin(), others.end(), [&](const Settled& other) { return other.rate == one.rate; });
+    });
+    leave_tried_once(all);
+  };
+  const std::vector<Settled> all_ours = ours;
+  without(ours, theirs);
+  without(theirs, all_ours);
+  const auto less = [](const Settled& a, const Settled& b) { return a.loss < b.loss; };
+  return ours.empty() ? Estimate()
+                      : loss_above(*std::min_element(ours.begin(), ours.end(), less),
+                                   *std::min_element(theirs.begin(), theirs.end(), less));
 }
 
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants) {
   ClaimTable table{.title = title,
-                   .columns = {"loss", "±", "difference", "parameters", "rate", "seeds"},
+                   .columns = {"loss", "difference", "±", "pairs", "parameters", "rate", "seeds"},
                    .measured = "loss above that of the first, nats a token",
-                   .settings = {"loss", "parameters", "rate", "seeds"},  // bars of whole losses would all look alike
+                   // bars of whole losses would all look alike
+                   .settings = {"loss", "pairs", "parameters", "rate", "seeds"},
                    .rows_are = "variant",
                    .decimals = 4,
-                   .spread_over = "the seeds"};
+                   .band = interval_of_pairs};
   std::optional<Settled> reference;
   for (const std::string& variant : variants) {
     const std::optional<Settled> best = runs.best(variant);
     if (!best) {
       continue;
     }
+    const bool first = !reference;
     reference = reference ? reference : best;
-    const bool same = best->runs.front()->data == reference->runs.front()->data;
+    const Estimate above = first ? Estimate() : loss_above(*best, *reference);
     table.names.push_back(variant);
-    table.rows.push_back({best->loss, best->spread.value_or(std::nan("")),
-                          same ? difference_of(*best, *reference) : std::nan(""), static_cast<double>(best->parameters),
+    table.rows.push_back({best->loss, above.count > 0 ? above.mean : std::nan(""),
+                          above.interval ? above.half_width() : std::nan(""),
+                          first ? std::nan("") : static_cast<double>(above.count), static_cast<double>(best->parameters),
                           best->rate, static_cast<double>(best->runs.size())});
   }
   return table;
@@ -240,13 +246,14 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
                                const std::vector<std::string>& variants) {
   const std::optional<Settled> first = runs.best(variants.front());
-  Figure figure = first ? figure_of_variants(title, runs, variants, first->runs.front()) : Figure{.title = title};
+  Figure figure = first ? figure_of_variants(title, runs, {variants.begin() + 1, variants.end()}, first)
+                        : Figure{.title = title};
   figure.y.words = "validation loss above that of " + variants.front();
   return figure;
 }
 
 Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants) {
-  return figure_of_variants(title, runs, variants, nullptr);
+  return figure_of_variants(title, runs, variants, std::nullopt);
 }
 
 namespace {
@@ -286,6 +293,12 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
       outcome.compared.push_back({fmt::format("the same run again, {} {}", pairs, pairs == 1 ? "pair" : "pairs"),
                                   "not said", fmt::format("a deviation of {:.4f}", spread)});
     }
+    outcome.how = fmt::format(
+        "Differences are means over pairs of runs of one seed, which saw the same data in the same order, ± half of "
+        "their 95 % interval (Student's t). Seeds are those of the start{}. Runs on a GPU in bfloat16 are not repeated "
+        "to the bit; what that changes is within the intervals. Of many intervals one in twenty leaves out what is so",
+        outcome.how.empty() ? ", and the order of the data is one for all, so that intervals are over starts"
+                            : outcome.how);
     outcome.cost = cost_in_words(runs);
     if (runs.interrupted()) {
       const size_t done = runs.all().size();

@@ -47,10 +47,6 @@ double half_width_of(double deviation, int64_t count) {
   return student_t(confidence_of_all, count - 1) * deviation / std::sqrt(static_cast<double>(count));
 }
 
-std::string interval_words(const Interval& interval) {
-  return fmt::format("{:+.4f} to {:+.4f}", interval.least, interval.most);
-}
-
 std::string pairs_words(int64_t count) {
   return count == 1 ? "one pair" : fmt::format("{} pairs", count);
 }
@@ -145,7 +141,7 @@ std::string in_words(const Estimate& estimate, const std::optional<double>& marg
                ? fmt::format("{:+.4f}, one pair says nothing: too few", estimate.mean)
                : fmt::format("{:+.4f}, {} pairs that are alike say nothing: too few", estimate.mean, estimate.count);
   }
-  const std::string numbers = fmt::format("{} ({})", interval_words(*estimate.interval), pairs_words(estimate.count));
+  const std::string numbers = in_short(estimate);
   const Difference difference = difference_of(estimate, margin);
   const std::string within = margin && is_within(estimate, *margin) ? fmt::format("equal within {:g}", *margin) : "";
   switch (difference) {

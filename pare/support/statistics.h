@@ -62,7 +62,7 @@ bool is_within(const Estimate& estimate, double margin);  // the whole interval
 // now; nothing where that is not known or more than 10,000.
 std::optional<int64_t> pairs_needed(const Estimate& estimate, const std::optional<double>& margin);
 
-// "higher: +0.0020 to +0.0060 (5 pairs)", "equal within 0.005: ...", "too few to tell: ... (3 pairs); about 4 would".
+// "higher: +0.0040 ± 0.0020 (5 pairs)", "equal within 0.005: ...", "too few to tell: ... (3 pairs); about 4 would".
 std::string in_words(const Estimate& estimate, const std::optional<double>& margin);
 // "+0.0025 ± 0.0032 (3 pairs)", "+0.0025 (one pair)"
 std::string in_short(const Estimate& estimate);

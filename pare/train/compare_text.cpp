@@ -1,9 +1,10 @@
 // A comparison as people and programs read it.
 
+#include "pare/train/compare.h"
+
 #include <fmt/format.h>
 
 #include "pare/support/text.h"
-#include "pare/train/compare.h"
 
 namespace pare {
 

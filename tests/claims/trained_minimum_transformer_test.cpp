@@ -1,6 +1,6 @@
 // Paper 3's claim that trains: its judge is shown runs that were never trained, and every form takes a step on images.
 
-#include "pare/claims/trained_minimum_transformer.h"
+#include "pare/claims/trained_claims.h"
 
 #include <doctest/doctest.h>
 
@@ -18,16 +18,17 @@ const Trial small_trial = {.scale = ClaimScale::small};
 const Trial full_trial = {.scale = ClaimScale::full};
 
 struct Accuracies {
-  double mnist_full = 0.99, mnist_minimum = 0.955, cifar_full = 0.6, cifar_minimum = 0.4;
+  double mnist_full = 0.99, mnist_minimum = 0.965, cifar_full = 0.6, cifar_minimum = 0.42;
 };
 
 Outcome judged(const Trial& trial, const Accuracies& a) {
   std::vector<TrainedRun> runs;
-  for (const int64_t seed : {0, 1}) {
-    runs.push_back(invented_run("mnist-full", seed, 1, a.mnist_full, 300'000));
-    runs.push_back(invented_run("mnist-minimum", seed, 1, a.mnist_minimum, 30'000));
-    runs.push_back(invented_run("cifar10-full", seed, 1, a.cifar_full, 1'200'000));
-    runs.push_back(invented_run("cifar10-minimum", seed, 1, a.cifar_minimum, 120'000));
+  for (const int64_t seed : {0, 1, 2}) {
+    const double more = 0.0002 * static_cast<double>(seed), less = 0.0001 * static_cast<double>(seed);
+    runs.push_back(invented_run("mnist-full", seed, 1, a.mnist_full + more, 300'000));
+    runs.push_back(invented_run("mnist-minimum", seed, 1, a.mnist_minimum + less, 30'000));
+    runs.push_back(invented_run("cifar10-full", seed, 1, a.cifar_full + more, 1'200'000));
+    runs.push_back(invented_run("cifar10-minimum", seed, 1, a.cifar_minimum + less, 120'000));
   }
   return judge_minimum_transformer(trial, {runs, {}});
 }
@@ -47,10 +48,10 @@ std::string idx(const std::vector<int64_t>& sizes, const std::string& bytes) {
 
 TEST_CASE("minimum-transformer: each verdict") {
   CHECK(judged(small_trial, {}).verdict == ClaimVerdict::holds_corrected);
-  CHECK(judged(small_trial, {.mnist_full = 0.956, .cifar_full = 0.402}).verdict == ClaimVerdict::holds);
+  CHECK(judged(small_trial, {.mnist_full = 0.966, .cifar_full = 0.422}).verdict == ClaimVerdict::holds);
   CHECK(judged(small_trial, {.cifar_minimum = 0.35}).verdict == ClaimVerdict::undecided);
   CHECK(judged(full_trial, {.cifar_minimum = 0.35}).verdict == ClaimVerdict::does_not_hold);
-  CHECK(judged(full_trial, {.cifar_minimum = 0.384}).verdict ==
+  CHECK(judged(full_trial, {.cifar_minimum = 0.388}).verdict ==
         ClaimVerdict::undecided);  // within the noise of testing
   CHECK(judge_minimum_transformer(small_trial, {{}, {"mnist-full-lr0.001-seed0"}}).verdict == ClaimVerdict::undecided);
   CHECK(judge_minimum_transformer(small_trial, {{invented_run("mnist-full", 0, 1, 0.99)}, {}}).verdict ==

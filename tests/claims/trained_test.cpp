@@ -213,59 +213,74 @@ TEST_CASE("a run that explodes is a result") {
   CHECK(runs.stopped("plain").size() == 1);
 }
 
-TEST_CASE("variants stand at their best rate, with the spread of their seeds") {
-  const TrainedRuns runs({invented("a", 1e-3, 0, 1.0), invented("a", 1e-3, 1, 1.2), invented("a", 2e-3, 0, 2.0),
-                          invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.5), invented("e", 1e-3, 0, 1.1),
-                          invented("e", 1e-3, 1, 1.3), invented("f", 1e-3, 0, 1.7)},
-                         {"d"});
-  const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c"), e = *runs.best("e");
-  CHECK(a.rate == 1e-3);
+TEST_CASE("variants stand at their best rate, and differ by what pairs of one seed and data do") {
+  std::vector<TrainedRun> all = {invented("a", 1e-3, 0, 1.0),  invented("a", 1e-3, 1, 1.2),  invented("a", 2e-3, 0, 0.5),
+                                 invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.11), invented("c", 1e-3, 1, 1.33),
+                                 invented("c", 1e-3, 2, 7)};
+  const TrainedRuns runs(all, {"d"});
+  const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c");
+  CHECK(a.rate == 1e-3);  // one seed at another rate says nothing
   CHECK(a.loss == doctest::Approx(1.1));
-  CHECK(*a.spread == doctest::Approx(std::sqrt(0.02)));
   CHECK(runs.at_rates("a").size() == 2);
-  CHECK(equal_within_spread(a, e) == true);            // 0.1 against 0.2, two seeds of each
-  CHECK_FALSE(equal_within_spread(a, b).has_value());  // 0.15, of the one seed that both have: it shows no equality
-  CHECK_FALSE(equal_within_spread(c, a).has_value());  // 0.5 is not three times 0.2
-  CHECK(equal_within_spread(*runs.best("f"), a) == false);
-  CHECK_FALSE(equal_within_spread(b, c).has_value());
-  CHECK(of_shared_seeds(a, b).loss == 1.0);
-  CHECK(of_shared_seeds(b, a).loss == 1.15);
-  CHECK(difference_in_words(c, b) == "0.3500 more, of one seed");
-  CHECK(difference_in_words(e, a) == "equal within the seeds' spread (0.1000 more, spread 0.2000)");
-  // On a GPU the same run twice is not the same loss.
-  std::vector<TrainedRun> close = {invented("g", 1e-3, 0, 1.1), invented("g", 1e-3, 1, 1.1),
-                                   invented("h", 1e-3, 0, 1.1015), invented("h", 1e-3, 1, 1.1015)};
-  const auto are_equal = [&] {
-    const TrainedRuns both(close, {});
-    return equal_within_spread(*both.best("g"), *both.best("h"));
-  };
-  CHECK(are_equal() == false);
-  for (TrainedRun& run : close) {
+  CHECK(loss_above(b, a).count == 1);
+  CHECK(loss_above(b, a).mean == doctest::Approx(0.15));  // of the seed that both have
+  const Estimate above = loss_above(c, a);
+  CHECK(above.count == 2);
+  CHECK(above.mean == doctest::Approx(0.12));
+  CHECK(above.half_width() == doctest::Approx(12.7062047 * 0.02 / std::sqrt(2.0) / std::sqrt(2.0)));
+  CHECK(loss_above(runs, "c", "a").mean == above.mean);
+  CHECK(loss_above(runs, "d", "a").count == 0);
+  all[4].data = "other";  // it saw other data: no pair
+  const TrainedRuns elsewhere(all, {});
+  CHECK(loss_above(elsewhere, "c", "a").count == 1);
+  CHECK_FALSE(runs.best("d"));
+  const ClaimTable table = table_of_variants("", runs, {"a", "b", "c", "d"});
+  CHECK(table.names == std::vector<std::string>{"a", "b", "c"});
+  CHECK(std::isnan(table.rows[0][1]));
+  CHECK(table.rows[1][1] == doctest::Approx(0.15));
+  CHECK(std::isnan(table.rows[1][2]));  // of one pair there is no interval
+  CHECK(table.rows[2][2] == doctest::Approx(above.half_width()));
+  const Figure differences = differences_of_variants("", runs, {"a", "b", "c"});
+  REQUIRE(differences.series.size() == 2);
+  CHECK(differences.series[0].y.back() == doctest::Approx(0.15));
+  CHECK(differences.series[0].spread.empty());
+  CHECK(differences.series[1].y.back() == doctest::Approx(0.12));
+  CHECK(differences.series[1].spread.back() == doctest::Approx(above.half_width()));
+  const Figure curves = curves_of_variants("", runs, {"a", "b"});
+  REQUIRE(curves.series.size() == 2);
+  CHECK(curves.series[0].y.back() == doctest::Approx(1.1));  // over the seeds
+}
+
+TEST_CASE("a rate that two seeds were trained at gives way to one that three were; only rates of both may be asked for") {
+  std::vector<TrainedRun> all;
+  for (const int64_t seed : {0, 1, 2}) {
+    all.push_back(invented("a", 1e-3, seed, 1.0 + 0.01 * static_cast<double>(seed)));
+    all.push_back(invented("b", 1e-3, seed, 1.5));
+  }
+  for (const int64_t seed : {0, 1}) {
+    all.push_back(invented("a", 2e-3, seed, 0.5));
+  }
+  CHECK(TrainedRuns(all, {}).best("a")->rate == 1e-3);
+  all.push_back(invented("a", 2e-3, 2, 0.5));
+  const TrainedRuns runs(all, {});
+  CHECK(runs.best("a")->rate == 2e-3);
+  CHECK(loss_above(runs, "a", "b").mean == doctest::Approx(-1.0));
+  CHECK(loss_above_at_common_rates(runs, "a", "b").mean == doctest::Approx(-0.49));
+  CHECK(loss_above_at_common_rates(runs, "a", "d").count == 0);
+}
+
+TEST_CASE("what the same run differs by when it is repeated is known from kept runs alone") {
+  std::vector<TrainedRun> runs = {invented("g", 1e-3, 0, 1.1), invented("h", 1e-3, 0, 1.2)};
+  for (TrainedRun& run : runs) {
     run.device = "cuda";
   }
-  CHECK(are_equal() == true);
-  // Nor less than it was seen to differ by among these runs: deviations of 0.01 and 0.02, each of two.
-  for (TrainedRun& run : close) {
-    run.loss += run.variant == "h" ? 0.02 : 0;
-  }
-  CHECK(are_equal() == false);
-  close[0].repeated = {{close[0].loss + 0.02, 1}};
-  close[2].repeated = {{close[2].loss - 0.04, 1}};
-  CHECK(are_equal() == true);
-  const auto [deviation, pairs] = TrainedRuns(close, {}).spread_of_repeated("cuda");
+  CHECK(TrainedRuns(runs, {}).spread_of_repeated("cuda").second == 0);
+  runs[0].repeated = {{1.12, 1}};
+  runs[1].repeated = {{1.16, 0}};
+  const auto [deviation, pairs] = TrainedRuns(runs, {}).spread_of_repeated("cuda");
   CHECK(deviation == doctest::Approx(std::sqrt((0.02 * 0.02 + 0.04 * 0.04) / 4)));
   CHECK(pairs == 2);
-  CHECK(TrainedRuns(close, {}).spread_of_repeated("cpu") == std::pair<double, int64_t>(0.0, 0));
-  CHECK_FALSE(runs.best("d"));
-  const ClaimTable table = table_of_variants("", runs, {"a", "b", "d"});
-  CHECK(table.names == std::vector<std::string>{"a", "b"});
-  CHECK(table.rows[1][2] == doctest::Approx(0.15));
-  CHECK(table.rows[0][1] == doctest::Approx(std::sqrt(0.02)));
-  const Figure differences = differences_of_variants("", runs, {"a", "b"});
-  REQUIRE(differences.series.size() == 2);
-  CHECK(differences.series[1].y.back() == doctest::Approx(0.15));  // of the first seed of each
-  CHECK(differences.series[0].y.back() == 0);
-  CHECK(curves_of_variants("", runs, {"a", "b"}).series.size() == 2);
+  CHECK(TrainedRuns(runs, {}).spread_of_repeated("cpu") == std::pair<double, int64_t>(0.0, 0));
 }
 
 TEST_CASE("a run may start from a rewritten model, and runs whose data is not there wait") {

@@ -93,7 +93,7 @@ def check_statistics(report, work):
     # Seeds that are 14.7 % apart, which were called equal, in green.
     runs = copies("apart", [0.300, 0.344], [0.320, 0.331])
     result = pare("compare", *runs, "-o", "apart.html", cwd=work, env={"COLUMNS": "2000"})
-    report.check("seeds far apart", ended(result, 0, ["wide against plain: too few to tell: -0.2062 to +0.2132 (2 pairs)", "--margin"], ["equal within"]))
+    report.check("seeds far apart", ended(result, 0, ["wide against plain: too few to tell: +0.0035 ± 0.2097 (2 pairs)", "--margin"], ["equal within"]))
     page = (work / "apart.html").read_text()
     report.check("nor green on the page", expect(["equal within" in page, re.findall(r'<article class="verdict (\w+)">', page)], [False, ["neutral"]]))
     with_margin = pare("compare", *runs, "--margin", "0.05", "--json", cwd=work)
@@ -103,11 +103,11 @@ def check_statistics(report, work):
     report.check("its interval", "" if math.isclose(row["interval"][1] - row["mean"], half, rel_tol=1e-9) else row)
     # The same runs give no cost at 1,000 steps of norm-removal: too few.
     runs = copies("three", [1.1562, 1.1553, 1.1595], [1.1582, 1.1593, 1.1611])
-    report.check("three pairs", ended(pare("compare", *runs, cwd=work, env={"COLUMNS": "2000"}), 0, ["too few to tell: -0.0007 to +0.0057 (3 pairs); about 4 would"]))
+    report.check("three pairs", ended(pare("compare", *runs, cwd=work, env={"COLUMNS": "2000"}), 0, ["too few to tell: +0.0025 ± 0.0032 (3 pairs); about 4 would"]))
     result = pare("compare", *runs, "--margin", "0.01", cwd=work, env={"COLUMNS": "2000"})
-    report.check("equal within what was named", ended(result, 0, ["equal within 0.01: -0.0007 to +0.0057 (3 pairs)"], ["--margin"]))
+    report.check("equal within what was named", ended(result, 0, ["equal within 0.01: +0.0025 ± 0.0032 (3 pairs)"], ["--margin"]))
     runs = copies("higher", [1.1, 1.2, 1.3], [1.1031, 1.2030, 1.3032])
-    report.check("both are said", ended(pare("compare", *runs, "--margin", "0.01", cwd=work, env={"COLUMNS": "2000"}), 0, ["higher, yet equal within 0.01: +0.0029 to +0.0033 (3 pairs)"]))
+    report.check("both are said", ended(pare("compare", *runs, "--margin", "0.01", cwd=work, env={"COLUMNS": "2000"}), 0, ["higher, yet equal within 0.01: +0.0031 ± 0.0002 (3 pairs)"]))
     report.check("one pair", ended(pare("compare", runs[0], runs[3], cwd=work, env={"COLUMNS": "2000"}), 0, ["+0.0031, one pair says nothing: too few"]))
     report.check("none in common", ended(pare("compare", runs[0], runs[4], cwd=work, env={"COLUMNS": "2000"}), 0, ["no pair of one seed, data and order"]))
     report.check("a margin of nothing", ended(pare("compare", *runs, "--margin", "0", cwd=work), 1, ["a margin of 0: expected one above 0"]))

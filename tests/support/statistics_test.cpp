@@ -65,7 +65,7 @@ TEST_CASE("three pairs that were called no cost are too few to tell") {
   CHECK(in_short(found) == "+0.0025 ± 0.0032 (3 pairs)");
   CHECK(difference_of(found, {}) == Difference::too_few);
   CHECK(difference_of(found, 0.005) == Difference::too_few);
-  CHECK(in_words(found, {}) == "too few to tell: -0.0007 to +0.0057 (3 pairs); about 4 would");
+  CHECK(in_words(found, {}) == "too few to tell: +0.0025 ± 0.0032 (3 pairs); about 4 would");
   // At that deviation 4 pairs are enough, and 3 are not.
   CHECK(student_t(0.95, 3) * *found.deviation / 2 < found.mean);
 }
@@ -74,12 +74,12 @@ TEST_CASE("equal needs a margin, lower and higher an interval without 0, and bot
   const Estimate around = of({-0.001, 0.001, 0.0005, -0.0005});
   CHECK(difference_of(around, {}) == Difference::too_few);
   CHECK(difference_of(around, 0.005) == Difference::equal);
-  CHECK(in_words(around, 0.005).starts_with("equal within 0.005: -0.0015 to +0.0015 (4 pairs)"));
+  CHECK(in_words(around, 0.005).starts_with("equal within 0.005: +0.0000 ± 0.0015 (4 pairs)"));
   const Estimate above = of({0.0030, 0.0031, 0.0032, 0.0029});
   CHECK(difference_of(above, {}) == Difference::higher);
   CHECK(difference_of(above, 0.005) == Difference::higher);
-  CHECK(in_words(above, {}) == "higher: +0.0028 to +0.0033 (4 pairs)");
-  CHECK(in_words(above, 0.005) == "higher, yet equal within 0.005: +0.0028 to +0.0033 (4 pairs)");
+  CHECK(in_words(above, {}) == "higher: +0.0031 ± 0.0002 (4 pairs)");
+  CHECK(in_words(above, 0.005) == "higher, yet equal within 0.005: +0.0031 ± 0.0002 (4 pairs)");
   CHECK(difference_of(of({-0.0030, -0.0031, -0.0032}), {}) == Difference::lower);
   // At the border: the whole interval is within a margin of just its end.
   const double end = around.interval->most;

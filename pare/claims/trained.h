@@ -47,8 +47,10 @@ struct TrainedRun {
   struct Again {
     double loss = 0, seconds = 0;  // 0: not known
   };
-  std::vector<Again> repeated;  // with the same seed on the same device, since others started from it
+  std::vector<Again> repeated;  // with the same seed on the same kind of device, since others started from it
   nlohmann::ordered_json seen;
+
+  double mean_loss() const;  // of it and its repetitions: a seed is one number
 };
 
 TrainedRun run_of(const PlannedRun& planned);  // its name and what follows from the plan

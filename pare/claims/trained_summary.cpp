@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "pare/claims/trained.h"
@@ -24,7 +25,7 @@ std::vector<Settled> TrainedRuns::at_rates(const std::string& variant) const {
   for (const auto& [rate, runs] : by_rate) {
     Moments losses, accuracies;
     for (const TrainedRun* run : runs) {
-      losses.add(run->loss);
+      losses.add(run->mean_loss());
       accuracies.add(run->accuracy);
     }
     found.push_back({.variant = variant,
@@ -95,6 +96,15 @@ std::vector<const TrainedRun*> TrainedRuns::stopped(const std::string& variant) 
   return runs_of(runs_, variant, false);
 }
 
+double TrainedRun::mean_loss() const {
+  Moments losses;
+  losses.add(loss);
+  for (const Again& again : repeated) {
+    losses.add(again.loss);
+  }
+  return losses.mean;
+}
+
 double least_loss(const TrainedRun& run) {
   double least = run.loss;
   for (const auto& [step, loss] : run.validation) {
@@ -118,10 +128,11 @@ TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> 
 
 namespace {
 
-std::vector<Observed> observed(const Settled& settled, double TrainedRun::*value) {
+template <class Number>
+std::vector<Observed> observed(const Settled& settled, Number TrainedRun::*number) {
   std::vector<Observed> found;
   for (const TrainedRun* run : settled.runs) {
-    found.push_back({run->seed, run->data, run->*value});
+    found.push_back({run->seed, run->data, std::invoke(number, *run)});
   }
   return found;
 }
@@ -178,7 +189,7 @@ Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, con
 }  // namespace
 
 Estimate loss_above(const Settled& a, const Settled& reference) {
-  return paired_difference(observed(a, &TrainedRun::loss), observed(reference, &TrainedRun::loss));
+  return paired_difference(observed(a, &TrainedRun::mean_loss), observed(reference, &TrainedRun::mean_loss));
 }
 
 Estimate accuracy_above(const Settled& a, const Settled& reference) {
@@ -296,7 +307,8 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
     outcome.how = fmt::format(
         "Differences are means over pairs of runs of one seed, which saw the same data in the same order, ± half of "
         "their 95 % interval (Student's t). Seeds are those of the start{}. Runs on a GPU in bfloat16 are not repeated "
-        "to the bit; what that changes is within the intervals. Of many intervals one in twenty leaves out what is so",
+        "to the bit: a run that was repeated counts once, by its mean, and what else that changes is within the "
+        "intervals. Of many intervals one in twenty leaves out what is so",
         outcome.how.empty() ? ", and the order of the data is one for all, so that intervals are over starts"
                             : outcome.how);
     outcome.cost = cost_in_words(runs);

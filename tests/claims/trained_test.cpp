@@ -277,6 +277,8 @@ TEST_CASE("what the same run differs by when it is repeated is known from kept r
   CHECK(TrainedRuns(runs, {}).spread_of_repeated("cuda").second == 0);
   runs[0].repeated = {{1.12, 1}};
   runs[1].repeated = {{1.16, 0}};
+  CHECK(TrainedRuns(runs, {}).best("g")->loss == doctest::Approx(1.11));
+  CHECK(loss_above(TrainedRuns(runs, {}), "h", "g").mean == doctest::Approx(1.18 - 1.11));  // a seed is one number
   const auto [deviation, pairs] = TrainedRuns(runs, {}).spread_of_repeated("cuda");
   CHECK(deviation == doctest::Approx(std::sqrt((0.02 * 0.02 + 0.04 * 0.04) / 4)));
   CHECK(pairs == 2);

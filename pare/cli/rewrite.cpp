@@ -126,6 +126,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
         "verified on {} tokens in {}: relative error {:.2g}, predicted {:.2g}, noise of {} {:.2g}: {}\n",
         with_commas(v.tokens), human_time(result.verifying_seconds), v.metrics.max_relative_logit_error,
         result.predicted_error(), word(v.floor_dtype), v.noise_floor.max_relative_logit_error, word(v.verdict));
+    if (v.metrics.max_relative_logit_error > v.noise_floor.max_relative_logit_error) {
+      text += fmt::format("  more than the noise, and allowed {:.2g}: {}\n", v.allowed, v.allowed_for);
+    }
     if (!v.proof.complete && !v.proof.gaps.empty()) {
       text += fmt::format("not proved for all inputs: {}\n", v.proof.gaps.front());
     }

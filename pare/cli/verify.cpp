@@ -83,6 +83,12 @@ std::string metrics_table(const Verification& v) {
   return table.text();
 }
 
+// What the verdict stands on: an error beyond the noise may be right, and one below it need not be.
+std::string allowed_text(const Verification& v) {
+  return fmt::format("allowed: {} in the row that comes closest, which is at {:.2g} of it\n  ({})\n", small(v.allowed),
+                     v.excess, v.allowed_for);
+}
+
 std::string claim_text(const std::optional<Claim>& claim) {
   if (!claim) {
     return "";
@@ -191,6 +197,9 @@ std::string divergence_text(const Verification& v) {
     lines.push_back(fmt::format("{} is {} in the reference, {} in the candidate", d.setting, d.reference, d.candidate));
   }
   std::string text = lines.empty() ? "" : "settings differ:\n" + some_of(lines);
+  if (!v.coverage.known_other.empty()) {
+    text += "known to be others, and not asked:\n" + some_of(v.coverage.known_other);
+  }
   if (v.first_divergence) {
     const Divergence& d = *v.first_divergence;
     text += fmt::format("first divergence: {} of sequence {}\n  differs by {}, allowed {:.1e}\n", d.tap, d.sequence,
@@ -212,7 +221,8 @@ std::string verdict_text(const Verification& v) {
       return fmt::format("verdict: proved (for all inputs; rows of weights moved by {} at most)\n",
                          small(v.proof.moved));
     case Verdict::equivalent:
-      return fmt::format("verdict: equivalent{} (relative error at most {:.1e})\n", where, v.allowed);
+      return fmt::format("verdict: equivalent{} (relative error {}, allowed {:.1e})\n", where,
+                         small(v.metrics.max_relative_logit_error), v.allowed);
     case Verdict::within_noise:
       return fmt::format("verdict: within_noise{} (of {})\n", where, word(v.floor_dtype));
     case Verdict::different:
@@ -247,8 +257,11 @@ void print_result(const ModelFolder& reference, const ModelFolder& candidate, co
                   const UnusedDifference& unused) {
   std::string text = model_table(reference, candidate) + claim_text(claim);
   if (v.tokens > 0) {
-    text += fmt::format("{} sequences, {} tokens ({}, seed {})\n\n{}\n", with_commas(v.sequences),
-                        with_commas(v.tokens), input_kind, v.seed, metrics_table(v)) +
+    const std::string besides = v.given > 0 && v.given < v.sequences
+                                    ? fmt::format(", {} random besides", with_commas(v.sequences - v.given))
+                                    : "";
+    text += fmt::format("{} sequences, {} tokens ({}{}, seed {})\n\n{}{}\n", with_commas(v.sequences),
+                        with_commas(v.tokens), input_kind, besides, v.seed, metrics_table(v), allowed_text(v)) +
             self_test_text(v.self_tests) + proof_text(v.proof) + coverage_text(v);
   }
   print_text(fitted(text + alignment_text(alignment) + divergence_text(v) + unused_text(unused) + verdict_text(v)));
@@ -279,6 +292,15 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
                                 {{"where", d.tap},
                                  {"expected", fmt::format("a difference of at most {:.1e}", d.allowed)},
                                  {"found", small(d.difference)}}}});
+  }
+  if (!v.coverage.known_other.empty()) {
+    std::vector<ErrorReason> reasons;
+    for (const std::string& text : v.coverage.known_other) {
+      reasons.push_back({text});
+    }
+    return VerificationFailed(
+        fmt::format("{}: {} (a larger --budget asks longer sequences)", pair, v.coverage.known_other.front()),
+        std::move(reasons));
   }
   if (flags.strict && !v.coverage.complete) {
     std::vector<ErrorReason> reasons;
@@ -314,7 +336,9 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                       .device = chosen_device(settings)});
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
-    sequence = file->numbers[static_cast<size_t>(sequence)];
+    if (sequence < verification.given) {  // what was asked besides comes after all that was given
+      sequence = file->numbers[static_cast<size_t>(sequence)];
+    }
   }
   std::optional<Alignment> alignment;
   if (flags.modulo_gauge) {

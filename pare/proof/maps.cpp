@@ -166,7 +166,9 @@ Finding judged(const at::Tensor& residual, const Allowance& allowed, const at::T
   if ((close & far).any().item<bool>()) {  // what is usual costs a sort, and says something only here
     const at::Tensor usual = usual_size(of);
     right = close & (little | (change <= usual * most_of_usual(unit)));
-    const at::Tensor stretched = (right & far).to(at::kDouble) * change / (at::maximum(usual, of) * unit);
+    // In narrow types a right rewrite too moves some row of thousands by so many roundings.
+    const at::Tensor asked = right & far & (unit <= unit_roundoff(Dtype::f64));
+    const at::Tensor stretched = asked.to(at::kDouble) * change / (at::maximum(usual, of) * unit);
     finding.stretch = stretched.nan_to_num(0, infinite).max().item<double>();
   }
   if (!right.all().item<bool>()) {

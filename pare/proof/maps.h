@@ -50,8 +50,8 @@ struct Finding {
   double residual = 0;         // in roundings
   double moved = 0;            // the largest change of a row, as a fraction of it
   double moved_roundings = 0;  // and in units of what was stored there, of those that float64 does not forgive
-  // Of entries that moved by more than a few roundings of themselves: the largest change, in roundings of what is usual
-  // where they stand.
+  // Of entries in float64 that moved by more than a few roundings of themselves: the largest change, in roundings of
+  // what is usual where they stand.
   double stretch = 0;
   double size = 0;  // the length of its longest row
   int64_t wrong = 0, entries = 0;

@@ -54,8 +54,8 @@ struct Proof {
   // In another basis, the candidate is the reference with every row of its tensors moved by at most this much of its
   // length.
   double moved = 0;
-  // The largest change of an entry, in roundings of what is usual beside it; 0 where none is more than a few roundings
-  // of the entry itself. A row that makes much of small weights may see what no other does.
+  // Of tensors in float64: the largest change of an entry, in roundings of what is usual beside it; 0 where none is
+  // more than a few roundings of the entry itself. A row that makes much of small weights may see what no other does.
   double stretch = 0;
 };
 

@@ -43,8 +43,11 @@ ReportVerdict sameness(const Verification& v) {
       verdict.tone = Tone::good;
       break;
     case Verdict::proved:
-      verdict.number = fmt::format("rows of weights moved by {} at most", short_number(v.proof.moved));
-      verdict.words = "Every tensor is explained by a symmetry that was found and checked: for all inputs.";
+      verdict.number = fmt::format("rows of weights moved by {} at most; {}", short_number(v.proof.moved), error);
+      verdict.words = fmt::format(
+          "Every tensor is explained by a symmetry that was found and checked: for all inputs. What rows are off by is "
+          "rounding; allowed is {}.",
+          v.allowed_for);
       verdict.tone = Tone::good;
       break;
     case Verdict::equivalent:
@@ -61,6 +64,8 @@ ReportVerdict sameness(const Verification& v) {
       if (!v.differences.empty()) {
         verdict.number = fmt::format("{} settings differ", v.differences.size());
         verdict.words = "Settings decide what a model does: nothing else was looked at.";
+      } else if (!v.coverage.known_other.empty()) {
+        verdict.words = fmt::format("Known from the weights, and not asked: {}.", v.coverage.known_other.front());
       } else if (v.first_divergence) {
         verdict.words =
             fmt::format("First at {}, by {}.", v.first_divergence->tap, short_number(v.first_divergence->difference));

@@ -172,6 +172,10 @@ void refuse_result(const Rewritten& result, const RewriteOptions& options, const
                     "Nothing was written{}",
                     v.metrics.max_relative_logit_error, result.predicted_error(), options.max_error.value_or(0), ways));
   }
+  if (!v.coverage.known_other.empty()) {
+    throw VerificationFailed(
+        fmt::format("the result is not the same function: {}. Nothing was written", v.coverage.known_other.front()));
+  }
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
       "the original in {} {:.2g}. Nothing was written{}",

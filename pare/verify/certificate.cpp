@@ -77,11 +77,9 @@ ordered_json proof_json(const Proof& proof) {
 }
 
 ordered_json coverage_json(const Coverage& coverage) {
-  return {{"complete", coverage.complete},
-          {"longest_sequence", coverage.longest},
-          {"context", coverage.context},
-          {"tensors", coverage.tensors},
-          {"not_exercised", coverage.not_exercised}};
+  return {{"complete", coverage.complete}, {"longest_sequence", coverage.longest},
+          {"context", coverage.context},   {"known_other", coverage.known_other},
+          {"tensors", coverage.tensors},   {"not_exercised", coverage.not_exercised}};
 }
 
 ordered_json claim_json(const std::optional<Claim>& claim) {
@@ -157,6 +155,7 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
            {{"kind", input_kind},
             {"sequences", v.sequences},
             {"tokens", v.tokens},
+            {"given", v.given},
             {"seed", v.seed},
             // The digits of the hash: as a number it would lose some in languages without 64 bits.
             {"drawn_seed", fmt::format("{:016x}", v.drawn_seed)}}},
@@ -165,6 +164,7 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"noise_floor", if_asked(floor)},
           {"excess", if_asked(v.excess)},
           {"allowed_error", if_asked(v.allowed)},
+          {"allowed_for", if_asked(v.allowed_for)},
           {"first_divergence", divergence_json(v.first_divergence)},
           {"differences", differences_json(v.differences)},
           {"proof", if_asked(proof_json(v.proof))},

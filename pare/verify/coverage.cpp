@@ -58,6 +58,7 @@ bool is_table(const TensorSpec& spec) {
 struct Seen {
   int64_t tokens = 0, sequences = 0, longest = 0;
   std::set<int64_t> ids, types;
+  std::set<int64_t> alone;  // type * vocab + id
 };
 
 Seen seen_in(const Architecture& reference, const std::vector<Asked>& rounds) {
@@ -76,38 +77,55 @@ Seen seen_in(const Architecture& reference, const std::vector<Asked>& rounds) {
         const at::Tensor found = std::get<0>(at::unique_dim(values.masked_select(real).to(at::kCPU), 0));
         into.insert(found.data_ptr<int64_t>(), found.data_ptr<int64_t>() + found.numel());
       };
+      const at::Tensor types = inputs.types.defined() ? inputs.types : at::zeros_like(inputs.ids);
       collect(seen.ids, inputs.ids);
-      collect(seen.types, inputs.types.defined() ? inputs.types : at::zeros_like(inputs.ids));
+      collect(seen.types, types);
+      if (inputs.ids.size(1) == 1) {
+        collect(seen.alone, types * reference.vocab + inputs.ids);
+      }
     }
   }
   return seen;
 }
 
-std::string missing_rows(const std::vector<int64_t>& strange, const std::set<int64_t>& asked, int64_t rows) {
-  int64_t missing = 0;
-  if (strange.empty()) {
-    missing = rows - std::ssize(asked);
-  } else {
-    missing = std::count_if(strange.begin(), strange.end(), [&asked](int64_t row) { return !asked.contains(row); });
+// Of a table: the rows that are known to be others, and which were asked.
+struct TableRows {
+  const std::vector<int64_t>& strange;
+  std::set<int64_t> asked;
+  int64_t all = 0;    // that something can read
+  int64_t first = 0;  // of those; what stands before it may be anything
+
+  int64_t strange_ones_missing() const {
+    return std::count_if(strange.begin(), strange.end(),
+                         [this](int64_t row) { return row >= first && !asked.contains(row); });
   }
-  return missing > 0 ? fmt::format("{} of its {} rows were not asked", with_commas(missing), with_commas(rows)) : "";
+};
+
+TableRows rows_of_table(const TensorSpec& spec, const Architecture& reference, const Proof& proof, const Seen& seen) {
+  if (spec.id.module != position_table) {
+    const bool types = spec.id.module == in_embedding(Slot::type);
+    return {types ? proof.strange_types : proof.strange_tokens, types ? seen.types : seen.ids, spec.shape[0]};
+  }
+  const Embedding& embedding = reference.embedding;
+  TableRows rows{proof.strange_positions, {}, spec.shape[0] - embedding.position_offset, embedding.position_offset};
+  if (embedding.position_pad) {  // which stands before the first
+    ++rows.all;
+    --rows.first;
+    if (seen.ids.contains(*embedding.position_pad)) {
+      rows.asked.insert(embedding.position_offset - 1);
+    }
+  }
+  for (int64_t place = 0; place < seen.longest; ++place) {
+    rows.asked.insert(rows.asked.end(), place + embedding.position_offset);
+  }
+  return rows;
 }
 
 // Why a table's rows were not all seen; empty where they were.
-std::string missing_in_table(const TensorSpec& spec, const Architecture& reference, const Proof& proof,
-                             const Seen& seen) {
-  if (spec.id.module == position_table) {
-    const int64_t offset = reference.embedding.position_offset;
-    const int64_t needed =
-        proof.strange_positions.empty() ? reference.context : 1 + proof.strange_positions.back() - offset;
-    return seen.longest < needed ? fmt::format("no sequence is longer than {}, {} would be needed",
-                                               with_commas(seen.longest), with_commas(needed))
-                                 : "";
-  }
-  if (spec.id.module == in_embedding(Slot::type)) {
-    return missing_rows(proof.strange_types, seen.types, spec.shape[0]);
-  }
-  return missing_rows(proof.strange_tokens, seen.ids, spec.shape[0]);
+std::string missing_in_table(const TableRows& rows) {
+  const int64_t missing = rows.strange.empty() ? rows.all - std::ssize(rows.asked) : rows.strange_ones_missing();
+  return missing > 0 ? fmt::format("{} of its {} rows were not asked", with_commas(missing), with_commas(rows.all))
+                     : "";
 }
 
 }  // namespace
@@ -139,26 +157,43 @@ Wanted wanted_by(const Architecture& reference, const Architecture& candidate, c
   return wanted;
 }
 
-Coverage coverage_of(const Architecture& reference, const Architecture& candidate, const Proof& proof, bool every_token,
-                     const std::vector<Asked>& asked) {
-  const Seen seen = seen_in(reference, asked);
+Coverage coverage_of(const Architecture& reference, const Architecture& candidate, const Proof& proof,
+                     const Questions& questions) {
+  const Seen seen = seen_in(reference, questions.asked);
   Coverage coverage{.longest = seen.longest,
                     .context = reference.embedding.patch ? patch_positions(reference) : reference.context};
   for (const Relation& relation : proof.relations) {
     coverage.tensors[relation.tensor] = word(relation.how);
   }
-  const int64_t unseen = reference.vocab - std::ssize(seen.ids);
-  if (every_token && !reference.embedding.patch && unseen > 0) {
+  const auto leave_out = [&coverage](std::string what) {
     coverage.complete = false;
-    coverage.not_exercised.push_back(
-        fmt::format("tokens: {} of {} were not asked", with_commas(unseen), with_commas(reference.vocab)));
+    coverage.not_exercised.push_back(std::move(what));
+  };
+  const int64_t types = std::max<int64_t>(1, reference.embedding.types), pairs = types * reference.vocab;
+  if (const int64_t unseen = pairs - std::ssize(seen.alone);
+      questions.every_token && !reference.embedding.patch && unseen > 0) {
+    coverage.every_token = false;
+    leave_out(fmt::format("tokens: {} of {}{} were not asked alone", with_commas(unseen), with_commas(pairs),
+                          types > 1 ? fmt::format(", of {} types,", types) : ""));
+  }
+  // What positions, windows and scalings do in longer texts is in no tensor.
+  if (!proof.complete && coverage.longest < coverage.context) {
+    leave_out(fmt::format("longer texts: the longest sequence asked has {} tokens of {}{}",
+                          with_commas(coverage.longest), with_commas(coverage.context),
+                          questions.bound.empty() ? "" : fmt::format(" ({})", questions.bound)));
   }
   for (const TensorSpec& spec : open_tensors(reference, candidate, proof)) {
     const int64_t rows = level_of(spec, reference) == Level::sequence ? seen.sequences : seen.tokens;
     const int64_t inputs = inputs_of(spec);
     std::string missing;
     if (is_table(spec)) {
-      missing = missing_in_table(spec, reference, proof, seen);
+      const TableRows table = rows_of_table(spec, reference, proof, seen);
+      missing = missing_in_table(table);
+      if (const int64_t known = table.strange_ones_missing(); known > 0) {
+        coverage.known_other.push_back(
+            fmt::format("{}: {} of its rows are others in the candidate, and no sequence reached {} of them", spec.name,
+                        with_commas(std::ssize(table.strange)), with_commas(known)));
+      }
     }
     const bool is_matrix = !is_table(spec) || (spec.id.module == token_table && reference.head.tied);
     if (missing.empty() && is_matrix && rows <= inputs) {
@@ -166,8 +201,7 @@ Coverage coverage_of(const Architecture& reference, const Architecture& candidat
     }
     coverage.tensors[spec.name] = missing.empty() ? "exercised" : "not exercised: " + missing;
     if (!missing.empty()) {
-      coverage.complete = false;
-      coverage.not_exercised.push_back(spec.name + ": " + missing);
+      leave_out(spec.name + ": " + missing);
     }
   }
   return coverage;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/verify/affordable.h"
 #include "pare/verify/side_by_side.h"
 
 namespace pare {
@@ -13,6 +14,14 @@ namespace pare {
 Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Inputs& sequence,
                             const std::string& answer, double difference, double allowed) {
   Divergence found{.allowed = allowed};
+  if (const int64_t tokens = sequence.ids.defined() ? sequence.ids.size(1) : 0;
+      !can_hold_attention(reference.model.architecture, tokens) ||
+      !can_hold_attention(candidate.model.architecture, tokens)) {
+    found.tap = answer;
+    found.difference = difference;
+    found.note = fmt::format("what heads attend to in a sequence of {} tokens was too much to hold", tokens);
+    return found;
+  }
   SideBySide both(reference, candidate, sequence);
   const int64_t ours = both.reference().layers(), theirs = both.other().layers();
   if (ours != theirs) {

@@ -101,11 +101,99 @@ class Dealer {
   std::mt19937_64 random_;
 };
 
+// What white noise hardly ever is: of one colour, smooth, or far from grey on the whole. Pixels come normalised, black
+// from -1 to -2.2 and white from 1 to 2.7, depending on who normalised them.
+class Painter {
+ public:
+  Painter(const Patch& patch, uint64_t seed) : patch_(patch), generator_(at::detail::createCPUGenerator(seed)) {}
+
+  at::Tensor paint(int64_t number) {  // [channels, image, image]
+    if (number % 2 == 0) {
+      return noise({patch_.channels, patch_.image, patch_.image});
+    }
+    switch (number / 2 % 6) {
+      case 0:
+        return page(between(1, 2.7));
+      case 1:
+        return photograph();
+      case 2:
+        return page(between(-2.2, -1));
+      case 3:
+        return ramp();
+      case 4:
+        return blurred();
+      default:
+        return noise({patch_.channels, 1, 1}).expand({-1, patch_.image, patch_.image}) * between(0.5, 2);
+    }
+  }
+
+ private:
+  at::Tensor noise(at::IntArrayRef shape) { return at::randn(shape, generator_, at::kDouble); }
+  double between(double low, double high) {
+    return low + (high - low) * at::rand({}, generator_, at::kDouble).item<double>();
+  }
+  at::Tensor page(double colour) {
+    return at::full({patch_.channels, patch_.image, patch_.image}, colour, at::kDouble);
+  }
+  at::Tensor scaled(const at::Tensor& image) {  // to a usual contrast, and not always grey on the whole
+    return (image - image.mean()) / image.std().clamp_min(1e-12) * between(0.5, 1.5) + between(-1, 1);
+  }
+
+  at::Tensor ramp() {
+    const at::Tensor place = at::linspace(-1, 1, patch_.image, at::kDouble);
+    const double angle = between(0, 6.2832);
+    const at::Tensor grey = std::cos(angle) * place.unsqueeze(1) + std::sin(angle) * place;
+    return grey.unsqueeze(0) * (1.5 + 0.3 * noise({patch_.channels, 1, 1})) + between(-1, 1);
+  }
+  at::Tensor blurred() {
+    const at::Tensor few = noise({1, patch_.channels, 3, 3});
+    return scaled(at::upsample_bilinear2d(few, {patch_.image, patch_.image}, true)[0]);
+  }
+  // As much in every octave: amplitudes fall like one over the frequency.
+  at::Tensor photograph() {
+    const at::Tensor spectrum = at::fft_rfft2(noise({patch_.channels, patch_.image, patch_.image}));
+    const at::Tensor rows = at::fft_fftfreq(patch_.image, 1.0 / patch_.image, at::kDouble);
+    const at::Tensor columns = at::fft_rfftfreq(patch_.image, 1.0 / patch_.image, at::kDouble);
+    const at::Tensor frequency = (rows.unsqueeze(1).square() + columns.square()).sqrt().clamp_min(1);
+    return scaled(at::fft_irfft2(spectrum / frequency, std::vector<int64_t>{patch_.image, patch_.image}));
+  }
+
+  const Patch& patch_;
+  at::Generator generator_;
+};
+
 Inputs images(const Patch& patch, int64_t count, uint64_t seed) {
+  Painter painter(patch, seed);
+  std::vector<at::Tensor> painted;
+  for (int64_t n = 0; n < count; ++n) {
+    painted.push_back(painter.paint(n));
+  }
   Inputs inputs;
-  inputs.pixels =
-      at::randn({count, patch.channels, patch.image, patch.image}, at::detail::createCPUGenerator(seed), at::kDouble);
+  inputs.pixels = at::stack(painted);
   return inputs;
+}
+
+// The cards alone, as many as may be: among others one may drown. Of every type, a few thousand at a time.
+std::vector<Inputs> alone(const Architecture& reference, const Wanted& wanted, uint64_t seed) {
+  constexpr int64_t together = 8192;
+  std::vector<int64_t> cards = wanted.cards;
+  std::mt19937_64 random(seed);
+  std::shuffle(cards.begin(), cards.end(), random);
+  cards.insert(cards.begin(), wanted.first_cards.begin(), wanted.first_cards.end());
+  std::vector<Inputs> drawn;
+  int64_t left = wanted.alone;
+  for (int64_t type = 0; type < std::max<int64_t>(1, reference.embedding.types); ++type) {
+    for (int64_t begin = 0; begin < std::ssize(cards) && left > 0; begin += together) {
+      const int64_t count = std::min({together, std::ssize(cards) - begin, left});
+      Inputs some;
+      some.ids = at::empty({count, 1}, at::kLong);
+      std::copy_n(cards.begin() + begin, count, some.ids.data_ptr<int64_t>());
+      some.types = type == 0 ? at::Tensor() : at::full_like(some.ids, type);
+      drawn.push_back(some);
+      left -= count;
+    }
+  }
+  return drawn;
 }
 
 }  // namespace
@@ -128,7 +216,7 @@ std::vector<Inputs> draw_inputs(const Architecture& reference, int64_t sequences
 std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wanted, int64_t budget, uint64_t seed) {
   if (reference.embedding.patch) {
     const int64_t each = patch_positions(reference);
-    const int64_t count = std::max(wanted.sequences, (wanted.tokens + each - 1) / each);
+    const int64_t count = std::max(wanted.sequences, 2 * ((wanted.tokens + each - 1) / each));  // half are noise
     const int64_t most = std::max<int64_t>(1, budget / each);
     return count == 0 ? std::vector<Inputs>()
                       : std::vector{images(*reference.embedding.patch, std::min(count, most), seed)};
@@ -144,20 +232,9 @@ std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wan
   if (wanted.longest > 0) {
     add(1, std::min({wanted.longest, reference.context, budget / 2}));
   }
-  // Every token alone, of every type: among others it may drown.
-  const int64_t cards = std::ssize(wanted.first_cards) + std::ssize(wanted.cards);
-  Inputs alone;
-  alone.ids = at::empty({cards, 1}, at::kLong);
-  std::copy(wanted.cards.begin(), wanted.cards.end(),
-            std::copy(wanted.first_cards.begin(), wanted.first_cards.end(), alone.ids.data_ptr<int64_t>()));
-  for (int64_t type = 0; cards > 0 && type < std::max<int64_t>(1, reference.embedding.types); ++type) {
-    if (tokens + cards > (type == 0 ? budget / 2 : budget * 3 / 4)) {
-      break;
-    }
-    alone.types = type == 0 ? at::Tensor() : at::full_like(alone.ids, type);
-    drawn.push_back(alone);
-    sequences += cards;
-    tokens += cards;
+  for (Inputs& some : alone(reference, wanted, seed)) {
+    sequences += some.ids.size(0);
+    drawn.push_back(std::move(some));
   }
   // Short ones where whole sequences are counted.
   const int64_t length = std::min(reference.context, wanted.sequences > 0 ? tiny_tokens : short_tokens);

@@ -30,6 +30,24 @@ void take_larger(Rows& noise, const Rows& other) {
   }
 }
 
+// Independent errors add up like this. Of the second no row counts for more than twice what is usual, or its own, in
+// the first: whoever wrote the candidate could make that as large as he liked.
+at::Tensor added_up(const at::Tensor& first, const at::Tensor& second) {
+  constexpr double most_times = 2;
+  const at::Tensor known = at::nan_to_num(first, 0, 0);
+  const at::Tensor most = most_times * at::maximum(known, known.median());
+  return at::hypot(first, at::minimum(at::nan_to_num(second, 0, 0), most));
+}
+
+Rows added_up(const Rows& first, const Rows& second) {
+  Rows both = first;
+  both.error = added_up(first.error, second.error);
+  if (first.kl.defined()) {
+    both.kl = added_up(first.kl.sqrt(), second.kl.sqrt()).square();
+  }
+  return both;
+}
+
 // The larger of two limits, row by row.
 Allowed either(const Allowed& a, const Allowed& b) {
   Allowed both{at::maximum(a.error, b.error), {}};
@@ -55,6 +73,7 @@ void Exam::ask(std::span<const Inputs> inputs) {
   std::vector<Comparison> found = compare({reference_, truth}, others, asked.targets, seed_);
   append(compared_, std::move(found[0]));
   append(measured_noise_, std::move(found[1]));
+  both_noises_.reset();
   asked_.push_back(std::move(asked));
   truths_.push_back(std::move(truth));
 }
@@ -72,10 +91,28 @@ void Exam::measure_noise(const ComparedModel& noise) {
   }
 }
 
+void Exam::measure_own_noise(const ComparedModel& moved) {
+  Comparison all;
+  for (const Asked& asked : asked_) {
+    const Answer truth = answer_of(candidate_, asked, [] {}), answer = answer_of(moved, asked, [] {});
+    const std::array<Said, 1> other = {Said{moved, answer}};
+    append(all, std::move(compare({candidate_, truth}, other, asked.targets, seed_)[0]));
+  }
+  both_noises_ = Comparison{.rows = added_up(measured_noise_.rows, all.rows)};
+  if (all.pooled) {
+    both_noises_->pooled = added_up(*measured_noise_.pooled, *all.pooled);
+  }
+}
+
+const Comparison& Exam::held_against() const {
+  return both_noises_ ? *both_noises_ : measured_noise_;
+}
+
 std::vector<Exam::Part> Exam::parts() const {
-  std::vector<Part> parts = {{&compared_.rows, &measured_noise_.rows}};
+  const Comparison& noise = held_against();
+  std::vector<Part> parts = {{&compared_.rows, &noise.rows}};
   if (compared_.pooled) {
-    parts.push_back({&*compared_.pooled, &*measured_noise_.pooled});
+    parts.push_back({&*compared_.pooled, &*noise.pooled});
   }
   return parts;
 }
@@ -108,6 +145,12 @@ at::Tensor Exam::beyond() const {
   return at::cat(all);
 }
 
+std::string Exam::reason_of(const Rows& noise, int64_t row) const {
+  const bool by_noise =
+      !may_be_equivalent() || (noise_limit_of(noise).error[row] >= equivalence_of(noise).error[row]).item<bool>();
+  return by_noise ? noise_words(standard_.against) : equivalence_words(standard_);
+}
+
 WorstRow Exam::worst() const {
   WorstRow worst{.excess = -1};
   for (const Part& part : parts()) {
@@ -119,12 +162,17 @@ WorstRow Exam::worst() const {
                .error = part.rows->error[row].item<double>(),
                .allowed = allowed.error[row].item<double>(),
                .sequence = row,
-               .pooled = part.rows != &compared_.rows};
+               .pooled = part.rows != &compared_.rows,
+               .allowed_for = reason_of(*part.noise, row)};
     }
   }
   if (worst.excess <= 1 && !is_equivalent()) {
     for (const Part& part : parts()) {
-      worst.excess = std::max(worst.excess, usual_excess(*part.rows, *part.noise));
+      const double usual = usual_excess(*part.rows, *part.noise);
+      worst.excess = std::max(worst.excess, usual);
+      if (usual > 1) {
+        worst.allowed_for = "twice the noise of the usual row, or of nine of ten";
+      }
     }
   }
   if (!worst.pooled) {  // from a row to its sequence
@@ -184,8 +232,9 @@ bool Exam::still_holds(const Comparison& changed, bool as_equivalent) const {
     return largest(excess(rows, allowed)) <= 1;
   };
   const at::Tensor rows = at::nonzero(asked_.front().sequence == number).flatten();
-  return holds(changed.rows, measured_noise_.rows, rows) &&
-         (!changed.pooled || holds(*changed.pooled, *measured_noise_.pooled, at::full({1}, number, at::kLong)));
+  const Comparison& noise = held_against();
+  return holds(changed.rows, noise.rows, rows) &&
+         (!changed.pooled || holds(*changed.pooled, *noise.pooled, at::full({1}, number, at::kLong)));
 }
 
 }  // namespace pare

@@ -1,6 +1,7 @@
 #pragma once
 // Both models asked the same, in one or more rounds, and what their answers come to.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct WorstRow {
   double excess = 0, error = 0, allowed = 0;
   int64_t sequence = 0;
   bool pooled = false;
+  std::string allowed_for;  // why so much
 };
 
 class Exam {
@@ -28,6 +30,10 @@ class Exam {
   void ask(std::span<const Inputs> inputs);
   // The reference moved by other roundings, asked the same: of each row the larger noise counts from now on.
   void measure_noise(const ComparedModel& noise);
+  // The candidate moved by roundings of its own: it was stored in its own basis, perhaps after others that nobody sees,
+  // and a rounding there is no difference. From now on rows are held against both noises, as independent ones add up. A
+  // candidate has little say in this: its own counts for no more than twice the reference's.
+  void measure_own_noise(const ComparedModel& moved);
 
   const std::vector<Asked>& asked() const { return asked_; }
   const Comparison& compared() const { return compared_; }
@@ -49,11 +55,13 @@ class Exam {
  private:
   struct Part {
     const Rows* rows;
-    const Rows* noise;
+    const Rows* noise;  // that they are held against
   };
   std::vector<Part> parts() const;
+  const Comparison& held_against() const;
   Allowed equivalence_of(const Rows& noise) const { return equivalence(noise, standard_); }
   Allowed allowed_of(const Rows& noise) const;  // the larger of the two
+  std::string reason_of(const Rows& noise, int64_t row) const;
   Allowed noise_limit_of(const Rows& noise) const { return noise_limit(noise, standard_.against); }
   bool may_be_equivalent() const { return candidate_.arithmetic.dtype == at::kDouble; }
   int64_t sample_sequence() const;
@@ -64,6 +72,7 @@ class Exam {
   std::vector<Asked> asked_;
   std::vector<Answer> truths_;
   Comparison compared_, measured_noise_;
+  std::optional<Comparison> both_noises_;  // of all that was asked until then
 };
 
 }  // namespace pare

@@ -1,6 +1,7 @@
 #include "pare/verify/judge.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -63,6 +64,24 @@ Allowed equivalence(const Rows& noise, const Standard& standard) {
     allowed.root_kl = root_kl_of(allowed.error, noise).clamp_min(least_error);
   }
   return allowed;
+}
+
+std::string equivalence_words(const Standard& standard) {
+  const double predicted = standard.predicted / unit_roundoff(Dtype::f64);
+  const double roundings = std::max({100.0, 100 * standard.condition, 10 * predicted});
+  if (standard.against == Against::any_noise && standard.condition > roundings * standard.to_float64) {
+    return fmt::format("what bases of condition {:.2g} make of one rounding, at most {:.0e}", standard.condition,
+                       most_proved_error);
+  }
+  return roundings > 100 * std::max(1.0, standard.condition) ? "ten times what was predicted, in roundings of float64"
+         : standard.condition > 1
+             ? fmt::format("100 roundings of float64, in bases of condition {:.2g}", standard.condition)
+             : "100 roundings of float64";
+}
+
+std::string noise_words(Against against) {
+  return against == Against::any_noise ? "ten times the largest noise of any row, since every tensor is explained"
+                                       : "twice the noise of that row, or of the usual one";
 }
 
 Allowed noise_limit(const Rows& noise, Against against) {

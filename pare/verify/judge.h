@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 #include "pare/verify/metrics.h"
 
 namespace pare {
@@ -32,6 +34,10 @@ struct Allowed {
 // times their sum, or ten times what the reference makes of as many; never more than 1e-6. Where every tensor is
 // explained, also what such a basis makes of a rounding of the stored type, up to 1e-5: five digits of every row.
 Allowed equivalence(const Rows& noise, const Standard& standard);
+
+// In words: which of these it is.
+std::string equivalence_words(const Standard& standard);
+std::string noise_words(Against against);
 
 // To be called within noise: twice its own or the usual; ten times that of any row, and then the quantiles count too.
 Allowed noise_limit(const Rows& noise, Against against);

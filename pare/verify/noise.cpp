@@ -18,7 +18,7 @@ bool is_float(const Weight& weight) {
   return at::isFloatingType(scalar_type(weight.dtype()));
 }
 
-Dtype finest(const Weights& weights) {
+Dtype finest_of(const Weights& weights) {
   std::optional<Dtype> found;
   for (const auto& [name, weight] : weights) {
     if (is_float(weight) && (!found || unit_roundoff(weight.dtype()) < unit_roundoff(*found))) {
@@ -35,7 +35,7 @@ Dtype Rounding::dtype_of(const std::string& tensor) const {
     return Dtype::f64;
   }
   const auto kept = stored_.find(tensor);
-  return kept != stored_.end() && is_float(kept->second) ? kept->second.dtype() : finest(stored_);
+  return kept != stored_.end() && is_float(kept->second) ? kept->second.dtype() : finest_of(stored_);
 }
 
 Dtype Rounding::coarsest(const Weights& weights) const {
@@ -47,6 +47,17 @@ Dtype Rounding::coarsest(const Weights& weights) const {
     }
   }
   return found;
+}
+
+Dtype Rounding::finest(const Weights& weights) const {
+  std::optional<Dtype> found;
+  for (const auto& [name, weight] : weights) {
+    const Dtype dtype = dtype_of(name);
+    if (is_float(weight) && !same_.contains(name) && (!found || unit_roundoff(dtype) < unit_roundoff(*found))) {
+      found = dtype;
+    }
+  }
+  return found.value_or(Dtype::f64);
 }
 
 Model Rounding::moved(const Model& model, uint64_t seed) const {

@@ -16,7 +16,9 @@ class Rounding {
   Rounding(const Weights& stored, std::set<std::string> same) : stored_(stored), same_(std::move(same)) {}
 
   Dtype dtype_of(const std::string& tensor) const;
-  Dtype coarsest(const Weights& weights) const;  // of those that these may have been rounded in
+  // Of the types that these may have been rounded in. Who computes with several does so in the finest.
+  Dtype coarsest(const Weights& weights) const;
+  Dtype finest(const Weights& weights) const;
 
   // Every weight moved by one rounding, up or down at random. Loaded in float64, row by row where the original can be.
   Model moved(const Model& model, uint64_t seed) const;

@@ -75,18 +75,75 @@ void compare_mlp(Differences& differences, const std::string& path, const Mlp& a
   }
 }
 
+std::vector<SettingDifference> compare_blocks(const std::string& path, const Block& a, const Block& b) {
+  Differences differences;
+  compare_attention(differences, path + "attention.", a.attention, b.attention);
+  if (a.mlp && b.mlp) {
+    compare_mlp(differences, path + "mlp.", *a.mlp, *b.mlp);
+  }
+  return std::move(differences.list);
+}
+
+using Layers = std::vector<const Block*>;  // one for each that runs
+
+Layers layers_of(const Architecture& a) {
+  Layers layers;
+  for (const int64_t block : layer_blocks(a)) {
+    layers.push_back(&a.blocks[static_cast<size_t>(block)]);
+  }
+  return layers;
+}
+
+// How many of the first are found in the second, in their order.
+size_t found_in_order(const Layers& fewer, const Layers& more) {
+  size_t found = 0;
+  for (const Block* layer : more) {
+    found += found < fewer.size() && compare_blocks("", *fewer[found], *layer).empty() ? 1 : 0;
+  }
+  return found;
+}
+
+// What sets a block apart from the one that is most like it.
+std::vector<SettingDifference> nearest(const std::string& path, const std::vector<Block>& all, const Block& block) {
+  std::vector<SettingDifference> least = compare_blocks(path, all.front(), block);
+  for (size_t n = 1; n < all.size() && !least.empty(); ++n) {
+    std::vector<SettingDifference> found = compare_blocks(path, all[n], block);
+    if (found.size() < least.size()) {
+      least = std::move(found);
+    }
+  }
+  return least;
+}
+
+// One has more layers than the other, so nobody knows which belong together.
+void compare_unpaired(Differences& differences, const Architecture& a, const Architecture& b) {
+  bool is_known = true;
+  for (size_t n = 0; n < b.blocks.size(); ++n) {
+    for (SettingDifference& found : nearest(fmt::format("block {}: ", n), a.blocks, b.blocks[n])) {
+      differences.list.push_back(std::move(found));
+      is_known = false;
+    }
+  }
+  const Layers first = layers_of(a), second = layers_of(b);
+  const bool has_more = second.size() > first.size();
+  const size_t all = std::min(first.size(), second.size());
+  const size_t found = has_more ? found_in_order(first, second) : found_in_order(second, first);
+  if (is_known && found < all) {
+    const std::string one = fmt::format("{} layers", all),
+                      other = fmt::format("nothing like layer {} in its place", found);
+    differences.list.push_back({"the order of settings", has_more ? one : other, has_more ? other : one});
+  }
+}
+
 void compare_layers(Differences& differences, const Architecture& a, const Architecture& b) {
-  const std::vector<int64_t> first = layer_blocks(a), second = layer_blocks(b);
+  const Layers first = layers_of(a), second = layers_of(b);
   if (first.size() != second.size()) {
-    return;  // which of them belong together is not known
+    compare_unpaired(differences, a, b);
+    return;
   }
   for (size_t layer = 0; layer < first.size(); ++layer) {
-    const Block& one = a.blocks[static_cast<size_t>(first[layer])];
-    const Block& other = b.blocks[static_cast<size_t>(second[layer])];
-    const std::string path = fmt::format("layer {}: ", layer);
-    compare_attention(differences, path + "attention.", one.attention, other.attention);
-    if (one.mlp && other.mlp) {
-      compare_mlp(differences, path + "mlp.", *one.mlp, *other.mlp);
+    for (SettingDifference& found : compare_blocks(fmt::format("layer {}: ", layer), *first[layer], *second[layer])) {
+      differences.list.push_back(std::move(found));
     }
   }
 }

@@ -16,7 +16,8 @@ struct SettingDifference {
 
 // What the candidate cannot take of all that the reference can (context, vocabulary, token types), and what decides who
 // sees whom, which positions there are, and where numbers are capped. Layers are compared one by one where both models
-// have the same number of them.
+// have the same number of them. Else nobody knows which belong together: then the layers of the one with fewer have to
+// be among the other's, in their order, and the candidate has none with settings that no layer of the reference has.
 std::vector<SettingDifference> compare_settings(const Architecture& reference, const Architecture& candidate);
 
 }  // namespace pare

@@ -10,12 +10,14 @@
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/verify/affordable.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/divergence.h"
 #include "pare/verify/draw_inputs.h"
 #include "pare/verify/drawn_seed.h"
 #include "pare/verify/exam.h"
 #include "pare/verify/noise.h"
+#include "pare/verify/peer_keys.h"
 
 namespace pare {
 
@@ -36,46 +38,50 @@ Dtype coarser(Dtype a, Dtype b) {
   return unit_roundoff(a) >= unit_roundoff(b) ? a : b;
 }
 
-// Scores that are held as a whole take room by the square.
-int64_t longest_affordable(const Architecture& a, int64_t budget) {
-  constexpr double score_bytes = 1 << 29;
-  double longest = static_cast<double>(budget) / 2;
-  for (const Block& block : a.blocks) {
-    longest = std::min(longest, std::sqrt(score_bytes / (8 * static_cast<double>(block.attention.heads))));
-  }
-  return std::max<int64_t>(1, static_cast<int64_t>(longest));
-}
-
 // Where something is open, what one token alone brings may be read by any tensor. And where a basis makes much of
 // roundings, one token's rows may make all of them: so of what others wrote, in float64. In narrow types right rewrites
 // too pass the limit on some row of thousands.
 bool wants_every_token(const Verification& result, const VerifyOptions& options) {
   constexpr double usual_roundings = 16;  // those of real models in any gauge, centred or folded, are two
   const bool by_others = options.predicted == 0;
-  const bool stretched = result.proof.stretch > usual_roundings && result.floor_dtype == Dtype::f64;
-  return !result.proof.complete || (by_others && stretched);
+  return !result.proof.complete || (by_others && result.proof.stretch > usual_roundings);
 }
 
 void ask_for_the_rest(Exam& exam, const Architecture& reference, const Architecture& candidate, const Proof& proof,
-                      int64_t budget, uint64_t seed) {
+                      int64_t longest, int64_t budget, uint64_t seed) {
   Wanted wanted = wanted_by(reference, candidate, proof);
+  wanted.alone = affordable_alone(reference, candidate, budget);
   for (const Asked& asked : exam.asked()) {
     wanted.tokens = std::max<int64_t>(0, wanted.tokens - asked.tokens);
     wanted.sequences = std::max<int64_t>(0, wanted.sequences - asked.sequences);
   }
-  wanted.longest = std::min(wanted.longest, longest_affordable(reference, budget));
+  wanted.longest = longest;
   const std::vector<Inputs> more = draw_wanted(reference, wanted, budget, seed + 1);
   if (!more.empty()) {
     exam.ask(more);
   }
 }
 
-// The worst sequence first, then the others in their order.
-std::vector<Inputs> sequences_to_show(const Exam& exam, int64_t worst, int64_t sequences, int64_t wanted) {
+// Means are over what the caller gave: what was asked besides is no text.
+void take_means(Metrics& all, const Metrics& given) {
+  all.mean_kl_nats = given.mean_kl_nats;
+  all.top1_agreement = given.top1_agreement;
+  all.reference_nll_nats = given.reference_nll_nats;
+  all.candidate_nll_nats = given.candidate_nll_nats;
+}
+
+// The worst sequence first, then the others in their order; none that is too long to look at.
+std::vector<Inputs> sequences_to_show(const Exam& exam, const Architecture& a, const Architecture& b, int64_t worst,
+                                      int64_t sequences, int64_t wanted) {
   std::vector<Inputs> shown;
   for (int64_t s = -1; s < sequences && std::ssize(shown) < wanted; ++s) {
-    if (s != worst) {
-      shown.push_back(exam.sequence(s < 0 ? worst : s));
+    if (s == worst) {
+      continue;
+    }
+    Inputs sequence = exam.sequence(s < 0 ? worst : s);
+    const int64_t tokens = sequence.ids.defined() ? sequence.ids.size(1) : 0;
+    if (can_hold_attention(a, tokens) && can_hold_attention(b, tokens)) {
+      shown.push_back(std::move(sequence));
     }
   }
   return shown;
@@ -138,6 +144,9 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   result.seed = options.seed;
   result.drawn_seed = drawn_seed(reference, candidate, options.seed);
   result.differences = compare_settings(a, b);
+  for (SettingDifference& found : compare_peer_keys(reference, candidate)) {
+    result.differences.push_back(std::move(found));
+  }
   if (!result.differences.empty()) {
     return result;
   }
@@ -150,8 +159,10 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
   // Where every tensor is explained, what is left to ask is whether rounding costs more than the stored type does, to
-  // who computes in it. Of others nothing is forgiven that is not the storage's.
-  const Dtype arithmetic = result.proof.complete ? coarser(options.dtype, stored) : options.dtype;
+  // who computes in it; one narrow tensor among others is no reason to compute so. Of others nothing is forgiven that
+  // is not the storage's.
+  const Dtype arithmetic =
+      result.proof.complete ? coarser(options.dtype, rounding.finest(reference.model.weights)) : options.dtype;
   const ComparedModel noisy{moved, {scalar_type(arithmetic), options.device}};
   result.floor_dtype = coarser(stored, arithmetic);
   Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype),
@@ -163,22 +174,30 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   Exam exam(exact, tried, noisy, standard, result.drawn_seed);
   exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
                          : std::vector<Inputs>(given.begin(), given.end()));
+  const Comparison first = exam.compared(), first_noise = exam.noise();
+  result.given = given.empty() ? 0 : exam.asked().front().sequences;
   const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };
   // What a rounding does to a row may be little by chance. Before a candidate in float64 is called different for some
-  // hundreds of roundings, they are drawn again.
+  // hundreds of roundings, they are drawn again. In narrow types it may have been rounded several times, in bases of
+  // its own: before it is called different for that, its own noise is measured too.
+  const bool open = !result.proof.complete, narrow = result.floor_dtype != Dtype::f64;
   const auto is_same_by_several_draws = [&] {
-    const bool drawn_again = result.floor_dtype == Dtype::f64 && !result.proof.complete;
-    for (uint64_t draw = 1; drawn_again && draw < noise_draws && !is_same(); ++draw) {
+    for (uint64_t draw = 1; open && !narrow && draw < noise_draws && !is_same(); ++draw) {
       if (exam.worst().excess > worth_drawing_again) {
         break;
       }
       exam.measure_noise({rounding.moved(reference.model, result.drawn_seed + draw), noisy.arithmetic});
     }
+    if (open && narrow && !is_same() && exam.worst().excess <= worth_drawing_again) {
+      const Model own = rounding.moved(candidate.model, result.drawn_seed + 1);
+      exam.measure_own_noise({own, tried.arithmetic});
+    }
     return is_same();
   };
   const bool every_token = wants_every_token(result, options);
-  if (is_same_by_several_draws() && given.empty() && every_token) {
-    ask_for_the_rest(exam, a, b, result.proof, options.budget, result.drawn_seed);
+  const LongestSequence longest = longest_affordable(a, b, options.budget, options.device);
+  if (is_same_by_several_draws() && every_token) {
+    ask_for_the_rest(exam, a, b, result.proof, longest.tokens, options.budget, result.drawn_seed);
     is_same_by_several_draws();
   }
 
@@ -186,16 +205,22 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     result.sequences += asked.sequences;
     result.tokens += asked.tokens;
   }
-  result.coverage = coverage_of(a, b, result.proof, every_token, exam.asked());
+  result.coverage = coverage_of(a, b, result.proof, {exam.asked(), every_token, longest.bound});
   result.metrics = metrics_of(exam.compared());
   result.noise_floor = metrics_of(exam.noise());
+  if (result.given > 0) {
+    take_means(result.metrics, metrics_of(first));
+    take_means(result.noise_floor, metrics_of(first_noise));
+  }
   const WorstRow worst = exam.worst();
   result.excess = worst.excess;
   result.allowed = worst.allowed;
+  result.allowed_for = worst.allowed_for;
   result.rows = exam.compared().rows;
   result.noise_rows = exam.noise().rows;
   if (options.layers_of > 0) {
-    const std::vector<Inputs> shown = sequences_to_show(exam, worst.sequence, result.sequences, options.layers_of);
+    const std::vector<Inputs> shown =
+        sequences_to_show(exam, a, b, worst.sequence, result.sequences, options.layers_of);
     result.layers = layer_gaps(exact, tried, shown);
     result.noise_by_layer = layer_gaps(exact, noisy, shown);
   }
@@ -205,14 +230,17 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     result.first_divergence->sequence = worst.sequence;
     return result;
   }
+  if (!result.coverage.known_other.empty()) {
+    return result;  // known to be another function where nobody asked
+  }
   const bool equivalent = exam.is_equivalent();
   if (float64 && result.proof.identical && result.metrics.max_relative_logit_error == 0) {
     result.verdict = Verdict::identical;
     return result;
   }
-  result.verdict = float64 && result.proof.complete ? Verdict::proved
-                   : equivalent                     ? Verdict::equivalent
-                                                    : Verdict::within_noise;
+  // Where tokens had to be asked, proof or no proof, and were not, it is worth what was asked.
+  const bool proved = float64 && result.proof.complete && result.coverage.every_token;
+  result.verdict = proved ? Verdict::proved : equivalent ? Verdict::equivalent : Verdict::within_noise;
   const Sample sample = exam.sample();
   result.self_tests = test_check(exact, tried, sample, worst.allowed / 64, result.drawn_seed,
                                  [&](const Comparison& changed) { return !exam.still_holds(changed, equivalent); });

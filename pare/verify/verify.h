@@ -54,11 +54,13 @@ struct Verification {
   Proof proof;
   Coverage coverage;
   int64_t sequences = 0, tokens = 0;
+  int64_t given = 0;  // sequences that the caller gave; they come first, and means are over them where there are any
   Metrics metrics;
   Metrics noise_floor;  // the reference with every weight moved by one rounding of the candidate's type
   // Of the row that comes closest to what it may differ by, or is furthest beyond: its difference over what is allowed
   // there (above 1 is too much), and that allowed relative error.
   double excess = 0, allowed = 0;
+  std::string allowed_for;           // why so much: "twice the noise of float32"
   Rows rows, noise_rows;             // what these numbers are of, row by row
   LayerGaps layers, noise_by_layer;  // of the worst sequence and others, where it was asked for
   Verdict verdict = Verdict::different;
@@ -69,9 +71,9 @@ struct Verification {
 // InputError when there is no common question: other tasks, classes, images, widths of hidden states.
 void check_comparable(const ModelFolder& reference, const ModelFolder& candidate);
 
-// Without `given` inputs, random ones: a few where the proof covers everything, else as many as exercise all that it
-// leaves open and the budget allows. VerificationFailed when the self test catches nothing: such a check proves
-// nothing. Both models are run block by block; neither is ever held whole.
+// Without `given` inputs, random ones: a few. Where the proof does not cover everything, also as many as exercise all
+// that it leaves open and the budget allows, whatever was given. VerificationFailed when the self test catches nothing:
+// such a check proves nothing. Both models are run block by block; neither is ever held whole.
 Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options);
 

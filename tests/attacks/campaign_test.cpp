@@ -186,7 +186,10 @@ Sabotage change_setting(const Model& model, ArchitectureDraw& draw) {
 double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, const Verification& v, uint64_t seed,
                       double predicted) {
   const Architecture& a = source.model.architecture;
-  Wanted wanted{.tokens = 1500, .sequences = 60, .longest = a.context};
+  Wanted wanted{.tokens = 1500,
+                .sequences = 60,
+                .longest = a.context,
+                .alone = a.vocab * std::max<int64_t>(1, a.embedding.types)};
   wanted.cards.resize(static_cast<size_t>(a.vocab));
   std::iota(wanted.cards.begin(), wanted.cards.end(), 0);
   const std::vector<Inputs> inputs = draw_wanted(a, wanted, 3000, seed);
@@ -293,6 +296,56 @@ TEST_CASE("campaign: right rewrites are accepted") {
   });
   for (const auto& [dtype, tally] : tallies) {
     std::cout << fmt::format("right in {}:{} at most {:.2g} of what is allowed\n", dtype, tally.text(), tally.worst);
+  }
+}
+
+// What one command writes is stored, and the next reads it: each rounds, and only the first and the last are compared.
+std::optional<Pair> drawn_chain(ArchitectureDraw& draw, uint64_t seed, Dtype dtype) {
+  const Architecture a = draw.draw();
+  Pair pair;
+  pair.source = pair.candidate = folder_of({a, as_weights(drawn_tensors(a, draw, seed))}, dtype);
+  int64_t commands = 0;
+  for (int64_t tries = 0; tries < 12 && commands < 2 + static_cast<int64_t>(seed / 4 % 3); ++tries) {
+    const Pass& pass = *all_passes()[static_cast<size_t>(draw.between(0, std::ssize(all_passes()) - 1))];
+    const Pipeline pipeline = run_passes(pair.candidate.model, {call_of(pass, {})});
+    const Proposal& proposal = pipeline.steps.front().proposal;
+    if (!proposal.applies || !proposal.approximation.empty()) {
+      continue;
+    }
+    const ModelFolder next = folder_of(pipeline.after, dtype);
+    const VerifyOptions options{.sequences = 4, .predicted = predicted_error(pipeline.roundings, Dtype::f64)};
+    Tally ignored;
+    const std::optional<Verification> v =
+        is_finite(next) ? verified(ignored, pair.candidate, next, options) : std::nullopt;
+    if (!v || v->verdict == Verdict::different) {
+      continue;  // the command would have refused it
+    }
+    pair.candidate = next;
+    pair.passes += fmt::format(" {}", pass.id);
+    ++commands;
+  }
+  return commands >= 2 ? std::optional(pair) : std::nullopt;
+}
+
+TEST_CASE("campaign: chains of separate commands are accepted") {
+  const Tallies tallies = each_draw({}, [](uint64_t seed, Dtype dtype, Tallies& all) {
+    ArchitectureDraw draw(seed);
+    const std::optional<Pair> pair = drawn_chain(draw, seed, dtype);
+    if (!pair) {
+      return false;
+    }
+    const std::optional<Verification> v =
+        verified(all[std::string(word(dtype))], pair->source, pair->candidate, {.seed = seed, .sequences = 4});
+    if (v && v->verdict == Verdict::different) {
+      std::cout << fmt::format(
+          "chain, seed {} in {}: different, error {:.2g}, noise {:.2g}, excess {:.2g} of {} ({}), proof {}, of{}\n",
+          seed, word(dtype), v->metrics.max_relative_logit_error, v->noise_floor.max_relative_logit_error, v->excess,
+          v->allowed, v->allowed_for, v->proof.complete, pair->passes);
+    }
+    return true;
+  });
+  for (const auto& [dtype, tally] : tallies) {
+    std::cout << fmt::format("chains in {}:{}\n", dtype, tally.text());
   }
 }
 

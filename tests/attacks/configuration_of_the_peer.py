@@ -117,6 +117,70 @@ def logits(model_class, folder):
         return torch.cat([model(ids).logits.flatten(0, 1), padded[mask.bool()]])
 
 
+NAMES = {"id2label": {"0": "NEGATIVE", "1": "POSITIVE"}, "label2id": {"NEGATIVE": 0, "POSITIVE": 1}}
+SWAPPED = {"id2label": {"0": "POSITIVE", "1": "NEGATIVE"}, "label2id": {"POSITIVE": 0, "NEGATIVE": 1}}
+
+
+def verdict(result):
+    try:
+        return json.loads(result.stdout)["verdict"]
+    except (ValueError, KeyError):
+        return result.stdout + result.stderr
+
+
+def check_answers(report, work):
+    """What transformers makes of the same logits: which token speaks for a text, and what its class is called."""
+    import torch
+    import transformers as hf
+
+    sizes = dict(BERT, num_labels=2)
+    known = {
+        "classifier": (hf.LlamaForSequenceClassification, hf.LlamaConfig(**sizes, pad_token_id=3)),
+        "bert": (hf.BertForSequenceClassification, hf.BertConfig(**sizes, pad_token_id=3)),
+        "tokens": (hf.BertForTokenClassification, hf.BertConfig(**sizes)),
+    }
+    for name, (model_class, config) in known.items():
+        config.id2label, config.label2id = {0: "NEGATIVE", 1: "POSITIVE"}, NAMES["label2id"]
+        store(work / name, model_class, config)
+
+    def answered(folder, model_class, ids):
+        """The class that a user is told, and its score."""
+        with torch.no_grad():
+            model = model_class.from_pretrained(folder, local_files_only=True).eval()
+            logits = model(torch.tensor([ids])).logits[0]
+        return model.config.id2label[int(logits.argmax())] if logits.dim() == 1 else "", logits
+
+    ids = [5, 6, 7, 8, 9, 7]
+    for case, name, keys, words in (
+            ("another pad_token_id", "classifier", {"pad_token_id": 7}, "pad_token_id"),
+            ("no pad_token_id", "classifier", {"pad_token_id": None}, "pad_token_id"),
+            ("swapped names", "classifier", SWAPPED, "id2label"),
+            ("swapped names", "bert", SWAPPED, "id2label"),
+            ("swapped names", "tokens", SWAPPED, "id2label"),
+            ("several classes at once", "bert", {"problem_type": "multi_label_classification"}, "problem_type")):
+        model, copy = work / name, changed(work / name, keys)
+        text = [*ids[:-1], 3] if keys.get("pad_token_id", 0) is None else ids
+        right, wrong = answered(model, known[name][0], text), answered(copy, known[name][0], text)
+        if "pad_token_id" in keys:
+            report.check(f"{name}, {case}: no attack", "" if (right[1] - wrong[1]).abs().max() > 1e-3 else "the same logits")
+        elif name != "tokens" and keys == SWAPPED:
+            report.check(f"{name}, {case}: no attack", "" if right[0] != wrong[0] else "the same class")
+        for one, other in ((model, copy), (copy, model)):
+            result = pare("verify", one, other, "--json", "--quiet")
+            report.check(f"{name}, {case}", "" if result.returncode == 3 and verdict(result) == "different"
+                         and words in result.stdout else f"exit code {result.returncode}: {verdict(result)}")
+    for case, name, keys in (("the same names", "bert", NAMES), ("another pad_token_id", "bert", {"pad_token_id": 7}),
+                             ("one class at a time", "bert", {"problem_type": "single_label_classification"})):
+        result = pare("verify", work / name, changed(work / name, keys), "--json", "--quiet")
+        report.check(f"{name}, {case}: the same", "" if verdict(result) == "identical" else verdict(result))
+    written = pare("rewrite", work / "classifier", "-o", work / "compat", "--passes", "fold_norm_gain", "--form", "compat", "--quiet")
+    report.check("rewrite keeps them", written.stderr if written.returncode else "")
+    kept = json.loads((work / "compat" / "config.json").read_text())
+    report.check("the names are kept", "" if kept["id2label"] == NAMES["id2label"] and kept["pad_token_id"] == 3 else f"{kept}")
+    result = pare("verify", work / "classifier", work / "compat", "--json", "--quiet")
+    report.check("what rewrite wrote", "" if verdict(result) == "proved" else verdict(result))
+
+
 def check_unknown(report, model):
     """What nobody knows is refused by every command that opens a model, and read on where that is asked for."""
     copy = changed(model, {"a_new_switch": True, "another": None})
@@ -166,6 +230,9 @@ def main():
             report.check(f"{name} with {keys}: harmless", "" if moved < 1e-10 else f"transformers differs by {moved:.1e}")
             report.check(f"{name} with {keys}", ended(pare("verify", model, copy), 0))
         check_unknown(report, pathlib.Path(work, "llama"))
+        answers = pathlib.Path(work, "answers")
+        answers.mkdir()
+        check_answers(report, answers)
     report.finish()
 
 

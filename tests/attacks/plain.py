@@ -231,14 +231,14 @@ class Plain:
         query, key, value = split("query", heads), split("key", kv_heads), split("value", kv_heads)
         if a.get("rope") is not None:
             query, key = rotated(query, a["rope"]), rotated(key, a["rope"])
-        scores = query @ key.transpose(0, 2, 1) * (a.get("scale") or width**-0.5)
         place = numpy.arange(len(x))
-        back = place[:, None] - place
+        back = place[-(self.last or 0) :, None] - place
         hidden = (back < 0) & (a.get("mask", "causal") == "causal") | (abs(back) >= (a.get("window") or len(x)))
+        scores = query[:, -(self.last or 0) :] @ key.transpose(0, 2, 1) * (a.get("scale") or width**-0.5)
         scores = numpy.where(hidden, -numpy.inf, scores)
         weights = numpy.exp(scores - scores.max(-1, keepdims=True))
         mixed = weights / weights.sum(-1, keepdims=True) @ value
-        return self.linear(f"{name}.output", mixed.transpose(1, 0, 2).reshape(len(x), -1), seen)
+        return self.linear(f"{name}.output", mixed.transpose(1, 0, 2).reshape(len(back), -1), seen)
 
     def transformed(self, name, x, mlp, seen):
         up = self.linear(f"{name}.up", x, seen)
@@ -254,12 +254,17 @@ class Plain:
             settings = block.get(sublayer)
             if settings:
                 inputs = self.normed(f"{name}.{sublayer}.norm", x, settings.get("norm"))
-                x = x * settings.get("skip", True) + apply(f"{name}.{sublayer}", inputs, settings, seen)
+                out = apply(f"{name}.{sublayer}", inputs, settings, seen)
+                x = x[-len(out):] * settings.get("skip", True) + out
         return x
 
-    def __call__(self, ids, types=None, seen=None):
-        """What comes out for one sequence (or image), a row for each answer; `seen` gets what every matrix multiplies."""
+    def __call__(self, ids, types=None, seen=None, last=None):
+        """What comes out for one sequence (or image), a row for each answer; `seen` gets what every matrix multiplies.
+
+        `last`: for the last so many tokens only, of a model in which no block but the first one attends: long texts are dear.
+        """
         a = self.architecture
+        self.last = last
         x = self.embedded(numpy.asarray(ids), types)
         for number in a.get("layers") or range(len(blocks_of(a))):
             x = self.block(number, x, seen)

@@ -48,7 +48,7 @@ COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.js
               "generation_config.json", "chat_template.jinja", "LICENSE", "tokenizer.model", "notes.txt"]
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
 CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "approximate", "inputs",
-               "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "first_divergence", "differences", "proof",
+               "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
                "coverage", "self_test", "verdict"]
 SIDE = ["path", "family", "parameters", "bytes", "dtype", "files", "ignored_keys"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",

@@ -24,7 +24,7 @@ ARCHITECTURE = {
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
 KEYS = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "approximate", "inputs",
-        "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "first_divergence", "differences", "proof",
+        "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
         "coverage", "self_test", "verdict"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
@@ -187,7 +187,7 @@ def check_inputs(report, work):
     (work / "ids.json").write_text("[[1, 2, 3], [4, 5], [6, 7, 8], [9]]")
     result = pare("verify", "model", "other", "--tokens", "ids.json", "--json", cwd=work)
     document = json.loads(result.stdout)
-    inputs = {"kind": "tokens", "sequences": 4, "tokens": 9, "seed": 0, "drawn_seed": drawn_seed(document, 0)}
+    inputs = {"kind": "tokens", "sequences": 4, "tokens": 9, "given": 4, "seed": 0, "drawn_seed": drawn_seed(document, 0)}
     report.check("--tokens", ended(result, 3) or ("" if document["inputs"] == inputs else f"{document['inputs']}"))
     report.check("no self test, a divergence", "" if document["self_test"] == [] and document["first_divergence"]["tap"] ==
                  "blocks.0.attention.probabilities" else f"{document['self_test']}, {document['first_divergence']}")
@@ -209,11 +209,13 @@ def check_coverage(report, work):
     """What no proof explains and was not asked is listed, and --strict fails."""
     (work / "two.json").write_text("[[1, 2, 3], [4, 5]]")
     candidate = changed(work, "asked-little", idle_neuron, one_more)
-    words = ["on what was exercised", "not exercised:", "rows were compared, and it has"]
-    few = pare("verify", "model", candidate, "--tokens", "two.json", cwd=work)
+    words = ["on what was exercised", "not exercised:", "the longest sequence asked has"]
+    few = pare("verify", "model", candidate, "--tokens", "two.json", "--budget", "8", cwd=work)
     report.check("what was not exercised", ended(few, 0, words))
-    strict = pare("verify", "model", candidate, "--tokens", "two.json", "--strict", cwd=work)
+    strict = pare("verify", "model", candidate, "--tokens", "two.json", "--budget", "8", "--strict", cwd=work)
     report.check("--strict", ended(strict, 3, ["--strict: ", "not exercised"]))
+    besides = pare("verify", "model", candidate, "--tokens", "two.json", "--strict", cwd=work)
+    report.check("asked besides what was given", ended(besides, 0, ["random besides", "verdict: equivalent ("]))
     report.check("--strict where all was asked", ended(pare("verify", "model", candidate, "--strict", cwd=work), 0))
 
 

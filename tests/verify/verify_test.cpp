@@ -4,11 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
+#include "pare/verify/affordable.h"
 #include "pare/verify/self_test.h"
 #include "tests/model/architectures.h"
 #include "tests/verify/helpers.h"
@@ -264,4 +267,73 @@ TEST_CASE("what is wanted is drawn: these tokens, so many, and a sequence as lon
   CHECK(draw_wanted(a, {}, 1000, 1).empty());
   const std::vector<Inputs> many = draw_wanted(a, {.sequences = 40}, 16384, 1);
   CHECK(many.front().ids.size(0) == 40);
+}
+
+TEST_CASE("every token is asked alone, of every type, whatever the budget; those known to be odd first") {
+  Architecture a = parse(encoder);
+  a.vocab = 20000;
+  a.embedding.types = 2;
+  std::vector<int64_t> all(20000);
+  std::iota(all.begin(), all.end(), 0);
+  std::erase(all, 4711);
+  const auto alone = [&](int64_t most) {
+    std::set<std::pair<int64_t, int64_t>> seen;
+    for (const Inputs& one : draw_wanted(a, {.first_cards = {4711}, .cards = all, .alone = most}, 100, 1)) {
+      CHECK(one.ids.numel() <= 8192);
+      for (int64_t i = 0; one.ids.size(1) == 1 && i < one.ids.size(0); ++i) {
+        seen.insert({one.types.defined() ? one.types[i][0].item<int64_t>() : 0, one.ids[i][0].item<int64_t>()});
+      }
+    }
+    return seen;
+  };
+  CHECK(alone(40000).size() == 40000);
+  const std::set<std::pair<int64_t, int64_t>> few = alone(300);
+  CHECK(few.size() == 300);
+  CHECK(few.contains({0, 4711}));
+  CHECK(few.rbegin()->second > 5000);  // not the first ones
+}
+
+TEST_CASE("images are noise, pages, ramps, blurred ones and photographs") {
+  Architecture a;
+  a.embedding.patch = Patch{.size = 4, .channels = 3, .image = 16};
+  const at::Tensor pixels = draw_inputs(a, 12, 1)[0].pixels;
+  REQUIRE(pixels.sizes() == at::IntArrayRef({12, 3, 16, 16}));
+  const auto deviation = [&](int64_t n) { return pixels[n].std().item<double>(); };
+  const auto roughness = [&](int64_t n) {  // of neighbours: 2 in white noise
+    const at::Tensor image = pixels[n];
+    const at::Tensor step = image.narrow(2, 1, 15) - image.narrow(2, 0, 15);
+    return (step.square().mean() / image.var()).item<double>();
+  };
+  for (const int64_t n : {0, 2, 4, 6, 8, 10}) {
+    CHECK(roughness(n) > 1.7);
+  }
+  CHECK(deviation(1) < 1e-12);
+  CHECK(pixels[1].min().item<double>() >= 1);
+  CHECK(roughness(3) < 1);
+  CHECK(deviation(5) < 1e-12);
+  CHECK(pixels[5].max().item<double>() <= -1);
+  CHECK(roughness(7) < 0.1);
+  CHECK(roughness(9) < 0.1);
+  CHECK(pixels[11].std({1, 2}, true, false).max().item<double>() < 1e-12);  // each channel of one colour
+  CHECK(at::equal(pixels, draw_inputs(a, 12, 1)[0].pixels));
+}
+
+TEST_CASE("the longest sequence is the context, or what stands against it is named") {
+  Architecture a = parse(encoder);
+  a.context = 8192;
+  const LongestSequence whole = longest_affordable(a, a, 16384, at::kCPU);
+  CHECK(whole.tokens == 8192);
+  CHECK(whole.bound.empty());
+  const LongestSequence few = longest_affordable(a, a, 2000, at::kCPU);
+  CHECK(few.tokens == 1000);
+  CHECK(few.bound == "--budget 16384 would ask it");
+  Architecture b = a;
+  b.blocks[0].attention.softcap = 30;
+  const LongestSequence held = longest_affordable(a, b, 16384, at::kCPU);
+  const double bytes = 1.0 + 24.0 * static_cast<double>(b.blocks[0].attention.heads);
+  CHECK(held.tokens == static_cast<int64_t>(std::sqrt(0x1p31 / bytes)));
+  CHECK(contains(held.bound, "GB"));
+  CHECK(affordable_alone(a, a, 16384) >= 50'000);
+  CHECK(can_hold_attention(a, 1024));
+  CHECK_FALSE(can_hold_attention(a, 8192));
 }

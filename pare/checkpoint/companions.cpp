@@ -167,21 +167,24 @@ class Search {
       leave(name, false, no_file);
     } else if (const std::string_view why = of_pipeline ? "" : reason_against(last); !why.empty()) {
       leave(name, false, why);
-    } else if (const fs::path target = link ? real_path(entry.path()) : fs::path(); link && leaves(target)) {
-      if (follow_) {
-        found.followed[name.string()] = target.string();
-        take(name, entry);
-      } else {
-        found.left.push_back({fmt::format("{} -> {}", name.string(), target.string()), outside_link});
-      }
-    } else {
-      take(name, entry);
+    } else if (!link || may_follow(name, entry.path())) {
+      found.bytes += InputFile(entry.path()).size();
+      found.files.push_back(name);
     }
   }
 
-  void take(const fs::path& name, const fs::directory_entry& entry) {
-    found.bytes += InputFile(entry.path()).size();
-    found.files.push_back(name);
+  bool may_follow(const fs::path& name, const fs::path& link) {
+    found.links.push_back(name);
+    const fs::path target = real_path(link);
+    if (!leaves(target)) {
+      return true;
+    }
+    if (follow_) {
+      found.followed[name.string()] = target.string();
+    } else {
+      found.left.push_back({fmt::format("{} -> {}", name.string(), target.string()), outside_link});
+    }
+    return follow_;
   }
 
   void leave(const fs::path& name, bool whole_folder, std::string_view why) {

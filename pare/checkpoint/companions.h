@@ -22,6 +22,7 @@ enum class OutsideLinks { leave, follow };
 struct Companions {
   std::vector<std::filesystem::path> files, empty_folders;  // relative to the folder
   std::vector<LeftBehind> left;
+  std::vector<std::filesystem::path> links;  // to files that could be copied, whether they are or not
   std::map<std::string, std::string> followed;  // links out of the folder, by name: what they lead to
   uint64_t bytes = 0;  // of the files
 };

@@ -35,10 +35,8 @@ Companions check_places(const ModelFolder& source, const fs::path& output, const
   check_output(output, OutputKind::folder, may_replace(options), 0);
   Companions companions =
       find_companions(source.path, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
-  for (const fs::path& name : companions.files) {
-    if (fs::is_symlink(source.path / name)) {
-      check_input_stays(source.path / name, output);
-    }
+  for (const fs::path& name : companions.links) {
+    check_input_stays(source.path / name, output);
   }
   return companions;
 }

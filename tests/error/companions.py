@@ -99,7 +99,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         architecture = json.loads(json.dumps(ARCHITECTURE))
-        architecture["blocks"] = [{"repeat": 2, "attention": {"heads": 2, "head_width": 4, "bias": {"key": True}}, "mlp": {"width": 12, "activation": "gelu"}}]
+        architecture["blocks"] = [{"repeat": 2, "attention": {"heads": 2, "head_width": 4, "bias": {"key": True}, "norm": {"kind": "rms"}},
+                                   "mlp": {"width": 12, "activation": "gelu", "norm": {"kind": "rms"}}}]
         architecture["width"] = 8
         (work / "model.json").write_text(json.dumps(architecture))
         report.check("init", ended(pare("init", "model.json", "-o", "model", cwd=work)))

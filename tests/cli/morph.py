@@ -26,6 +26,10 @@ MORPH = ["from=source", "morph.to.norms=none", "morph.steps=40"]
 def check_morph(report, work):
     result = pare("train", "config.json", "-o", "run", *MORPH, "teacher=source", cwd=work)
     report.check("norms go", ended(result, 0, ["run: 60 steps", "18 of 18 tensors taken"]))
+    at = {line["step"]: line for line in curve(work / "run") if "loss" in line}
+    shown = [f"step 20 of 60  loss {at[20]['cross_entropy']:.4f}  ", f"run: 60 steps, loss {at[60]['cross_entropy']:.4f}, validation"]
+    report.check("the loss that stands beside the validation loss is of the same kind", ended(result, 0, shown))
+    report.check("which is not what is minimised", expect([abs(at[step]["cross_entropy"] - at[step]["loss"]) > 1e-3 for step in (20, 60)], [True, True]))
     start = json.loads((work / "run/start.json").read_text())
     report.check("who it was", expect([sorted(start), start["from"]["path"], start["from"]["not_taken"]], [["from", "teacher"], "source", []]))
     import hashlib

@@ -5,9 +5,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "error")]
@@ -165,6 +167,24 @@ def check_conditions(report, work):
     report.check("unless asked for", expect(pare("audit", "broken", "--conditions", cwd=work).returncode, 1))
 
 
+def check_interrupt(report, work):
+    """Ctrl-C ends what goes on about an architecture alone, whose audit reads and computes nothing; it may be done before."""
+    (work / "deep.json").write_text(json.dumps({**NORMED, "blocks": [{**NORMED["blocks"][0], "repeat": 2000}]}))
+    process = subprocess.Popen([str(PARE), "audit", "deep.json"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, said = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, said = process.communicate()
+    if process.returncode == 0:
+        report.skip("Ctrl-C during a long audit", "it had ended by then")
+        return
+    lines = ["pare: stopping; press Ctrl-C again to stop at once", "pare: interrupted"]
+    report.check("Ctrl-C during a long audit", expect([process.returncode, said.splitlines()], [130, lines]))
+
+
 def main():
     report = Report("terminal")
     with tempfile.TemporaryDirectory() as folder:
@@ -177,6 +197,7 @@ def main():
         check_completion(report, work)
         check_width(report, work)
         check_messages(report, work)
+        check_interrupt(report, work)
     report.finish()
 
 

@@ -71,7 +71,7 @@ USAGE = [  # arguments, words
     (["init", "gpt2", "-o", "missing/out"], ["missing"]),
     (["init", "gpt2", "-o", "model"], ["'model' exists", "--force"]),
     (["init", "model", "-o", "out"], ["'model' is a folder"]),
-    (["init", "offset.json", "-o", "out", "--dtype", "float16"], ["'final_norm.weight' begins with -999999, which float16 cannot hold"]),
+    (["init", "offset.json", "-o", "out", "--dtype", "float16"], ["'norm.weight' begins with -999999, which float16 cannot hold"]),
     (["run", "model", "-o", "out"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "ids.json", "--inputs", "x.safetensors"], ["--tokens", "--inputs"]),
     (["run", "model", "-o", "out", "--tokens", "nothing.json"], ["nothing.json"]),

@@ -29,11 +29,11 @@ struct ClaimTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<double>> rows;
-  std::string measured;                       // what is drawn of it, in words
-  std::vector<std::string> settings = {};     // columns that are not drawn: no measurements, or of another kind
-  std::string rows_are = {};                  // what the rows are, where they have names: "model"
-  std::vector<std::string> names = {};        // of the rows; empty: none
-  std::optional<int> decimals = {};           // of numbers that are not whole; none: three digits that mean something
+  std::string measured;                    // what is drawn of it, in words
+  std::vector<std::string> settings = {};  // columns that are not drawn: no measurements, or of another kind
+  std::string rows_are = {};               // what the rows are, where they have names: "model"
+  std::vector<std::string> names = {};     // of the rows; empty: none
+  std::optional<int> decimals = {};        // of numbers that are not whole; none: three digits that mean something
   std::string band = "one standard deviation over the sequences";  // what a column ± is
 };
 constexpr const char* interval_of_pairs = "the 95 % interval of a mean over pairs of one seed";

@@ -8,11 +8,11 @@
 
 namespace pare {
 
-Finding equal_within(const std::string& what, const Estimate& difference, double margin) {
+ClaimFinding equal_within(const std::string& what, const Estimate& difference, double margin) {
   if (difference.count == 0) {
     return {what};
   }
-  Finding finding{what, Found::too_few, in_words(difference, margin)};
+  ClaimFinding finding{what, Found::too_few, in_words(difference, margin)};
   if (!difference.interval) {
     return finding;
   }
@@ -26,12 +26,12 @@ Finding equal_within(const std::string& what, const Estimate& difference, double
   return finding;
 }
 
-Finding ranked(const std::string& what, const Estimate& difference, Direction direction) {
+ClaimFinding ranked(const std::string& what, const Estimate& difference, ClaimedTrend direction) {
   if (difference.count == 0) {
     return {what};
   }
   const Difference found = difference_of(difference, {});
-  const Difference wanted = direction == Direction::falls ? Difference::lower : Difference::higher;
+  const Difference wanted = direction == ClaimedTrend::falls ? Difference::lower : Difference::higher;
   return {what,
           found == Difference::too_few ? Found::too_few
           : found == wanted            ? Found::holds
@@ -39,17 +39,21 @@ Finding ranked(const std::string& what, const Estimate& difference, Direction di
           in_words(difference, {})};
 }
 
-Finding threshold(const std::string& what, const Interval& interval, double mean, const Limit& limit,
-                  const Shown& shown) {
+ClaimFinding threshold(const std::string& what, const Interval& interval, double mean, const Limit& limit,
+                       const Shown& shown) {
   const bool at_most = limit.bound == Bound::at_most;
   const bool holds = at_most ? interval.most <= limit.number : interval.least >= limit.number;
   const bool fails = at_most ? interval.least > limit.number : interval.most < limit.number;
-  return {what, holds ? Found::holds : fails ? Found::fails : Found::too_few,
+  return {what,
+          holds   ? Found::holds
+          : fails ? Found::fails
+                  : Found::too_few,
           fmt::format("{} ({} to {}){}", shown(mean), shown(interval.least), shown(interval.most),
                       holds || fails ? "" : ", too few to tell")};
 }
 
-Finding threshold(const std::string& what, const Estimate& mean, const Limit& limit, const Shown& shown, double also) {
+ClaimFinding threshold(const std::string& what, const Estimate& mean, const Limit& limit, const Shown& shown,
+                       double also) {
   if (mean.count == 0) {
     return {what};
   }
@@ -60,7 +64,7 @@ Finding threshold(const std::string& what, const Estimate& mean, const Limit& li
   return threshold(what, Interval{mean.mean - half, mean.mean + half}, mean.mean, limit, shown);
 }
 
-Finding exact_limit(const std::string& what, double number, const Limit& limit, const Shown& shown) {
+ClaimFinding exact_limit(const std::string& what, double number, const Limit& limit, const Shown& shown) {
   const bool holds = limit.bound == Bound::at_most ? number <= limit.number : number >= limit.number;
   return {what, holds ? Found::holds : Found::fails, shown(number)};
 }
@@ -93,55 +97,61 @@ Estimate slope_of(std::span<const double> x, std::span<const double> y) {
   return found;
 }
 
-Finding trend(const std::string& what, std::span<const double> x, std::span<const double> y, Direction direction) {
+ClaimFinding trend(const std::string& what, std::span<const double> x, std::span<const double> y,
+                   ClaimedTrend direction) {
   const Estimate slope = slope_of(x, y);
   if (!slope.interval) {
     return {what, Found::too_few, slope.count == 0 ? "not trained yet" : "too few points to tell"};
   }
-  const bool falls = slope.interval->most < 0, rises = slope.interval->least > 0;
-  const bool wanted = direction == Direction::falls ? falls : rises, other = direction == Direction::falls ? rises : falls;
-  return {what, wanted ? Found::holds : other ? Found::fails : Found::too_few,
-          fmt::format("slope {:+.2g} ± {:.2g} ({} points{})", slope.mean, slope.half_width(), slope.count,
+  const bool falls = slope.interval->most<0, rises = slope.interval->least> 0;
+  const bool wanted = direction == ClaimedTrend::falls ? falls : rises,
+             other = direction == ClaimedTrend::falls ? rises : falls;
+  return {what,
+          wanted  ? Found::holds
+          : other ? Found::fails
+                  : Found::too_few,
+          fmt::format("{:+.2g} ± {:.2g} ({} points{})", slope.mean, slope.half_width(), slope.count,
                       falls || rises ? "" : ": too few")};
 }
 
 namespace {
 
-std::vector<Finding> those_that(Found found, const std::vector<Finding>& all) {
-  std::vector<Finding> those;
+std::vector<ClaimFinding> those_that(Found found, const std::vector<ClaimFinding>& all) {
+  std::vector<ClaimFinding> those;
   std::copy_if(all.begin(), all.end(), std::back_inserter(those),
-               [found](const Finding& finding) { return finding.found == found; });
+               [found](const ClaimFinding& finding) { return finding.found == found; });
   return those;
 }
 
-std::string listed(const std::vector<Finding>& findings) {
+std::string listed(const std::vector<ClaimFinding>& findings) {
   std::vector<std::string> words;
-  for (const Finding& finding : findings) {
+  for (const ClaimFinding& finding : findings) {
     words.push_back(finding.what + " (" + finding.words + ")");
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-Finding combined(const std::string& what, const std::vector<Finding>& parts, Found decisive, Found otherwise) {
+ClaimFinding combined(const std::string& what, const std::vector<ClaimFinding>& parts, Found decisive,
+                      Found otherwise) {
   for (const Found found : {decisive, Found::too_few}) {
-    if (const std::vector<Finding> those = those_that(found, parts); !those.empty()) {
+    if (const std::vector<ClaimFinding> those = those_that(found, parts); !those.empty()) {
       return {what, found, listed(those)};
     }
   }
-  return parts.empty() ? Finding{what} : Finding{what, otherwise, listed(parts)};
+  return parts.empty() ? ClaimFinding{what} : ClaimFinding{what, otherwise, listed(parts)};
 }
 
 }  // namespace
 
-Finding all_of(const std::string& what, const std::vector<Finding>& parts) {
+ClaimFinding all_of(const std::string& what, const std::vector<ClaimFinding>& parts) {
   return combined(what, parts, Found::fails, Found::holds);
 }
 
-Finding any_of(const std::string& what, const std::vector<Finding>& parts) {
+ClaimFinding any_of(const std::string& what, const std::vector<ClaimFinding>& parts) {
   return combined(what, parts, Found::holds, Found::fails);
 }
 
-ClaimVerdict verdict_of(const Findings& findings) {
+ClaimVerdict verdict_of(const ClaimFindings& findings) {
   switch (findings.headline.found) {
     case Found::too_few:
       return ClaimVerdict::undecided;
@@ -154,8 +164,8 @@ ClaimVerdict verdict_of(const Findings& findings) {
   return ClaimVerdict::undecided;
 }
 
-void decide(ClaimScale scale, const Findings& findings, Outcome& outcome) {
-  const Finding& headline = findings.headline;
+void decide(ClaimScale scale, const ClaimFindings& findings, Outcome& outcome) {
+  const ClaimFinding& headline = findings.headline;
   if (scale == ClaimScale::smoke) {
     outcome.because = fmt::format("nothing follows from smoke scale ({}: {})", headline.what, headline.words);
     return;
@@ -164,7 +174,7 @@ void decide(ClaimScale scale, const Findings& findings, Outcome& outcome) {
   outcome.because = headline.what + ": " + headline.words;
   for (const auto& [found, words] :
        {std::pair(Found::holds, "it holds for"), std::pair(Found::fails, "it fails for")}) {
-    const std::vector<Finding> those = those_that(found, findings.further);
+    const std::vector<ClaimFinding> those = those_that(found, findings.further);
     if (headline.found != found && !those.empty()) {
       outcome.because += fmt::format("; {} {}", words, listed(those));
     }

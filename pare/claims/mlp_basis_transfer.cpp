@@ -258,7 +258,7 @@ Outcome mlp_basis_transfer(const Trial& trial) {
 // A width is a draw of its own. As claimed to a percent; where an MLP was trained less than in the paper, it may still
 // come there.
 void judge_basis_transfer(ClaimScale scale, const FittedErrors& errors, Outcome& outcome) {
-  Finding trained =
+  ClaimFinding trained =
       threshold("error of the trained MLP", estimate_of(errors.trained), {Bound::at_most, 0.065}, percent);
   if (scale != ClaimScale::full && trained.found == Found::fails) {
     trained.found = Found::too_few;
@@ -271,7 +271,7 @@ void judge_basis_transfer(ClaimScale scale, const FittedErrors& errors, Outcome&
   const std::string of_linear = "error of the linear map";
   decide(scale,
          {all_of("errors over three widths",
-                 {trained, ranked("the MLP less the linear map", estimate_of(nearer), Direction::falls),
+                 {trained, ranked("the MLP less the linear map", estimate_of(nearer), ClaimedTrend::falls),
                   threshold(of_linear, linear, {Bound::at_least, 0.105}, percent),
                   threshold(of_linear, linear, {Bound::at_most, 0.145}, percent)})},
          outcome);

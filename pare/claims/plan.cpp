@@ -36,9 +36,9 @@ PlannedRun planned_run(const PlanForm& form, const PlanCondition& condition, dou
 }  // namespace
 
 PlanForm form_of(std::string id, std::string words, ConfigChanges changes) {
-  return {.id = std::move(id), .words = std::move(words), .make = [changes = std::move(changes)](const auto& config, int64_t) {
-            return changed(config, changes);
-          }};
+  return {.id = std::move(id),
+          .words = std::move(words),
+          .make = [changes = std::move(changes)](const auto& config, int64_t) { return changed(config, changes); }};
 }
 
 std::vector<PlannedRun> planned_runs(const PlanTable& table) {

@@ -30,8 +30,8 @@ struct PlanCondition {
   std::string start = {};  // the variant that forms start from, at the first of the rates
 };
 
-// Every form under every condition, of each of these seeds, at the rate of that place in the list of its rates; forms or
-// conditions that have fewer rates are left out.
+// Every form under every condition, of each of these seeds, at the rate of that place in the list of its rates; forms
+// or conditions that have fewer rates are left out.
 struct PlanLine {
   std::vector<std::string> forms, conditions = {""};
   std::vector<size_t> rates = {0};

@@ -290,9 +290,8 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
   for (const Compared& row : outcome.compared) {
     compared.rows.push_back({row.what, row.claimed, row.measured});
   }
-  report.sections = {{.title = "Claimed and measured",
-                      .words = outcome.how.empty() ? "" : outcome.how + ".",
-                      .tables = {compared}}};
+  report.sections = {
+      {.title = "Claimed and measured", .words = outcome.how.empty() ? "" : outcome.how + ".", .tables = {compared}}};
   std::vector<Figure>& figures = report.sections.front().figures;
   for (const ClaimTable& table : outcome.tables) {
     figures.push_back(figure_of(table));

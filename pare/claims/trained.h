@@ -75,8 +75,8 @@ class TrainedRuns {
   const TrainedRun* find(const std::string& name) const;                // nullptr: missing
   std::vector<Settled> at_rates(const std::string& variant) const;      // ascending; without those that stopped
   std::optional<Settled> at_rate(const std::string& variant, double rate) const;
-  // Of these, the one of the least mean loss, or of the largest accuracy. Rates that fewer seeds than three were trained
-  // at stand only where none has more.
+  // Of these, the one of the least mean loss, or of the largest accuracy. Rates that fewer seeds than three were
+  // trained at stand only where none has more.
   std::optional<Settled> best(const std::string& variant, double Settled::*by = &Settled::loss) const;
   std::vector<const TrainedRun*> ended(const std::string& variant) const;  // and did not stop before
   std::vector<const TrainedRun*> stopped(const std::string& variant) const;
@@ -107,13 +107,13 @@ PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge)
 Estimate loss_above(const Settled& a, const Settled& reference);
 Estimate accuracy_above(const Settled& a, const Settled& reference);
 Estimate accuracy_of(const Settled& settled);
-// The same of two variants, each at its best rate; or of the rates that both were trained at, each at its best of these.
-// Nothing is known of what was not trained.
+// The same of two variants, each at its best rate; or of the rates that both were trained at, each at its best of
+// these. Nothing is known of what was not trained.
 Estimate loss_above(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
 Estimate loss_above_at_common_rates(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
 
-// Each variant at its best rate: loss, parameters, rate, seeds, and the difference to the first with its interval, which
-// is no number where they share no seed, data and order. Variants that nobody has trained have no row.
+// Each variant at its best rate: loss, parameters, rate, seeds, and the difference to the first with its interval,
+// which is no number where they share no seed, data and order. Variants that nobody has trained have no row.
 ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
                              const std::vector<std::string>& variants);
 // The same over the steps: by how much each is above the first, with the 95 % interval as a band.

@@ -125,13 +125,13 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
   };
   const TrainedRun *exact = looked_at(exact_mlps), *usual = looked_at(mlps);
   constexpr double rounding = 1e-6;  // of losses in float64 that some hundred steps have passed on
-  Findings findings{{"from one start losses in float64 apart"}};
+  ClaimFindings findings{{"from one start losses in float64 apart"}};
   if (exact) {
     const double apart = exact->seen.at("largest_difference").get<double>();
     findings.headline = exact_limit(findings.headline.what, apart, {Bound::at_most, rounding},
-                                        [](double number) { return fmt::format("{:.1e}", number); });
-    found.compared.push_back({fmt::format("one start, float64: losses of {} steps apart", exact->steps), "0",
-                              findings.headline.words});
+                                    [](double number) { return fmt::format("{:.1e}", number); });
+    found.compared.push_back(
+        {fmt::format("one start, float64: losses of {} steps apart", exact->steps), "0", findings.headline.words});
   }
   if (usual) {
     found.compared.push_back({fmt::format("the same as usually trained, {} steps", usual->steps), "0",

@@ -181,15 +181,16 @@ std::string accuracy_in_words(const Settled& settled) {
 ClaimTable table_of_forms(const ImageTask& task, const TrainedRuns& runs) {
   const std::string length =
       task.epochs > 0 ? fmt::format(", {} epochs (paper: {})", task.epochs, epochs_of_paper) : "";
-  ClaimTable table{.title = task.name + length +
-                            "; ±: 95 % over seeds; Q: outputs to learn for each parameter; of several rates the best on the "
-                            "test set",
-                   .columns = {"accuracy %", "±", "parameters", "share %", "Q", "rate", "seeds"},
-                   .measured = "accuracy on the test set, %",
-                   .settings = {"parameters", "share %", "Q", "rate", "seeds"},
-                   .rows_are = "form",
-                   .decimals = 3,
-                   .band = "the 95 % interval over seeds"};
+  ClaimTable table{
+      .title = task.name + length +
+               "; ±: 95 % over seeds; Q: outputs to learn for each parameter; of several rates the best on the "
+               "test set",
+      .columns = {"accuracy %", "±", "parameters", "share %", "Q", "rate", "seeds"},
+      .measured = "accuracy on the test set, %",
+      .settings = {"parameters", "share %", "Q", "rate", "seeds"},
+      .rows_are = "form",
+      .decimals = 3,
+      .band = "the 95 % interval over seeds"};
   const std::optional<Settled> full = most_accurate(runs, variant_of(task, "full"));
   for (const ImageForm& form : forms_of(task.width)) {
     const std::optional<Settled> best = most_accurate(runs, variant_of(task, form.name));
@@ -264,11 +265,10 @@ std::vector<PlannedRun> plan_minimum_transformer(const Trial& trial) {
   for (const ImageTask& task : tasks) {
     const nlohmann::json full = full_model(task, trial);
     for (const ImageForm& form : forms_of(full["architecture"]["width"].get<int64_t>())) {
-      table.forms.push_back({.id = variant_of(task, form.name),
-                             .make = [full, changes = form.changes](const nlohmann::json&, int64_t) {
-                               return changed(full, changes);
-                             },
-                             .rates = {form.rate, form.other_rate}});
+      table.forms.push_back(
+          {.id = variant_of(task, form.name),
+           .make = [full, changes = form.changes](const nlohmann::json&, int64_t) { return changed(full, changes); },
+           .rates = {form.rate, form.other_rate}});
     }
   }
   const auto add = [&](const std::vector<std::string>& names, size_t rate, int64_t seed) {
@@ -302,8 +302,8 @@ std::vector<PlannedRun> plan_minimum_transformer(const Trial& trial) {
 
 Outcome judge_minimum_transformer(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
-  Findings findings;
-  std::vector<Finding> reached;
+  ClaimFindings findings;
+  std::vector<ClaimFinding> reached;
   for (const ImageTask& task : tasks_of(trial)) {
     const std::optional<Settled> least = most_accurate(runs, variant_of(task, "minimum")),
                                  full = most_accurate(runs, variant_of(task, "full"));
@@ -316,8 +316,9 @@ Outcome judge_minimum_transformer(const Trial& trial, const TrainedRuns& runs) {
           {fmt::format("{}: accuracy of the full model", task.name), "similar", accuracy_in_words(*full)});
     }
     const Estimate accuracy = least ? accuracy_of(*least) : Estimate();
-    reached.push_back(threshold(task.name, accuracy, {Bound::at_least, task.claimed},
-                                [](double share) { return percent_of(share, 1); }, noise_of_testing(accuracy.mean)));
+    reached.push_back(threshold(
+        task.name, accuracy, {Bound::at_least, task.claimed}, [](double share) { return percent_of(share, 1); },
+        noise_of_testing(accuracy.mean)));
     if (trial.scale != ClaimScale::full && reached.back().found == Found::fails) {  // the paper trained longer
       reached.back().found = Found::too_few;
       reached.back().words += fmt::format(" after {} epochs of {}", task.epochs, epochs_of_paper);

@@ -93,9 +93,8 @@ json with_steps(const json& model, int64_t steps) {
 }
 
 PlanForm baseline_form(const std::string& ending, const json& model, int64_t steps) {
-  const json config = changed(model, {{"steps", steps},
-                                      {"optimiser.warmup", std::min<int64_t>(100, steps / 5)},
-                                      {"evaluate.every", steps}});
+  const json config = changed(
+      model, {{"steps", steps}, {"optimiser.warmup", std::min<int64_t>(100, steps / 5)}, {"evaluate.every", steps}});
   return {.id = "baseline" + ending, .make = [config](const json&, int64_t) { return config; }};
 }
 
@@ -115,15 +114,12 @@ std::vector<PlanForm> forms_of(const json& model) {
   };
   const int64_t width = model.at("architecture").at("width").get<int64_t>();
   std::vector<PlanForm> forms = {
-      becoming("control", {}),
-      becoming("norms", no_norms),
-      becoming("norms-and-skips", no_norms_no_skips),
+      becoming("control", {}), becoming("norms", no_norms), becoming("norms-and-skips", no_norms_no_skips),
       // As many parameters as one projection of every layer has.
       becoming("smaller-mlp", {{"mlp", {{"width", width * 7 / 2}}}}),
       // Whether tokens of one size matter, which a constant in the place of a norm asks for.
       becoming("norms-evenness-0", no_norms, {{"morph.evenness", 0.0}}),
-      becoming("norms-evenness-1", no_norms, {{"morph.evenness", 1.0}}),
-      becoming("norms-teacher", no_norms),
+      becoming("norms-evenness-1", no_norms, {{"morph.evenness", 1.0}}), becoming("norms-teacher", no_norms),
       becoming("no-query", {{"attention", {{"query", "identity"}}}}),
       becoming("no-key", {{"attention", {{"key", "identity"}}}}),
       becoming("no-value", {{"attention", {{"value", "identity"}}}})};
@@ -136,11 +132,11 @@ std::vector<PlanForm> forms_of(const json& model) {
   const json wide =
       changed(bare, {{"architecture.blocks.*.mlp.skip", false}, {"architecture.blocks.*.mlp.width", 6 * width}});
   const auto after_norms = [](const std::string& id, const json& before, const json& to) {
-    return PlanForm{.id = "after-norms-" + id,
-                    .make = [=](const json& config, int64_t) {
-                      return further(with_steps(before, config.at("steps").get<int64_t>()), to, 2);
-                    },
-                    .from = "norms"};
+    return PlanForm{
+        .id = "after-norms-" + id,
+        .make = [=](const json& config,
+                    int64_t) { return further(with_steps(before, config.at("steps").get<int64_t>()), to, 2); },
+        .from = "norms"};
   };
   forms.push_back(after_norms("control", bare, {}));
   forms.push_back(after_norms("skips", bare, no_mlp_skips));
@@ -166,18 +162,16 @@ std::vector<PlanForm> forms_of_stories() {
   constexpr int64_t usual = 1600, longer = 6400;
   const auto made = [&](const std::string& id, int64_t steps, ConfigChanges more) {
     const json config = with_steps(model, steps);
-    return PlanForm{.id = id,
-                    .make =
-                        [=](const json&, int64_t seed) {
-                          return changed(further(config, more.empty() ? json() : no_norms, seed), more);
-                        },
-                    .rates = {5e-4}};
+    return PlanForm{
+        .id = id,
+        .make = [=](const json&,
+                    int64_t seed) { return changed(further(config, more.empty() ? json() : no_norms, seed), more); },
+        .rates = {5e-4}};
   };
   // Trained to its end and with gated MLPs, it needs tokens of one size more than a model that still learns: with 1 and
   // less the loss was seen to explode at step 860 of 960. Four times the steps: for norms that go as slowly, or as
   // quickly as before, with the rest to recover.
-  return {made("control" + stories, usual, {}),
-          made("norms" + stories, usual, {{"morph.evenness", 5.0}}),
+  return {made("control" + stories, usual, {}), made("norms" + stories, usual, {{"morph.evenness", 5.0}}),
           made("control" + stories_longer, longer, {}),
           made("norms" + stories_longer, longer, {{"morph.evenness", 5.0}}),
           made("norms" + stories_recovered, longer, {{"morph.evenness", 5.0}, {"morph.steps", usual * 3 / 5}})};
@@ -191,16 +185,15 @@ struct NormSetting {
 
 std::vector<NormSetting> norm_settings(ClaimScale scale) {
   const NormRemovalSizes sizes = sizes_of_norm_removal(scale);
-  std::vector<NormSetting> found = {
-      {with_commas(sizes.usual) + " steps", ""},
-      {with_commas(sizes.few) + " steps", "-few"},
-      {with_commas(sizes.many) + " steps", "-many"},
-      {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
-      {"12 layers", "-layers-12"},
-      {fmt::format("after {} steps of larger batches", sizes.early_baseline), "-early"},
-      {"stories260K", stories},
-      {"stories260K, slowly, 6,400 steps", stories_longer},
-      {"stories260K, quickly, 6,400 steps", stories_recovered, stories_longer}};
+  std::vector<NormSetting> found = {{with_commas(sizes.usual) + " steps", ""},
+                                    {with_commas(sizes.few) + " steps", "-few"},
+                                    {with_commas(sizes.many) + " steps", "-many"},
+                                    {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
+                                    {"12 layers", "-layers-12"},
+                                    {fmt::format("after {} steps of larger batches", sizes.early_baseline), "-early"},
+                                    {"stories260K", stories},
+                                    {"stories260K, slowly, 6,400 steps", stories_longer},
+                                    {"stories260K, quickly, 6,400 steps", stories_recovered, stories_longer}};
   for (const int64_t width : sizes.widths) {
     found.push_back({fmt::format("width {}", width), fmt::format("-width-{}", width)});
   }
@@ -223,10 +216,11 @@ int64_t seeds_lost(const TrainedRuns& runs, const std::string& control, const st
 }
 
 // A seed that is lost is a cost that has no number.
-Finding cost_in(const NormSetting& setting, const TrainedRuns& runs) {
+ClaimFinding cost_in(const NormSetting& setting, const TrainedRuns& runs) {
   const std::string control = "control" + setting.control_ending, without = "norms" + setting.ending;
   if (const int64_t lost = seeds_lost(runs, control, without); lost > 0) {
-    return {setting.words, runs.ended(control).size() > 1 ? Found::fails : Found::too_few, fmt::format("{} of {} seeds stopped", lost, runs.ended(control).size())};
+    return {setting.words, runs.ended(control).size() > 1 ? Found::fails : Found::too_few,
+            fmt::format("{} of {} seeds stopped", lost, runs.ended(control).size())};
   }
   return equal_within(setting.words, loss_above_at_common_rates(runs, without, control), least_cost);
 }
@@ -388,11 +382,11 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
 Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   const std::vector<NormSetting> settings = norm_settings(trial.scale);
-  Findings findings{cost_in(settings.front(), runs)};
+  ClaimFindings findings{cost_in(settings.front(), runs)};
   findings.headline.what = "norms gone, " + findings.headline.what;
   for (const NormSetting& setting : settings) {
-    const Finding cost = cost_in(setting, runs);
-    if (cost.words == Finding().words) {
+    const ClaimFinding cost = cost_in(setting, runs);
+    if (cost.words == ClaimFinding().words) {
       continue;
     }
     const Estimate above =
@@ -427,7 +421,8 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
     found.compared.push_back({"no norms", "minimal", "not trained"});
   }
   found.how =
-      " of the baseline that norms are taken out of, and the order of the data is one for all; but of stories260K, whose "
+      " of the baseline that norms are taken out of, and the order of the data is one for all; but of stories260K, "
+      "whose "
       "weights are given, they are those of the order";
   decide(trial.scale, findings, found);
   return found;

@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 // Of the first loss; how frequent bytes are is half of it. Gates of a model that knows no more say nothing.
 constexpr double most_left = 1.0 / 3;
 constexpr double predicted_correlation = 0.6, deviations_of_95 = 1.96;  // standard deviations, for 95 of 100
-constexpr double claimed_work = 0.575;  // 57 %, as it is rounded
+constexpr double claimed_work = 0.575;                                  // 57 %, as it is rounded
 constexpr int64_t looked_at_sequences = 16, looked_at_tokens = 512, probed_tokens = 16;
 
 const std::string block_key = "architecture.blocks.*.";
@@ -240,11 +240,11 @@ std::vector<PlannedRun> plan_pgop(const Trial& trial) {
     }
     return found;
   };
-  PlanTable table{.forms = {form("gate", gate), form("encoder-gate", encoder), form("plain", causal, false),
-                            // One that guesses a seventh of the bytes learns from a seventh of them.
-                            form("encoder-gate-longer",
-                                 changed(encoder, {{"steps", 6 * encoder.at("steps").get<int64_t>()}}))},
-                  .conditions = {{.ending = "", .rates = {gate.at("optimiser").at("lr").get<double>()}}}};
+  PlanTable table{
+      .forms = {form("gate", gate), form("encoder-gate", encoder), form("plain", causal, false),
+                // One that guesses a seventh of the bytes learns from a seventh of them.
+                form("encoder-gate-longer", changed(encoder, {{"steps", 6 * encoder.at("steps").get<int64_t>()}}))},
+      .conditions = {{.ending = "", .rates = {gate.at("optimiser").at("lr").get<double>()}}}};
   if (smoke) {
     table.lines = {{.forms = {"gate", "plain"}}};
   } else {
@@ -257,7 +257,7 @@ std::vector<PlannedRun> plan_pgop(const Trial& trial) {
 Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   const auto shown_r = [](double r) { return fmt::format("{:+.2f}", r); };
-  std::vector<Finding> models, layers;
+  std::vector<ClaimFinding> models, layers;
   for (const auto& [variant, name] : gated_variants) {
     const CorrelationWithin end = correlation_within(layers_seen(runs, variant, "end"));
     if (end.heads == 0) {
@@ -303,7 +303,7 @@ Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs) {
   if (found.compared.empty()) {
     found.compared.push_back({"models with gates", "some", "0"});
   }
-  Findings findings{{"gates that follow positions"}};
+  ClaimFindings findings{{"gates that follow positions"}};
   if (!models.empty()) {
     findings = {models.front(), {models.begin() + 1, models.end()}};
     findings.further.push_back(all_of("every layer", layers));
@@ -321,8 +321,8 @@ std::vector<PlannedRun> plan_ffn_width(const Trial& trial) {
                           {"steps", 100'000}});
   }
   const double d = base["architecture"]["width"].get<double>();
-  PlanTable table{.conditions = {
-                      {.ending = "", .config = base, .rates = {base.at("optimiser").at("lr").get<double>()}}}};
+  PlanTable table{
+      .conditions = {{.ending = "", .config = base, .rates = {base.at("optimiser").at("lr").get<double>()}}}};
   for (const double width : mlp_widths) {
     for (const bool gated : {false, true}) {
       ConfigChanges changes = {{block_key + "mlp.width", static_cast<int64_t>(width * d)}};
@@ -354,7 +354,7 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
     }
     return equal_within(what, above, least_cost);
   };
-  Findings findings{compare("loss, 2d with gates against 4d", "equal", "ffn2-gate", "ffn4")};
+  ClaimFindings findings{compare("loss, 2d with gates against 4d", "equal", "ffn2-gate", "ffn4")};
   compare("loss, 2d against 4d", "not said", "ffn2", "ffn4");
   compare("loss, 2d: gates against none", "not said", "ffn2-gate", "ffn2");
   compare("loss, 4d: gates against none", "not said", "ffn4-gate", "ffn4");
@@ -373,7 +373,7 @@ Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs) {
     found.figures.push_back(curves_of_variants("Validation loss while it is trained", runs, variants));
   }
   findings.further = {exact_limit("its work, of that of 4d", share_of_work(), {Bound::at_most, claimed_work},
-                                      [](double share) { return fmt::format("{:.0f} %", 100 * share); })};
+                                  [](double share) { return fmt::format("{:.0f} %", 100 * share); })};
   decide(trial.scale, findings, found);
   return found;
 }

@@ -81,7 +81,7 @@ const std::vector<PlanForm>& query_forms() {
            }),
       made("no-key", "W_K = I", [](const Json& config) { return changed(config, identity_of(config, "key")); }),
       made("no-value", "W_V = I", [](const Json& config) { return changed(config, identity_of(config, "value")); }),
-      made("nonlinear-query", "Q = x + N(x)", [](const Json& config) {
+      made("nonlinear-query", "x + N(x)", [](const Json& config) {
         // Two matrices, each half as wide as the one that they stand for.
         const Json query = {{"width", width_of(config) / 2}, {"activation", "gelu"}};
         return changed(config, {{of_attention + "query", {{"nonlinear", query}}}});
@@ -115,10 +115,10 @@ std::vector<PlanCondition> query_conditions(const Trial& trial) {
   const Json rope =
       changed(brief, {{"architecture.embedding.position", "none"}, {of_attention + "rope", Json::object()}});
   const ConfigChanges no_biases = {{of_attention + "bias", Json::object()},
-                             {of_mlp + "bias", Json::object()},
-                             {of_attention + "norm.bias", false},
-                             {of_mlp + "norm.bias", false},
-                             {"architecture.final_norm.bias", false}};
+                                   {of_mlp + "bias", Json::object()},
+                                   {of_attention + "norm.bias", false},
+                                   {of_mlp + "norm.bias", false},
+                                   {"architecture.final_norm.bias", false}};
   const Json deeper =
       changed(brief, {{"architecture.blocks.*.repeat", 2 * first_block(base).at("repeat").get<int64_t>()}});
   const Json last_rate = changed(base, {{"optimiser.min_lr", 2e-5}});
@@ -143,9 +143,9 @@ std::vector<PlanCondition> query_conditions(const Trial& trial) {
   };
   if (trial.scale != ClaimScale::smoke) {
     const Json bpe = changed(half, {{"architecture.vocab", 8192},
-                                              {"data.train", Json::array()},
-                                              {"data.validation", Json::array()},
-                                              {"data.shards", "novels-bpe8k"}});
+                                    {"data.train", Json::array()},
+                                    {"data.validation", Json::array()},
+                                    {"data.shards", "novels-bpe8k"}});
     found.insert(found.begin() + 5,
                  {{"-bpe8k", "half steps, BPE tokens", bpe, {2e-3}},
                   {"-bpe8k-d768", "half steps, BPE, 768", with_heads(bpe, 2 * heads, head_width), {1e-3}}});
@@ -221,31 +221,27 @@ const std::vector<std::string> compared_by_condition = {"no-query", "no-key", "n
 // What each form costs under each condition, at rates that its baseline was trained at too: one more would be an
 // advantage.
 ClaimTable table_of_conditions(const std::vector<PlanCondition>& conditions, const TrainedRuns& runs) {
-  ClaimTable table{.title = "What a form costs, by condition, at rates that the baseline has too; ± and pairs of W_Q = I",
-                   .columns = {"W_Q = I", "±", "pairs"},
-                   .measured = "less the baseline, nats",
-                   .settings = {"pairs", "baseline"},
-                   .rows_are = "condition",
-                   .decimals = 4,
-                   .band = interval_of_pairs};
+  ClaimTable table{
+      .title = "What a form costs, by condition, at rates that the baseline has too; ± and pairs of W_Q = I",
+      .columns = {"W_Q = I", "±", "pairs"},
+      .measured = "less the baseline, nats",
+      .settings = {"pairs"},
+      .rows_are = "condition",
+      .decimals = 4,
+      .band = interval_of_pairs};
   for (size_t i = 1; i < compared_by_condition.size(); ++i) {
     table.columns.push_back(form_called(compared_by_condition[i]).words);
   }
-  table.columns.push_back("baseline");
   for (const PlanCondition& condition : conditions) {
-    const std::optional<Settled> baseline = runs.best("baseline" + condition.ending);
     std::vector<double> row;
     for (const std::string& form : compared_by_condition) {
-      const Estimate above =
-          loss_above_at_common_rates(runs, form + condition.ending, "baseline" + condition.ending);
+      const Estimate above = loss_above_at_common_rates(runs, form + condition.ending, "baseline" + condition.ending);
       row.push_back(above.count > 0 ? above.mean : std::nan(""));
       if (row.size() == 1) {
-        row.insert(row.end(),
-                   {above.interval ? above.half_width() : std::nan(""), static_cast<double>(above.count)});
+        row.insert(row.end(), {above.interval ? above.half_width() : std::nan(""), static_cast<double>(above.count)});
       }
     }
-    if (baseline && !std::isnan(row.front())) {
-      row.push_back(baseline->loss);
+    if (!std::isnan(row.front())) {
       table.names.push_back(condition.words);
       table.rows.push_back(row);
     }
@@ -299,12 +295,12 @@ void compare_pairs(const std::vector<PlanCondition>& conditions, const TrainedRu
     const int64_t lost = std::count_if(differences.begin(), differences.end(), [](double d) { return d > 0; });
     std::sort(differences.begin(), differences.end());
     const size_t count = differences.size();
-    found.compared.push_back({fmt::format("{}, pairs of all conditions that lose", pairs.by_tokens.name), "not said",
+    found.compared.push_back({fmt::format("{}, pairs that lose", pairs.by_tokens.name), "not said",
                               fmt::format("{} of {}, median {:+.4f}", lost, count,
                                           (differences[(count - 1) / 2] + differences[count / 2]) / 2)});
     if (form == std::string("no-query") && pairs.by_width.x.size() > 1) {
-      found.compared.push_back({"W_Q = I, by each doubling of the width", "not said",
-                                trend("", pairs.by_width.x, pairs.by_width.y, Direction::falls).words});
+      found.compared.push_back({"W_Q = I, slope by doubled width", "not said",
+                                trend("", pairs.by_width.x, pairs.by_width.y, ClaimedTrend::falls).words});
     }
   }
   if (!figure.series.empty()) {
@@ -331,7 +327,8 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
     }
   }
   std::erase_if(of_width, [](const std::string& ending) { return ending == "-depth12"; });
-  const std::vector<std::string> first = {"baseline", "no-query", "no-query-half", "smaller-mlp", "no-query-larger-mlp"};
+  const std::vector<std::string> first = {"baseline", "no-query", "no-query-half", "smaller-mlp",
+                                          "no-query-larger-mlp"};
   const std::vector<std::string> two = {"baseline", "no-query"};
   if (trial.scale == ClaimScale::smoke) {  // one of everything
     table.lines = {{.forms = first},
@@ -373,10 +370,11 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
 Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   Outcome found;
   const std::vector<std::pair<std::string, std::string>> rows = {
-      {"no-query-half", "+0.000"}, {"no-query-half-larger-mlp", "-0.015"}, {"smaller-mlp", "+0.011"},
-      {"smaller-width", "+0.012"}, {"no-query", "not said"},               {"no-query-larger-mlp", "not said"},
-      {"no-key", "not said"},      {"no-value", "not said"},               {"nonlinear-query", "not said"},
-      {"no-query-double", "not said"}};
+      {"no-query-half", "+0.000"},     {"no-query-half-larger-mlp", "-0.015"},
+      {"smaller-mlp", "+0.011"},       {"smaller-width", "+0.012"},
+      {"no-query", "not said"},        {"no-query-larger-mlp", "not said"},
+      {"no-key", "not said"},          {"no-value", "not said"},
+      {"nonlinear-query", "not said"}, {"no-query-double", "not said"}};
   const std::optional<Settled> baseline = runs.best("baseline");
   found.compared = {{"baseline, nats a token", "2.944, BPE", baseline ? fmt::format("{:.4f}", baseline->loss) : "-"}};
   std::vector<std::string> variants = {"baseline"};
@@ -393,8 +391,8 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
   if (const Estimate above = loss_above(runs, better, "smaller-mlp"); above.count > 0) {
     found.compared.push_back({"W_Q = I against an MLP of 3.5 d", "-0.011", in_short(above)});
   }
-  Findings findings{equal_within(form_called(better).words + " against the baseline",
-                                 loss_above(runs, better, "baseline"), least_cost)};
+  ClaimFindings findings{equal_within(form_called(better).words + " against the baseline",
+                                      loss_above(runs, better, "baseline"), least_cost)};
   if (trial.scale != ClaimScale::full) {
     const std::vector<PlanCondition> conditions = query_conditions(trial);
     for (const PlanCondition& condition : conditions) {
@@ -407,9 +405,11 @@ Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
     compare_pairs(conditions, runs, found);
     found.tables = {table_of_rates(runs), table_of_conditions(conditions, runs)};
   }
-  found.tables.insert(found.tables.begin(), table_of_variants("Validation loss, each at its best rate", runs, variants));
-  found.figures.insert(found.figures.begin(), {curves_of_variants("Validation loss while training", runs, variants),
-                                               differences_of_variants("The same, above the baseline", runs, variants)});
+  found.tables.insert(found.tables.begin(),
+                      table_of_variants("Validation loss, each at its best rate", runs, variants));
+  found.figures.insert(found.figures.begin(),
+                       {curves_of_variants("Validation loss while training", runs, variants),
+                        differences_of_variants("The same, above the baseline", runs, variants)});
   decide(trial.scale, findings, found);
   return found;
 }

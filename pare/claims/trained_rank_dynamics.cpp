@@ -221,25 +221,25 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
   const auto fell = [](const std::vector<double>& ranks) {
     return std::count_if(ranks.begin(), ranks.end(), [](double change) { return change < 0; });
   };
-  Findings findings{{"change of the rank in layers whose heads became more directional"}};
+  ClaimFindings findings{{"change of the rank in layers whose heads became more directional"}};
   if (!changes.rank.empty()) {
-    Finding& headline = findings.headline;
+    ClaimFinding& headline = findings.headline;
     const Estimate change = estimate_of(changes.directional);
-    headline = ranked(headline.what, change, Direction::falls);
-    headline.words = change.interval ? fmt::format("{:+.1f} ± {:.1f}, fell in {} of {} layers of {} runs", change.mean,
-                                                   change.half_width(), fell(changes.directional), change.count,
-                                                   changes.runs)
-                                     : fmt::format("too few: {} layers", change.count);
+    headline = ranked(headline.what, change, ClaimedTrend::falls);
+    headline.words = change.interval
+                         ? fmt::format("{:+.1f} ± {:.1f}, fell in {} of {} layers of {} runs", change.mean,
+                                       change.half_width(), fell(changes.directional), change.count, changes.runs)
+                         : fmt::format("too few: {} layers", change.count);
     if (changes.runs < 2) {  // its layers learned together
       headline.found = Found::too_few;
     }
     findings.further = {
-        trend("it by the change of the asymmetry", changes.asymmetry, changes.rank, Direction::falls)};
+        trend("its slope by the change of the asymmetry", changes.asymmetry, changes.rank, ClaimedTrend::falls)};
     found.compared.push_back({"layers whose asymmetry rose: rank fell", "all",
                               fmt::format("{} of {}", fell(changes.directional), changes.directional.size())});
     found.compared.push_back(
         {"all layers: rank fell", "not said", fmt::format("{} of {}", fell(changes.rank), changes.rank.size())});
-    found.compared.push_back({"rank by asymmetry, changes of layers", "falls", findings.further[0].words});
+    found.compared.push_back({"slope of rank by asymmetry, changes", "falls", findings.further[0].words});
     found.figures.push_back(
         {.kind = FigureKind::scatter,
          .title = "What training changes in a layer: asymmetry of its heads, effective rank of what they write",

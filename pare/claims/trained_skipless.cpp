@@ -19,7 +19,7 @@ namespace {
 // A figure of the paper as settings of a block.
 struct Figured {
   std::string id, words;
-  ConfigChanges block;       // without architecture.blocks.*. before them
+  ConfigChanges block;      // without architecture.blocks.*. before them
   bool norm_free = true;    // nor a final norm; another start
   bool mergeable = false;   // its Q and P can be merged exactly
   bool figure_one = false;  // of which the claim speaks
@@ -33,7 +33,7 @@ ConfigChanges together(ConfigChanges changes, const ConfigChanges& more) {
 std::vector<Figured> figured_forms() {
   const ConfigChanges bare = {{"attention.norm", nullptr}, {"mlp.norm", nullptr}, {"attention.skip", false}};
   const ConfigChanges serial = together(bare, {{"mlp.skip", false}}),
-                     parallel = together(bare, {{"wiring", "parallel"}});
+                      parallel = together(bare, {{"wiring", "parallel"}});
   const auto without = [](const std::string& slot) {
     // What becomes the identity has no bias either.
     nlohmann::json bias = {{"query", true}, {"key", true}, {"value", true}};
@@ -147,7 +147,7 @@ double bar_of(const Settled& usual) {  // no number where its first loss is not 
 
 struct Judged {
   std::optional<Settled> settled = {};  // nothing: no run came to an end that means anything
-  Finding trains = {};
+  ClaimFinding trains = {};
 };
 
 // It does where the losses of its seeds are below the bar for all of their interval; it does not where none of several
@@ -182,17 +182,17 @@ Judged judged(const TrainedRuns& runs, const std::string& variant, const std::st
   const auto below = [bar](const TrainedRun* run) { return run->loss < bar; };
   const std::vector<const TrainedRun*> ended = runs.ended(variant);
   const bool some = std::any_of(ended.begin(), ended.end(), below);
-  found.trains.found = some                                  ? threshold("", estimate_of(losses), {Bound::at_most, bar},
-                                                                         [](double) { return std::string(); }).found
-                       : ended.size() + stopped.size() > 1 ? Found::fails
-                                                           : Found::too_few;
+  found.trains.found =
+      some ? threshold("", estimate_of(losses), {Bound::at_most, bar}, [](double) { return std::string(); }).found
+      : ended.size() + stopped.size() > 1 ? Found::fails
+                                          : Found::too_few;
   const double least = least_loss(*settled->runs.front());
-  const int64_t lost = std::count_if(stopped.begin(), stopped.end(),
-                                     [&](const TrainedRun* run) { return run->rate == settled->rate; });
-  found.trains.words = fmt::format("{}, {}{}{}", settled->loss < bar ? "yes" : "no",
-                                   in_short(loss_above(*settled, *usual)),
-                                   settled->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
-                                   lost > 0 ? fmt::format(", {} more stopped", lost) : "");
+  const int64_t lost =
+      std::count_if(stopped.begin(), stopped.end(), [&](const TrainedRun* run) { return run->rate == settled->rate; });
+  found.trains.words =
+      fmt::format("{}, {}{}{}", settled->loss < bar ? "yes" : "no", in_short(loss_above(*settled, *usual)),
+                  settled->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
+                  lost > 0 ? fmt::format(", {} more stopped", lost) : "");
   return found;
 }
 
@@ -215,7 +215,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
                     .measured = "nats behind",
                     .rows_are = "form"};
   std::vector<std::vector<std::string>> variants;  // that have a loss, the usual model first, by depth
-  std::vector<Finding> groups, merges;
+  std::vector<ClaimFinding> groups, merges;
   for (const int64_t layers : {shallow, 2 * shallow}) {
     const std::string reference = "baseline" + ending_of(layers);
     const std::optional<Settled> usual = runs.best(reference);
@@ -226,7 +226,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     }
     size_t place = 0;
     for (const bool shaped : {false, true}) {
-      std::vector<Finding> of_figure_one;
+      std::vector<ClaimFinding> of_figure_one;
       for (const Figured& form : figured_forms()) {
         const std::string variant = id_of(form, shaped) + ending_of(layers);
         const std::string words = form.words + (shaped ? ", shaped" : "");
@@ -245,7 +245,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
           behind.rows[place][layers == shallow ? 0 : 1] = loss_above(*result.settled, *usual).mean;
         }
         ++place;
-        if (result.trains.words != Finding().words) {
+        if (result.trains.words != ClaimFinding().words) {
           found.compared.push_back(
               {fmt::format("{}, {} layers", words, layers), form.norm_free ? "trains" : "open", result.trains.words});
         }
@@ -257,10 +257,11 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
           found.compared.push_back({what, "exact", merges.back().words});
         }
       }
-      Finding group = all_of(fmt::format("{} attention, {} layers", shaped ? "shaped" : "plain", layers), of_figure_one);
+      ClaimFinding group =
+          all_of(fmt::format("{} attention, {} layers", shaped ? "shaped" : "plain", layers), of_figure_one);
       const auto counted = [&](Found one) {
         return std::count_if(of_figure_one.begin(), of_figure_one.end(),
-                             [one](const Finding& form) { return form.found == one; });
+                             [one](const ClaimFinding& form) { return form.found == one; });
       };
       group.words = fmt::format("of {} forms {} train, {} do not", of_figure_one.size(), counted(Found::holds),
                                 counted(Found::fails));
@@ -281,7 +282,7 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
     found.figures.push_back(curves_of_variants("Validation loss while training, " + layers, runs, variants[i]));
   }
   std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
-  Findings findings{any_of("all four forms of figure 1 train", groups), groups};
+  ClaimFindings findings{any_of("all four forms of figure 1 train", groups), groups};
   findings.further.insert(findings.further.end(), merges.begin(), merges.end());
   decide(trial.scale, findings, found);
   return found;

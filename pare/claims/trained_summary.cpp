@@ -152,9 +152,10 @@ std::vector<Observed> observed_at(const Settled& settled, int64_t step) {
 Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, const std::vector<std::string>& variants,
                           const std::optional<Settled>& reference) {
   Figure figure{.kind = FigureKind::lines, .title = title};
-  figure.words = reference ? "Each variant at its best learning rate, mean over pairs of one seed; the band is its 95 % "
-                             "interval, where there are several."
-                           : "Each variant at its best learning rate, mean over its seeds.";
+  figure.words = reference
+                     ? "Each variant at its best learning rate, mean over pairs of one seed; the band is its 95 % "
+                       "interval, where there are several."
+                     : "Each variant at its best learning rate, mean over its seeds.";
   figure.x = {.words = "step"};
   figure.y = {.words = "validation loss", .unit = "nats a token"};
   for (const std::string& variant : variants) {
@@ -248,8 +249,8 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
     table.names.push_back(variant);
     table.rows.push_back({best->loss, above.count > 0 ? above.mean : std::nan(""),
                           above.interval ? above.half_width() : std::nan(""),
-                          first ? std::nan("") : static_cast<double>(above.count), static_cast<double>(best->parameters),
-                          best->rate, static_cast<double>(best->runs.size())});
+                          first ? std::nan("") : static_cast<double>(above.count),
+                          static_cast<double>(best->parameters), best->rate, static_cast<double>(best->runs.size())});
   }
   return table;
 }
@@ -257,8 +258,8 @@ ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
                                const std::vector<std::string>& variants) {
   const std::optional<Settled> first = runs.best(variants.front());
-  Figure figure = first ? figure_of_variants(title, runs, {variants.begin() + 1, variants.end()}, first)
-                        : Figure{.title = title};
+  Figure figure =
+      first ? figure_of_variants(title, runs, {variants.begin() + 1, variants.end()}, first) : Figure{.title = title};
   figure.y.words = "validation loss above that of " + variants.front();
   return figure;
 }

@@ -38,12 +38,12 @@ TEST_CASE("equal within a margin: no more above for all of the interval, lower i
 }
 
 TEST_CASE("ranked: the interval excludes 0, on that side") {
-  const auto found = [](const Estimate& difference) { return ranked("", difference, Direction::falls).found; };
+  const auto found = [](const Estimate& difference) { return ranked("", difference, ClaimedTrend::falls).found; };
   CHECK(found(between(-0.2, -0.1)) == Found::holds);
   CHECK(found(between(0.1, 0.2)) == Found::fails);
   CHECK(found(between(-0.2, 0)) == Found::too_few);
   CHECK(found(between(0, 0.2)) == Found::too_few);
-  CHECK(ranked("", between(0.1, 0.2), Direction::rises).found == Found::holds);
+  CHECK(ranked("", between(0.1, 0.2), ClaimedTrend::rises).found == Found::holds);
   CHECK(found(estimate_of(std::vector<double>{-1.0})) == Found::too_few);
 }
 
@@ -74,16 +74,16 @@ TEST_CASE("trend: the slope of least squares and its interval, by hand") {
   CHECK(slope.mean == doctest::Approx(1.1));
   CHECK(*slope.standard_error == doctest::Approx(std::sqrt((0.01 + 0.64 + 1.69 + 0.36) / 2 / 5)));
   CHECK(slope.half_width() == doctest::Approx(4.30265273 * *slope.standard_error));
-  CHECK(trend("", x, y, Direction::rises).found == Found::too_few);
-  CHECK(trend("", x, fallen, Direction::falls).found == Found::holds);
-  CHECK(trend("", x, fallen, Direction::rises).found == Found::fails);
-  CHECK(trend("", {}, {}, Direction::falls).words == "not trained yet");
-  CHECK(trend("", std::vector<double>{1, 2}, std::vector<double>{1, 2}, Direction::rises).found == Found::too_few);
-  CHECK(trend("", x, x, Direction::rises).found == Found::too_few);  // no scatter to judge by
+  CHECK(trend("", x, y, ClaimedTrend::rises).found == Found::too_few);
+  CHECK(trend("", x, fallen, ClaimedTrend::falls).found == Found::holds);
+  CHECK(trend("", x, fallen, ClaimedTrend::rises).found == Found::fails);
+  CHECK(trend("", {}, {}, ClaimedTrend::falls).words == "not trained yet");
+  CHECK(trend("", std::vector<double>{1, 2}, std::vector<double>{1, 2}, ClaimedTrend::rises).found == Found::too_few);
+  CHECK(trend("", x, x, ClaimedTrend::rises).found == Found::too_few);  // no scatter to judge by
 }
 
 TEST_CASE("the verdict: the headline decides, and what is further corrects it") {
-  const Finding holds{"a", Found::holds, "1"}, fails{"b", Found::fails, "2"}, open{"c", Found::too_few, "3"};
+  const ClaimFinding holds{"a", Found::holds, "1"}, fails{"b", Found::fails, "2"}, open{"c", Found::too_few, "3"};
   CHECK(verdict_of({holds}) == ClaimVerdict::holds);
   CHECK(verdict_of({holds, {open, holds}}) == ClaimVerdict::holds);
   CHECK(verdict_of({holds, {open, fails}}) == ClaimVerdict::holds_corrected);

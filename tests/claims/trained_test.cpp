@@ -214,8 +214,9 @@ TEST_CASE("a run that explodes is a result") {
 }
 
 TEST_CASE("variants stand at their best rate, and differ by what pairs of one seed and data do") {
-  std::vector<TrainedRun> all = {invented("a", 1e-3, 0, 1.0),  invented("a", 1e-3, 1, 1.2),  invented("a", 2e-3, 0, 0.5),
-                                 invented("b", 1e-3, 0, 1.15), invented("c", 1e-3, 0, 1.11), invented("c", 1e-3, 1, 1.33),
+  std::vector<TrainedRun> all = {invented("a", 1e-3, 0, 1.0),  invented("a", 1e-3, 1, 1.2),
+                                 invented("a", 2e-3, 0, 0.5),  invented("b", 1e-3, 0, 1.15),
+                                 invented("c", 1e-3, 0, 1.11), invented("c", 1e-3, 1, 1.33),
                                  invented("c", 1e-3, 2, 7)};
   const TrainedRuns runs(all, {"d"});
   const Settled a = *runs.best("a"), b = *runs.best("b"), c = *runs.best("c");
@@ -251,7 +252,8 @@ TEST_CASE("variants stand at their best rate, and differ by what pairs of one se
   CHECK(curves.series[0].y.back() == doctest::Approx(1.1));  // over the seeds
 }
 
-TEST_CASE("a rate that two seeds were trained at gives way to one that three were; only rates of both may be asked for") {
+TEST_CASE(
+    "a rate that two seeds were trained at gives way to one that three were; only rates of both may be asked for") {
   std::vector<TrainedRun> all;
   for (const int64_t seed : {0, 1, 2}) {
     all.push_back(invented("a", 1e-3, seed, 1.0 + 0.01 * static_cast<double>(seed)));

@@ -32,16 +32,18 @@ const KeptNormRun* find_run(const std::string& name) {
 std::string costs_text(const std::string& what) {
   std::string text = wrapped(
       "What that cost where it was measured, in nats a token above the same model trained on as "
-      "it was (experiments/norm-removal):",
+      "it was; ± is half of the 95 % interval, and one pair says nothing (experiments/norm-removal):",
       2);
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
-  table.row({"  without", "model", "in steps", "cost", "seeds"});
+  table.row({"  without", "model", "in steps", "cost", "pairs"});
   table.rule();
   bool of_others = false;
   for (const MeasuredCost& cost : measured_costs()) {
     table.row({"  " + cost.what, fmt::format("{}, {}", cost.model, with_commas(cost.parameters)),
                fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
-               fmt::format("{:+.4f}", cost.nats), std::to_string(cost.seeds)});
+               fmt::format("{:+.4f}{}", cost.nats.mean,
+                           cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : ""),
+               std::to_string(cost.nats.count)});
     of_others = of_others || (cost.what == what && cost.model == "stories260K");
   }
   text += table.text();
@@ -183,6 +185,7 @@ std::vector<MeasuredCost> measured_costs() {
   std::vector<MeasuredCost> costs;
   for (const Kind& kind : kinds) {
     MeasuredCost cost{.what = kind.what, .model = kind.model};
+    std::vector<double> differences;
     for (const KeptNormRun& run : kept_norm_runs()) {
       const std::string prefix = std::string(kind.changed) + "-lr";
       const KeptNormRun* control = run.name.starts_with(prefix)
@@ -191,15 +194,14 @@ std::vector<MeasuredCost> measured_costs() {
       // Trained anew, the same model begins elsewhere: then the two are no pair.
       constexpr double same_start = 1e-3;
       if (control && control->steps == run.steps && std::abs(control->start - run.start) < same_start) {
-        cost.nats += run.loss - control->loss;
-        ++cost.seeds;
+        differences.push_back(run.loss - control->loss);
         cost.parameters = control->parameters;
         cost.steps = run.steps;
         cost.morph_steps = run.morph_steps;
       }
     }
-    if (cost.seeds > 0) {
-      cost.nats /= static_cast<double>(cost.seeds);
+    if (!differences.empty()) {
+      cost.nats = estimate_of(differences);
       costs.push_back(cost);
     }
   }
@@ -225,13 +227,15 @@ nlohmann::ordered_json to_json(const TrainedAway& away) {
       away.command.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(away.command);
   nlohmann::ordered_json measured = nlohmann::ordered_json::array();
   for (const MeasuredCost& cost : measured_costs()) {
-    measured.push_back({{"what", cost.what},
-                        {"model", cost.model},
-                        {"parameters", cost.parameters},
-                        {"steps", cost.steps},
-                        {"morph_steps", cost.morph_steps},
-                        {"nats", cost.nats},
-                        {"seeds", cost.seeds}});
+    measured.push_back(
+        {{"what", cost.what},
+         {"model", cost.model},
+         {"parameters", cost.parameters},
+         {"steps", cost.steps},
+         {"morph_steps", cost.morph_steps},
+         {"nats", cost.nats.mean},
+         {"half_width", cost.nats.interval ? nlohmann::ordered_json(cost.nats.half_width()) : nlohmann::ordered_json()},
+         {"pairs", cost.nats.count}});
   }
   return {{"what", away.what},           {"passes", away.passes}, {"removable", away.removable},
           {"obstacles", away.obstacles}, {"command", command},    {"measured", measured}};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pare/audit/passes.h"
+#include "pare/support/statistics.h"
 
 namespace pare {
 
@@ -26,8 +27,7 @@ std::span<const KeptNormRun> kept_norm_runs();
 struct MeasuredCost {
   std::string what, model;  // what went, of which model
   int64_t parameters = 0, steps = 0, morph_steps = 0;
-  double nats = 0;  // a token, the mean over seeds
-  int64_t seeds = 0;
+  Estimate nats;  // a token, over pairs of one seed
 };
 std::vector<MeasuredCost> measured_costs();
 

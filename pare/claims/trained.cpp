@@ -359,6 +359,7 @@ TrainedRun run_of(const PlannedRun& planned) {
   return {.name = planned.name(),
           .variant = planned.variant,
           .classifies = planned.config.value("task", "") == "classifier",
+          .goes_on = !planned.from.empty(),
           .rate = planned.rate(),
           .seed = planned.seed()};
 }

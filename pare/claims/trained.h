@@ -36,6 +36,7 @@ struct PlannedRun {
 struct TrainedRun {
   std::string name, variant;
   bool classifies = false;
+  bool goes_on = false;  // it began with a model that another run of the plan trained
   double rate = 0;
   int64_t seed = 0, parameters = 0, steps = 0;
   double seconds = 0;

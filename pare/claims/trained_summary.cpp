@@ -128,6 +128,26 @@ TrainedRuns::TrainedRuns(std::vector<TrainedRun> runs, std::vector<std::string> 
 
 namespace {
 
+// On a GPU a model that is trained again is another one: two runs that went on from different trainings of it are no
+// pair.
+bool began_apart(const TrainedRun& a, const TrainedRun& b) {
+  constexpr double same_start = 1e-3;  // one function in two forms, in bfloat16
+  const auto start = [](const TrainedRun& run) {
+    const auto found = run.validation.find(0);
+    return found == run.validation.end() ? std::nan("") : found->second;
+  };
+  return a.goes_on && b.goes_on && a.seed == b.seed && std::abs(start(a) - start(b)) > same_start;
+}
+
+// The runs of the first that began where those of the reference did.
+Settled began_with(Settled a, const Settled& reference) {
+  std::erase_if(a.runs, [&](const TrainedRun* run) {
+    return std::any_of(reference.runs.begin(), reference.runs.end(),
+                       [&](const TrainedRun* other) { return began_apart(*run, *other); });
+  });
+  return a;
+}
+
 template <class Number>
 std::vector<Observed> observed(const Settled& settled, Number TrainedRun::*number) {
   std::vector<Observed> found;
@@ -159,8 +179,11 @@ Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, con
   figure.x = {.words = "step"};
   figure.y = {.words = "validation loss", .unit = "nats a token"};
   for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!best) {
+    std::optional<Settled> best = runs.best(variant);
+    if (best && reference) {
+      best = began_with(*best, *reference);
+    }
+    if (!best || best->runs.empty()) {
       continue;
     }
     Series series{.name = variant};
@@ -190,7 +213,8 @@ Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, con
 }  // namespace
 
 Estimate loss_above(const Settled& a, const Settled& reference) {
-  return paired_difference(observed(a, &TrainedRun::mean_loss), observed(reference, &TrainedRun::mean_loss));
+  return paired_difference(observed(began_with(a, reference), &TrainedRun::mean_loss),
+                           observed(reference, &TrainedRun::mean_loss));
 }
 
 Estimate accuracy_above(const Settled& a, const Settled& reference) {

@@ -271,6 +271,23 @@ TEST_CASE(
   CHECK(loss_above_at_common_rates(runs, "a", "d").count == 0);
 }
 
+TEST_CASE("runs that went on from different trainings of one model are no pair") {
+  const auto went_on = [](const std::string& variant, int64_t seed, double start, double loss) {
+    TrainedRun run = test::invented_run(variant, seed, loss);
+    run.goes_on = true;
+    run.validation[0] = start;
+    return run;
+  };
+  const TrainedRuns runs({went_on("control", 0, 1.2612, 1.10), went_on("norms", 0, 1.2613, 1.11),
+                          went_on("control", 1, 1.2653, 1.10), went_on("norms", 1, 1.2586, 1.30)},
+                         {});
+  const Estimate above = loss_above(runs, "norms", "control");
+  CHECK(above.count == 1);
+  CHECK(above.mean == doctest::Approx(0.01));
+  const TrainedRuns drawn({test::invented_run("control", 1, 1.10), test::invented_run("norms", 1, 1.30)}, {});
+  CHECK(loss_above(drawn, "norms", "control").count == 1);  // each begins as its own Architecture does
+}
+
 TEST_CASE("what the same run differs by when it is repeated is known from kept runs alone") {
   std::vector<TrainedRun> runs = {invented("g", 1e-3, 0, 1.1), invented("h", 1e-3, 0, 1.2)};
   for (TrainedRun& run : runs) {

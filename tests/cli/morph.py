@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,9 @@ def check_stopped(report, work):
     report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
 
 
+STUDENT = {1: 12.7062047, 2: 4.3026527, 3: 3.1824463, 4: 2.7764451}  # 97.5 % of Student's t, by degrees of freedom: any table
+
+
 def costs_wrong(measured):
     """What the kept runs say, computed anew: pairs of one rate and seed that began at one loss."""
     runs = {run["name"]: run for run in json.loads((ROOT / "experiments/norm-removal/runs.json").read_text())["runs"]}
@@ -87,12 +91,14 @@ def costs_wrong(measured):
         pairs = [(run, runs[control + name[len(changed):]]) for name, run in runs.items()
                  if re.fullmatch(re.escape(changed) + r"-lr[0-9.]+-seed[0-9]+", name) and control + name[len(changed):] in runs]
         pairs = [(run, other) for run, other in pairs if abs(run["validation"]["0"] - other["validation"]["0"]) < 1e-3]
+        differences = [run["loss"] - other["loss"] for run, other in pairs]
+        half = STUDENT[len(pairs) - 1] * statistics.stdev(differences) / len(pairs) ** 0.5 if len(pairs) > 1 else None
         run, other = pairs[0]
         expected.append({"what": what, "model": model, "parameters": other["parameters"], "steps": run["steps"],
-                         "morph_steps": run["config"]["morph"]["steps"], "seeds": len(pairs),
-                         "nats": sum(run["loss"] - other["loss"] for run, other in pairs) / len(pairs)})
-    rounded = [[{**cost, "nats": round(cost["nats"], 9)} for cost in costs] for costs in (measured, expected)]
-    return expect(*rounded)
+                         "morph_steps": run["config"]["morph"]["steps"], "pairs": len(pairs),
+                         "nats": statistics.mean(differences), "half_width": half})
+    near = lambda cost: {**cost, "nats": round(cost["nats"], 9), "half_width": cost["half_width"] and round(cost["half_width"], 5)}
+    return expect([near(cost) for cost in measured], [near(cost) for cost in expected])
 
 
 def check_command_line(report, work):

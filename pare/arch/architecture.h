@@ -65,8 +65,8 @@ struct Head {
   std::optional<HeadTransform> transform;
   Pool pool = Pool::first;  // of a classifier, a pooler, a second head; none: an encoder's transform is for each token
   std::optional<SequenceHead> sequence;
-  // Something that is no part of the model reads what the head does: nothing may change its basis. Of a rewrite, not of a
-  // model, so no file says it.
+  // Something that is no part of the model reads what the head does: nothing may change its basis. Of a rewrite, not of
+  // a model, so no file says it.
   bool read_elsewhere = false;
   bool operator==(const Head&) const = default;
 };

@@ -50,7 +50,8 @@ struct Audit {
 };
 
 Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual, Prove prove = Prove::no);
-// The same, with what its weights say. With Measure::always each of them is read, and InputError where one is not finite.
+// The same, with what its weights say. With Measure::always each of them is read, and InputError where one is not
+// finite.
 Audit audit_model(const ModelFolder& model, Measure measure = Measure::usual, Prove prove = Prove::no);
 
 std::string text_of(const Audit& audit);

@@ -29,12 +29,13 @@ std::string headline(const Audit& audit) {
       text += wrapped("of which " + line, 4, "  ");
     }
     const StoredSize& stored = *audit.stored;
-    text += wrapped(stored.read == stored.tensors
-                        ? "read: every tensor, and every number is finite"
-                        : fmt::format("read: the sizes of {} tensors, and the numbers of {} of them; --conditions reads "
-                                      "them all, and refuses what is not finite",
-                                      stored.tensors, stored.read),
-                    2, "");
+    text +=
+        wrapped(stored.read == stored.tensors
+                    ? "read: every tensor, and every number is finite"
+                    : fmt::format("read: the sizes of {} tensors, and the numbers of {} of them; --conditions reads "
+                                  "them all, and refuses what is not finite",
+                                  stored.tensors, stored.read),
+                2, "");
   }
   return text;
 }

@@ -216,8 +216,7 @@ class Search {
   bool leaves(const fs::path& target) const {
     const bool inside = std::mismatch(real_.begin(), real_.end(), target.begin(), target.end()).first == real_.end();
     const fs::path blobs = target.parent_path();
-    return !inside &&
-           !(blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--"));
+    return !inside && !(blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--"));
   }
 
   const fs::path& folder_;

@@ -22,14 +22,14 @@ enum class OutsideLinks { leave, follow };
 struct Companions {
   std::vector<std::filesystem::path> files, empty_folders;  // relative to the folder
   std::vector<LeftBehind> left;
-  std::vector<std::filesystem::path> links;  // to files that could be copied, whether they are or not
+  std::vector<std::filesystem::path> links;     // to files that could be copied, whether they are or not
   std::map<std::string, std::string> followed;  // links out of the folder, by name: what they lead to
-  uint64_t bytes = 0;  // of the files
+  uint64_t bytes = 0;                           // of the files
 };
 
 // Everything below a model's folder but its configuration, weights and certificate. Files are opened, so that one that
-// cannot be read is an error now. Links to files of the folder, and into the Hugging Face cache, which consists of them,
-// count as what they point to.
+// cannot be read is an error now. Links to files of the folder, and into the Hugging Face cache, which consists of
+// them, count as what they point to.
 Companions find_companions(const std::filesystem::path& folder, OutsideLinks links = OutsideLinks::leave);
 
 // One line for each reason why something stays behind, and one for the links that were followed.

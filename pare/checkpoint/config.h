@@ -25,7 +25,7 @@ constexpr int64_t layers = 1 << 14, heads = 1 << 16, width = 1 << 20, rows = 1 <
 // Of what only enters the arithmetic, transformers takes any number: published models have an epsilon of 1e12, which
 // makes a LayerNorm a constant.
 constexpr double number = std::numeric_limits<double>::max();
-}
+}  // namespace most
 constexpr double above_zero = std::numeric_limits<double>::denorm_min();  // the least of what has to be positive
 
 // A class of a family, by the name it has in "architectures".

@@ -25,7 +25,8 @@ double original_context(Config& config, Config& within, int64_t context) {
 
 void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
-  scaling.factor = within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
+  scaling.factor =
+      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
   const double mscale = within.number({"mscale"}, 0, 0, most::number);
   const double mscale_all = within.number({"mscale_all_dim"}, 0, 0, most::number);
   const double implied = mscale != 0 && mscale_all != 0

@@ -47,9 +47,8 @@ bool is_there(const fs::path& path) {
   }
   std::string subject = quote(shown(folder));
   if (others.empty()) {
-    throw InputError(
-        fmt::format("{} has neither {} nor {}: the weights are missing, or it is not a model folder", subject,
-                    single_name, weight_index_name));
+    throw InputError(fmt::format("{} has neither {} nor {}: the weights are missing, or it is not a model folder",
+                                 subject, single_name, weight_index_name));
   }
   std::sort(others.begin(), others.end());
   const std::string& found = others.front();

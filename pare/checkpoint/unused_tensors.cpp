@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/family.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/text.h"
 

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "pare/checkpoint/family.h"
+#include "pare/arch/architecture.h"
 #include "pare/checkpoint/safetensors.h"
 
 namespace pare {
+
+struct Family;
 
 struct UnusedTensor {
   SafetensorsFile file;

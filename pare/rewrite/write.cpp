@@ -120,9 +120,10 @@ Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptio
   }
   const Family& family = find_family(source.family, source.path.string());
   std::string config = family_config_text(family, source, form.architecture, options.dtype);
-  Prepared prepared{std::move(config),
-                    {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
-                    std::move(explanation)};
+  Prepared prepared{
+      std::move(config),
+      {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
+      std::move(explanation)};
   add_unused(prepared, family, source);
   return prepared;
 }

@@ -27,7 +27,8 @@ struct WriteOptions {
 // Everything but the writing: Refused where the source's family cannot express the result.
 struct Prepared {
   std::string config;
-  Model model;  // its weights under the names of the form; in compat also copies of tied ones, where the source has them
+  Model
+      model;  // its weights under the names of the form; in compat also copies of tied ones, where the source has them
   Explanation explanation;
   std::map<std::string, CopiedTensor> copied = {};  // compat only: what the source's files hold and no pass looks at
 };

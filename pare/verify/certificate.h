@@ -12,9 +12,9 @@
 
 namespace pare {
 
-// {path, family, parameters, bytes, dtype, files: {name: SHA-256}, ...}, over every file that the model was read from. Call
-// it after the comparison (again, where it was called before: that costs nothing): a file that was written to meanwhile
-// is an InputError, and nothing is certified.
+// {path, family, parameters, bytes, dtype, files: {name: SHA-256}, ...}, over every file that the model was read from.
+// Call it after the comparison (again, where it was called before: that costs nothing): a file that was written to
+// meanwhile is an InputError, and nothing is certified.
 nlohmann::ordered_json describe_files(const ModelFolder& model);
 
 // What a candidate's certificate says of itself. Anyone can write one, so nothing is decided by it.

@@ -126,8 +126,10 @@ TEST_CASE("an impossible number names its key, its value and the range") {
   CHECK(contains(refusal(small_llama(), heads, UINT64_MAX), "num_attention_heads is 18446744073709551615; expected"));
   CHECK(contains(refusal(small_llama(), "num_hidden_layers", 1'000'000'000), "num_hidden_layers is 1000000000"));
   CHECK(contains(refusal(small_llama(), "vocab_size", 1e30), "vocab_size is 1e+30; expected a whole number"));
-  CHECK(contains(refusal(small_llama(), "rms_norm_eps", "small"), "rms_norm_eps is \"small\"; expected a number"));
-  CHECK(contains(refusal(small_llama(), "rms_norm_eps", -1.0), "rms_norm_eps is -1.0; expected a number from 0 to 1"));
+  CHECK(
+      contains(refusal(small_llama(), "rms_norm_eps", "small"), "rms_norm_eps is \"small\"; expected a finite number"));
+  CHECK(contains(refusal(small_llama(), "rms_norm_eps", -1.0),
+                 "rms_norm_eps is -1.0; expected a finite number, 0 or more"));
   CHECK(contains(refusal(small_llama(), "attention_bias", 1), "attention_bias is 1; expected true or false"));
   CHECK(contains(refusal(small_llama(), heads, 3), "num_attention_heads 3 does not divide hidden_size 16"));
   CHECK(contains(refusal(small_llama(), "num_key_value_heads", 3), "num_key_value_heads is 3") == false);

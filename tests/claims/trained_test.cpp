@@ -10,6 +10,7 @@
 #include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/train/train.h"
+#include "tests/claims/invented_runs.h"
 #include "tests/support/helpers.h"
 
 using namespace pare;

@@ -39,7 +39,8 @@ TEST_CASE("an audit costs in proportion to the layers") {
   std::puts("skipped what an audit costs: AddressSanitizer allocates for itself");
   return;
 #endif
-  for (const std::string preset : {"gpt2", "mistral-7b", "qwen2.5-0.5b", "bert-base", "skipless-mistral-7b", "pythia-6.9b"}) {
+  for (const std::string preset :
+       {"gpt2", "mistral-7b", "qwen2.5-0.5b", "bert-base", "skipless-mistral-7b", "pythia-6.9b"}) {
     CAPTURE(preset);
     check_linear(*find_preset(preset));
   }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Tensors that a model does not use: `--form compat` keeps them, and whoever uses them computes what they did before.
+"""Files that people have: with tensors that the model does not use, and with numbers that look wrong and are not.
 
-A BERT saved from BertForPreTraining and read as BertForMaskedLM has a pooler and a second head that only others read:
+A LayerNorm with an epsilon of 1e12 is how published GPT-2s do without one: pare runs them as transformers does.
+`--form compat` keeps tensors that the model does not use, and whoever uses them computes what they did before: a BERT saved from BertForPreTraining and read as BertForMaskedLM has a pooler and a second head that only others read:
 AutoModel has to pool the same of what pare wrote. Bytes are compared by the safetensors package.
 """
 
@@ -153,8 +154,33 @@ def check_rxnmapper(report, work):
     report.check("rxnmapper keeps its pooler and decoder", ended(result, 0) or expect(changed(source, out, names), []))
 
 
+def check_large_epsilon(report, work, torch, transformers):
+    """The gain makes up for it: what is left is a constant times the centred input."""
+    from safetensors.torch import load_file
+    folder = work / "no norms"
+    config = transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=12, vocab_size=30, layer_norm_epsilon=1e12)
+    model = drawn(transformers.GPT2LMHeadModel(config).double(), torch)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".ln_" in name and name.endswith("weight"):
+                parameter.mul_(1e6)
+    model.save_pretrained(folder)
+    (work / "ids.json").write_text(json.dumps([list(range(2, 12))]))
+    result = pare("run", folder, "-o", work / "logits.safetensors", "--tokens", work / "ids.json", "--dtype", "float64")
+    report.check("an epsilon of 1e12 opens", ended(result, 0))
+    if result.returncode == 0:
+        with torch.no_grad():
+            theirs = model(torch.arange(2, 12)[None]).logits[0]
+        [ours] = [tensor for name, tensor in load_file(work / "logits.safetensors").items() if "logits" in name]
+        apart = ((ours.reshape(theirs.shape).double() - theirs).abs().max() / theirs.abs().max()).item()
+        report.check("and computes as in transformers", "" if apart < TOLERANCE else f"{apart:.2e} apart")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"layer_norm_epsilon": -1e-5}))
+    report.check("a negative one does not", ended(pare("audit", folder), 1, ["layer_norm_epsilon is -1e-05", "a finite number, 0 or more"]))
+
+
 def main():
-    report = Report("unused tensors")
+    report = Report("published files")
     torch, _ = report.peers("torch", "safetensors")
     transformers = report.transformers()
     with tempfile.TemporaryDirectory() as folder:
@@ -164,6 +190,7 @@ def main():
         check_audit(report, work)
         check_tied_copy(report, work, torch, transformers)
         check_rxnmapper(report, work)
+        check_large_epsilon(report, work, torch, transformers)
     report.finish()
 
 

@@ -110,8 +110,7 @@ ClaimFinding trend(const std::string& what, std::span<const double> x, std::span
           wanted  ? Found::holds
           : other ? Found::fails
                   : Found::too_few,
-          fmt::format("{:+.2g} ± {:.2g} ({} points{})", slope.mean, slope.half_width(), slope.count,
-                      falls || rises ? "" : ": too few")};
+          fmt::format("{:+.2g} ± {:.2g} ({} points)", slope.mean, slope.half_width(), slope.count)};
 }
 
 namespace {

@@ -23,9 +23,9 @@ ARCHITECTURE = {
                 "mlp": {"width": 20, "activation": "gelu"}}],
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
-KEYS = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "formulas", "predicted_error", "approximate", "inputs",
+KEYS = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "links", "formulas", "predicted_error", "approximate", "inputs",
         "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
-        "coverage", "self_test", "verdict"]
+        "coverage", "self_test", "verdict", "unused_tensors"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
 

@@ -70,10 +70,11 @@ TEST_CASE("text that is no configuration is refused with what it is") {
 
 TEST_CASE("numbers that only enter the arithmetic are whatever transformers takes") {
   json config = small_llama();
-  for (const double epsilon : {0.0, 1e-30, 2.0, 1e12, 1e300}) {
+  for (const double epsilon : {0.0, 1e-30, 2.0, 1e12, 1e38}) {
     config["rms_norm_eps"] = epsilon;
     CHECK(parsed(config).final_norm->epsilon == epsilon);
   }
+  CHECK(contains(refusal(small_llama(), "rms_norm_eps", 1e300), "1e+300 is beyond what float32 can hold"));
   for (const double epsilon : {-1e-30, -1.0}) {
     CHECK(contains(refusal(small_llama(), "rms_norm_eps", epsilon), "expected a finite number, 0 or more"));
   }

@@ -80,11 +80,12 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
   for (const auto& [key, value] : document.items()) {
     keys.push_back(key);
   }
-  CHECK(keys == std::vector<std::string>{
-                    "tool",        "reference",   "candidate",       "passes",        "claim",       "form",
-                    "companions",  "formulas",    "predicted_error", "approximate",   "inputs",      "compute_dtype",
-                    "metrics",     "noise_floor", "excess",          "allowed_error", "allowed_for", "first_divergence",
-                    "differences", "proof",       "coverage",        "self_test",     "verdict"});
+  CHECK(keys ==
+        std::vector<std::string>{"tool",        "reference",     "candidate",     "passes",           "claim",
+                                 "form",        "companions",    "links",         "formulas",         "predicted_error",
+                                 "approximate", "inputs",        "compute_dtype", "metrics",          "noise_floor",
+                                 "excess",      "allowed_error", "allowed_for",   "first_divergence", "differences",
+                                 "proof",       "coverage",      "self_test",     "verdict"});
   CHECK(document["verdict"] == "identical");
   CHECK(document["first_divergence"].is_null());
   CHECK(document["claim"].is_null());

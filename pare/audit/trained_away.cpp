@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
@@ -30,16 +31,25 @@ const KeptNormRun* find_run(const std::string& name) {
 
 // What went, of which model, at what cost: kept runs alone, and where there are none.
 std::string costs_text(const std::string& what) {
+  std::string sizes;
+  std::set<std::string> named;
+  for (const MeasuredCost& cost : measured_costs()) {
+    if (named.insert(cost.model).second) {
+      sizes += fmt::format("{}{}: {} parameters", sizes.empty() ? "" : ", ", cost.model, with_commas(cost.parameters));
+    }
+  }
   std::string text = wrapped(
-      "What that cost where it was measured, in nats a token above the same model trained on as "
-      "it was; ± is half of the 95 % interval, and one pair says nothing (experiments/norm-removal):",
+      fmt::format(
+          "What that cost where it was measured ({}), in nats a token above the same model trained on as it was; "
+          "± is half of the 95 % interval, and one pair says nothing (experiments/norm-removal):",
+          sizes),
       2);
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
   table.row({"  without", "model", "in steps", "cost", "pairs"});
   table.rule();
   bool of_others = false;
   for (const MeasuredCost& cost : measured_costs()) {
-    table.row({"  " + cost.what, fmt::format("{}, {}", cost.model, with_commas(cost.parameters)),
+    table.row({"  " + cost.what, cost.model,
                fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
                fmt::format("{:+.4f}{}", cost.nats.mean,
                            cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : ""),

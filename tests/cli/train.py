@@ -101,8 +101,8 @@ def check_interrupt(report, work):
 
 def check_long_step(report, work):
     """A step of many batches is not waited for: it is given up, and what was before it is saved."""
-    process = begin(work, "config.json", "-o", "long", "steps=5", "accumulate=100000")
-    while process.poll() is None and not (work / "long").exists():
+    process = begin(work, "config.json", "-o", "long-step", "steps=5", "accumulate=100000")
+    while process.poll() is None and not (work / "long-step").exists():
         time.sleep(0.01)
     time.sleep(0.3)  # into it; which of its batches it is matters not
     process.send_signal(signal.SIGINT)

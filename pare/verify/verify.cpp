@@ -39,12 +39,13 @@ Dtype coarser(Dtype a, Dtype b) {
 }
 
 // Where something is open, what one token alone brings may be read by any tensor. And where a basis makes much of
-// roundings, one token's rows may make all of them: so of what others wrote, in float64. In narrow types right rewrites
-// too pass the limit on some row of thousands.
-bool wants_every_token(const Verification& result, const VerifyOptions& options) {
+// roundings, one token's rows may make all of them: so of what others wrote, where anything was rounded to float64. In
+// narrow types right rewrites too pass the limit on some row of thousands.
+bool wants_every_token(const Verification& result, Dtype finest, const VerifyOptions& options) {
   constexpr double usual_roundings = 16;  // those of real models in any gauge, centred or folded, are two
   const bool by_others = options.predicted == 0;
-  return !result.proof.complete || (by_others && result.proof.stretch > usual_roundings);
+  const bool stretched = result.proof.stretch > usual_roundings && finest == Dtype::f64;
+  return !result.proof.complete || (by_others && stretched);
 }
 
 void ask_for_the_rest(Exam& exam, const Architecture& reference, const Architecture& candidate, const Proof& proof,
@@ -161,8 +162,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   // Where every tensor is explained, what is left to ask is whether rounding costs more than the stored type does, to
   // who computes in it; one narrow tensor among others is no reason to compute so. Of others nothing is forgiven that
   // is not the storage's.
-  const Dtype arithmetic =
-      result.proof.complete ? coarser(options.dtype, rounding.finest(reference.model.weights)) : options.dtype;
+  const Dtype finest = rounding.finest(reference.model.weights);
+  const Dtype arithmetic = result.proof.complete ? coarser(options.dtype, finest) : options.dtype;
   const ComparedModel noisy{moved, {scalar_type(arithmetic), options.device}};
   result.floor_dtype = coarser(stored, arithmetic);
   Standard standard{.to_float64 = unit_roundoff(Dtype::f64) / unit_roundoff(result.floor_dtype),
@@ -194,7 +195,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     }
     return is_same();
   };
-  const bool every_token = wants_every_token(result, options);
+  const bool every_token = wants_every_token(result, finest, options);
   const LongestSequence longest = longest_affordable(a, b, options.budget, options.device);
   if (is_same_by_several_draws() && every_token) {
     ask_for_the_rest(exam, a, b, result.proof, longest.tokens, options.budget, result.drawn_seed);

@@ -53,28 +53,31 @@ at::Device find_device(const std::string& name) {
   if (!std::exchange(tried, true)) {
     std::error_code unknown;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-    if (const std::string why = load_cuda_part(program.parent_path()); !why.empty()) {
-      warnings.push_back(why);
+    CudaPart part = load_cuda_part(program.parent_path());
+    loaded_part = part.library;
+    if (!part.why.empty()) {
+      warnings.push_back(part.why);
     }
   }
   return at::Device(at::kCUDA, 0);
 }
 
-std::string load_cuda_part(const std::filesystem::path& folder) {
-  std::string why;
+CudaPart load_cuda_part(const std::filesystem::path& folder) {
+  CudaPart part;
   for (const char* place : {"libpare_cuda.so", "../lib/libpare_cuda.so"}) {
     std::error_code unknown;
     const std::filesystem::path file = folder / place;
-    if (loaded_part || !std::filesystem::exists(file, unknown)) {
+    if (!std::filesystem::exists(file, unknown)) {
       continue;
     }
-    loaded_part = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!loaded_part) {
-      why = fmt::format("{} cannot be loaded, so steps of training run piece by piece, more slowly: {}",
-                        quote(file.string()), dlerror());
+    part.library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (part.library) {
+      return {part.library, ""};
     }
+    part.why = fmt::format("{} cannot be loaded, so steps of training run piece by piece, more slowly: {}",
+                           quote(file.string()), dlerror());
   }
-  return loaded_part ? "" : why;
+  return part;
 }
 
 std::vector<std::string> take_device_warnings() {

@@ -20,8 +20,11 @@ bool is_out_of_memory(const c10::Error& error);
 
 // The library of pare/cuda, for dlsym: null before a CUDA device was found, and in a build without it.
 void* cuda_part();
-// Loads it from beside a program in `folder`, or from where an installed one keeps it. Why it could not, where it is
-// there; empty where it is not, since nothing but speed depends on it.
-std::string load_cuda_part(const std::filesystem::path& folder);
+struct CudaPart {
+  void* library = nullptr;  // null where there is none, or it cannot be loaded
+  std::string why;          // why it cannot; empty where there is none, since nothing but speed depends on it
+};
+// Loads it from beside a program in `folder`, or from where an installed one keeps it.
+CudaPart load_cuda_part(const std::filesystem::path& folder);
 
 }  // namespace pare

@@ -10,13 +10,12 @@ namespace pare::test {
 
 TEST_CASE("a CUDA part that is there and cannot be loaded is said, with the reason; one that is not there is not") {
   const TemporaryFolder folder;
-  CHECK(load_cuda_part(folder.path()).empty());
+  CHECK(load_cuda_part(folder.path()).why.empty());
   folder.write("libpare_cuda.so", "no library");
-  const std::string why = load_cuda_part(folder.path());
-  CHECK_MESSAGE(contains(why, "libpare_cuda.so' cannot be loaded"), why);
-  CHECK_MESSAGE(contains(why, "file too short"), why);
-  CHECK(cuda_part() == nullptr);
-  CHECK(take_device_warnings().empty());
+  const CudaPart part = load_cuda_part(folder.path());
+  CHECK_MESSAGE(contains(part.why, "libpare_cuda.so' cannot be loaded"), part.why);
+  CHECK_MESSAGE(contains(part.why, "file too short"), part.why);
+  CHECK(part.library == nullptr);
 }
 
 }  // namespace pare::test

@@ -8,11 +8,11 @@ CAMPAIGN ?= 20000
 FIRST_SEED ?= $(shell date +%s)
 CONFIGURE = cmake -S . $(shell command -v ninja >/dev/null && echo -G Ninja) -DPARE_TORCH="$$(cat .deps/torch-path)"
 
-.PHONY: help demo test build install configure lint format asan tsan fuzz campaign bench clean
+.PHONY: help demo test build install configure lint format docs-update asan tsan fuzz campaign bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: build ## the story so far, in under a minute after the build, offline
 	@rm -rf build/demo && build/pare demo -o build/demo
@@ -42,6 +42,9 @@ lint: ## format, layers, sizes, cited paths
 format: ## clang-format on every source file
 	@clang-format -i $$(git ls-files -co --exclude-standard '*.h' '*.cpp')
 
+docs-update: build ## writes what the commands of README and docs print into them; SLOW=--slow for those that take minutes
+	@tools/docs.py build/pare --update $(SLOW)
+
 asan: ## unit and command-line tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup.sh test
 	@$(CONFIGURE) -B build-asan -DPARE_ASAN=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
@@ -69,10 +72,11 @@ fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; rand
 	@echo "== $(DRAWS) random architectures through every pass, from seed $(FIRST_SEED)"
 	@OMP_NUM_THREADS=1 PARE_DRAWS=$(DRAWS) PARE_FIRST_SEED=$(FIRST_SEED) build/test_passes -tc='every pass on*'
 
-campaign: ## CAMPAIGN=20000 right and as many sabotaged rewrites into verify, on JOBS processes
+campaign: ## slow outputs of the pages; CAMPAIGN=20000 right and as many sabotaged rewrites into verify, on JOBS processes
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory configure
-	@cmake --build build -j $(JOBS) --target test_attacks
+	@cmake --build build -j $(JOBS) --target pare test_attacks
+	@tools/docs.py build/pare --slow
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
 bench: ## executor, tokenizers, probes and training against their peers; figures in benchmarks/README.md

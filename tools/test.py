@@ -17,7 +17,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SCRIPTS = ["conformance", "attacks", "cli", "error", "report", "golden"]  # what takes longest first, so that no core waits at the end
+SCRIPTS = ["conformance", "attacks", "cli", "docs", "error", "report", "golden"]  # what takes longest first, so that no core waits at the end
 CORES = len(os.sched_getaffinity(0))
 WITH_PEERS = ["conformance", "attacks"]  # need transformers, which lives in an environment of its own
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped")

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Prints a table of README from what pare prints: savings, norms or claims. tools/docs.py puts them there."""
+
+import argparse
+import collections
+import json
+import subprocess
+
+# Well-known models, one for each kind of attention and of norm that pare has a preset of.
+MODELS = {"gpt2": "GPT-2", "gpt2-xl": "GPT-2 XL", "bert-base": "BERT base", "vit-b-16": "ViT-B/16",
+          "qwen2.5-0.5b": "Qwen2.5 0.5B", "pythia-6.9b": "Pythia 6.9B", "mistral-7b": "Mistral 7B", "llama-3.1-8b": "Llama 3.1 8B"}
+PAPERS = {"0": ("One of query, key and value is redundant", "2510.23912"), "1": ("Skipless blocks need only K and V", "2404.12362"),
+          "2": ("An MLP neuron is an attention head", "2309.08593"), "3": ("The transformer reduced to its minimum", "2410.13732"),
+          "4": ("Rank, head and entropy collapse", "2604.23681")}
+VERDICTS = ["holds", "holds with a correction", "does not hold", "undecided", "not measured"]
+
+
+def pare(*arguments):
+    return json.loads(subprocess.run(["pare", *arguments, "--json", "--quiet"], check=True, capture_output=True).stdout)
+
+
+def row(*cells):
+    print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def head(*names):
+    row(*names)
+    print("|---" + "|---:" * (len(names) - 1) + "|")
+
+
+def size(number):
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(number) < 1000 or unit == "GB":
+            return f"{number:.3g} {unit}"
+        number /= 1000
+
+
+def share(removable, found):
+    return f"{100 * removable / found['parameters']:.2f} %"
+
+
+def savings():
+    head("model", "parameters", "can go, exactly", "share", "bytes in bfloat16", "cache per token", "after removing")
+    for preset, name in MODELS.items():
+        found = pare("audit", preset)
+        cache, halves = found["kv_cache_bytes_per_token"]["bfloat16"], any(p["id"] == "cache_keys_only" and p["applies"] for p in found["passes"])
+        shown = "none" if not cache else f"{size(cache)} → {size(cache // 2)}" if halves else f"{size(cache)}, stays"
+        without = found["without_norms"]
+        row(name, f"{found['parameters']:,}", f"{found['removable']:,}", share(found["removable"], found), f"-{size(2 * found['removable'])}", shown,
+            f"{without['what']}: {share(without['removable'], found)}" if without else "")
+
+
+def norms():
+    head("removed", "model", "cost, nats per token", "pairs of runs")
+    models = {"bytes": "10.9M-parameter byte model, trained here", "stories260K": "stories260K, trained by others"}
+    for found in pare("audit", "gpt2")["without_norms"]["measured"]:
+        if found["pairs"] > 1:
+            row(found["what"], models[found["model"]], f"{found['nats']:+.4f} ± {found['half_width']:.4f}", found["pairs"])
+
+
+def claims():
+    listed = pare("reproduce", "--list")
+    counts = collections.Counter((claim["paper"][0], claim["verdict"]) for part in ("claims", "further") for claim in listed[part])
+    head("paper", *(verdict.replace("holds with a correction", "with a correction") for verdict in VERDICTS))
+    for number, (title, arxiv) in PAPERS.items():
+        row(f"{number}. [{title}](https://arxiv.org/abs/{arxiv})", *(counts[number, verdict] for verdict in VERDICTS))
+    if sum(counts.values()) != sum(counts[number, verdict] for number in PAPERS for verdict in VERDICTS):
+        raise SystemExit("tables: a claim has a paper or a verdict that this table has no cell for")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=["savings", "norms", "claims"])
+    {"savings": savings, "norms": norms, "claims": claims}[parser.parse_args().table]()
+
+
+if __name__ == "__main__":
+    main()

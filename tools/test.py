@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Runs the tests of a build folder: the doctest programs through ctest, then every script in the folders below, as many
-at once as there are cores, each with one thread.
+"""Runs the tests of a build folder: the doctest programs that ctest knows and every script in the folders below, as many at
+once as there are cores, each with one thread. Ends with what took longest and one line of totals.
 
 A test script starts with `#!` and ends with the line `N passed, M failed, K skipped`. So does this one.
 """
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import time
-import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ["conformance", "attacks", "cli", "docs", "error", "report", "golden"]  # what takes longest first, so that no core waits at the end
@@ -24,64 +23,59 @@ DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 
 
-def run_programs(build):
-    """The doctest programs. One that ends badly without a summary counts as one failure."""
-    with tempfile.TemporaryDirectory() as folder:
-        junit = pathlib.Path(folder, "junit.xml")
-        subprocess.run(["ctest", "--test-dir", build, "-j", str(CORES), "--output-on-failure", "--output-junit", junit],
-                       env={"OMP_NUM_THREADS": "1", **os.environ})
-        if not junit.exists():
-            print("test: ctest did not run")
-            return [0, 1, 0]
-        totals = [0, 0, 0]
-        for case in xml.etree.ElementTree.parse(junit).iter("testcase"):
-            output = case.findtext("system-out") or ""
-            for line in re.findall(r"^skipped .*$", output, re.M):
-                print(line)
-            found = DOCTEST.search(output)
-            counts = [int(found.group(i)) for i in (2, 3, 4)] if found else [0, 0, 0]
-            # A doctest case that has nothing to read says so in a line of its own, and ends early.
-            early = len(re.findall(r"^skipped ", output, re.M))
-            counts = [counts[0] - early, counts[1], counts[2] + early]
-            if case.get("status") != "run" and counts[1] == 0:
-                counts[1] = 1
-            totals = [a + b for a, b in zip(totals, counts)]
-        if sum(totals) == 0:
-            print("test: ctest found no test programs")
-            totals[1] = 1
-        return totals
+class Job:
+    """A program or a script: how it is run, and how its output is counted."""
+
+    def __init__(self, name, command, count):
+        self.name, self.command, self.count = name, command, count
+        self.totals, self.shown, self.seconds = [0, 0, 0], "", 0.0
+
+    def run(self, build):
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PARE": str(ROOT / build / "pare"), "PYTHONDONTWRITEBYTECODE": "1"}
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            _, status, used = os.wait4(process.pid, 0)  # what its own children took is in it
+            process.returncode = os.waitstatus_to_exitcode(status)
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        self.seconds = used.ru_utime + used.ru_stime
+        self.totals, shown = self.count(text, process.returncode)
+        if process.returncode != 0 and self.totals[1] == 0:
+            self.totals[1] = 1
+            shown = f"{text}\nFAILED {self.name}: ended with status {process.returncode}\n"
+        elif sum(self.totals) == 0:
+            self.totals[1] = 1
+            shown = f"{text}\nFAILED {self.name}: no totals\n"
+        self.shown = f"== {self.name}\n{shown}   {self.seconds:.0f} s"
+        return self
 
 
-def run_script(script, python, build):
-    """Its counts, and what it printed."""
-    started = time.monotonic()
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PARE": str(ROOT / build / "pare"), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run([python, script], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True, errors="replace")
-    status, output = run.returncode, run.stdout
-    shown = f"== {script.relative_to(ROOT)}\n{output}   {time.monotonic() - started:.0f} s"
-    found = TOTALS.findall(output)
-    counts = [int(n) for n in found[-1]] if found else [0, 0, 0]
-    if status != 0 and counts[1] == 0 or not found:
-        shown += f"\nFAILED {script.name}: ended with status {status} and {'no' if not found else 'good'} totals"
-        counts[1] += 1
+def count_program(text, status):
+    """One that went well shows what it skipped, and its totals: a case that has nothing to read says so in a line of its own, and ends early."""
+    found, skipped = DOCTEST.search(text), re.findall(r"^skipped .*$", text, re.M)
+    counts = [int(found.group(i)) for i in (2, 3, 4)] if found else [0, 0, 0]
+    counts = [counts[0] - len(skipped), counts[1], counts[2] + len(skipped)]
+    shown = text if status else "".join(f"{line}\n" for line in skipped) + "{} passed, {} failed, {} skipped\n".format(*counts)
     return counts, shown
 
 
-def run_scripts(folders, peers_python, build):
-    totals = [0, 0, 0]
-    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
-        running = []
-        for folder in folders:
-            python = peers_python if folder in WITH_PEERS else sys.executable
-            for script in sorted((ROOT / "tests" / folder).glob("*.py")):
-                if script.read_text(encoding="utf-8").startswith("#!"):
-                    running.append(pool.submit(run_script, script, python, build))
-        for done in concurrent.futures.as_completed(running):
-            counts, shown = done.result()
-            print(shown, flush=True)
-            totals = [a + b for a, b in zip(totals, counts)]
-    return totals
+def count_script(text, _):
+    found = TOTALS.findall(text)
+    return [int(n) for n in found[-1]] if found else [0, 0, 0], text
+
+
+def programs(build):
+    listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True)
+    tests = json.loads(listed.stdout)["tests"] if listed.returncode == 0 else []
+    if not tests:
+        sys.exit(f"test: {build} has no test programs: cmake --build {build}")
+    return [Job(f"test_{test['name']}", test["command"], count_program) for test in tests]
+
+
+def scripts(folders, peers_python):
+    return [Job(f"tests/{folder}/{path.name}", [peers_python if folder in WITH_PEERS else sys.executable, str(path)], count_script)
+            for folder in folders for path in sorted((ROOT / "tests" / folder).glob("*.py"))
+            if path.read_text(encoding="utf-8").startswith("#!")]
 
 
 def main():
@@ -89,13 +83,19 @@ def main():
     parser.add_argument("build", help="the build folder, such as build")
     parser.add_argument("--without", default="", help="folders of tests/ to leave out, comma-separated")
     options = parser.parse_args()
-    totals = run_programs(ROOT / options.build)
     path = ROOT / ".deps" / "python-path"
     peers_python = path.read_text().strip() if path.exists() else sys.executable
     left_out = options.without.split(",")
-    counts = run_scripts([folder for folder in SCRIPTS if folder not in left_out], peers_python, options.build)
-    totals = [a + b for a, b in zip(totals, counts)]
-    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    jobs = programs(ROOT / options.build) + scripts([folder for folder in SCRIPTS if folder not in left_out], peers_python)
+    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(job.run, options.build) for job in jobs]):
+            print(done.result().shown, flush=True)
+    print("slowest, in seconds of processor time:")
+    for job in sorted(jobs, key=lambda job: -job.seconds)[:10]:
+        print(f"  {job.seconds:5.0f}  {job.name}")
+    print(f"all: {sum(job.seconds for job in jobs) / 60:.1f} processor minutes")
+    totals = [sum(job.totals[i] for job in jobs) for i in range(3)]
+    print("{} passed, {} failed, {} skipped".format(*totals))
     sys.exit(1 if totals[1] else 0)
 
 

@@ -31,9 +31,9 @@ std::string headline(const Audit& audit) {
     const StoredSize& stored = *audit.stored;
     text +=
         wrapped(stored.read == stored.tensors
-                    ? "read: every tensor, and every number is finite"
-                    : fmt::format("read: the sizes of {} tensors, and the numbers of {} of them; --conditions reads "
-                                  "them all, and refuses what is not finite",
+                    ? "read: every tensor; all values are finite"
+                    : fmt::format("read: the shapes of {} tensors and the values of {}; --conditions reads all values "
+                                  "and refuses NaN and infinity",
                                   stored.tensors, stored.read),
                 2, "");
   }
@@ -64,7 +64,7 @@ std::string byte_table(const Audit& audit) {
                audit.cache_elements == 0 ? "-" : with_commas(bytes_of(audit.cache_elements, dtype)) + " B"});
   }
   if (audit.stored) {
-    table.row({"as it is", human_bytes(audit.stored->bytes)});
+    table.row({"as stored", human_bytes(audit.stored->bytes)});
   }
   return table.text();
 }

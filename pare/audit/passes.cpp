@@ -72,14 +72,14 @@ bool has_subject(const PassStep& step) {
 
 std::string saving_table(const PassAudit& audit) {
   Table table({Align::left, Align::right, Align::right, Align::right, Align::right});
-  table.row({"what can go, exactly", "parameters", std::string(word(audit.dtype)), "share", "decoding"});
+  table.row({"exact rewrite", "parameters", std::string(word(audit.dtype)), "share", "decoding"});
   table.rule();
   for (const PassStep& step : audit.alone) {
     if (step.proposal.applies) {
       table.row(
           saving_cells(audit, std::string(step.call.pass->id), step.saved_parameters, saved_bytes(step, audit.dtype)));
     } else {
-      table.row({std::string(step.call.pass->id), has_subject(step) ? "refused" : "nothing there"});
+      table.row({std::string(step.call.pass->id), has_subject(step) ? "refused" : "not present"});
     }
   }
   table.rule();
@@ -87,8 +87,9 @@ std::string saving_table(const PassAudit& audit) {
   for (const PassStep& step : audit.together.steps) {
     bytes += saved_bytes(step, audit.dtype);
   }
-  table.row(saving_cells(audit, "all that save, together", saved_together(audit), bytes));
-  return table.text() + wrapped("in the strict form; --form compat keeps every shape, and so the size", 0);
+  table.row(saving_cells(audit, "all that save, combined", saved_together(audit), bytes));
+  return table.text() +
+         wrapped("Savings are those of the strict form; --form compat keeps all shapes and the size.", 0);
 }
 
 std::string error_table(const PassAudit& audit) {

@@ -20,7 +20,7 @@ std::string lower_bound_text(const Redundancy& counted) {
   if (counted.is_exact()) {
     return "";
   }
-  std::string text = wrapped("The count is a lower bound here, because the rules do not count all that comes from", 0);
+  std::string text = wrapped("The count is a lower bound: the rules do not count every redundancy that comes from", 0);
   for (const std::string& reason : counted.lower_bound) {
     text += wrapped(reason, 4, "  - ");
   }
@@ -29,7 +29,7 @@ std::string lower_bound_text(const Redundancy& counted) {
 
 std::string symmetry_table(const RedundancyAudit& audit, int64_t removable) {
   Table table({Align::left, Align::right, Align::right, Align::right});
-  table.row({"the same function has a choice of", "places", "parameters", "share"});
+  table.row({"symmetry of the weights", "places", "parameters", "share"});
   table.rule();
   for (const SymmetryCount& row : audit.counted.symmetries) {
     table.row({row.symmetry, with_commas(row.places), with_commas(row.parameters),
@@ -38,17 +38,17 @@ std::string symmetry_table(const RedundancyAudit& audit, int64_t removable) {
   table.rule();
   table.row({audit.counted.is_exact() ? "redundant" : "redundant, at least", "", with_commas(audit.counted.total),
              share_of(audit.counted.total, audit.parameters)});
-  table.row({"of which a stored file can lose", "", with_commas(removable), share_of(removable, audit.parameters)});
+  table.row({"removable from a stored file", "", with_commas(removable), share_of(removable, audit.parameters)});
   return table.text();
 }
 
 std::string advice(const RedundancyAudit& audit) {
   std::string text =
-      "A rotation or a gauge only makes zeros inside dense matrices, so a file loses less than is redundant.";
+      "Rotations and gauges only create zeros inside dense matrices, so less can be removed than is redundant.";
   if (audit.has_norms) {
     text +=
-        " Norms and skips leave little freedom. What would change it: train the reduced form, remove the norms by "
-        "fine-tuning, or a skipless architecture.";
+        " Norms and skips leave little freedom. What would leave more: to train the reduced form, to remove the norms "
+        "by fine-tuning, or a skipless architecture.";
   }
   return wrapped(text, 0);
 }
@@ -66,12 +66,12 @@ std::string proof_text(const TwinProof& proof) {
   const std::string found = fmt::format("of {} {} are redundant by the rank of its Jacobian (gap {:.1e})", twin,
                                         with_commas(measured.redundant()), measured.gap);
   if (proof.is_lower_bound()) {
-    return wrapped(fmt::format("Proof: {}, and at least {} by the same rules: the count is a lower bound, as it says.",
-                               found, with_commas(proof.counted.total)),
+    return wrapped(fmt::format("Proof: {}, and the rules count at least {}: the count is a lower bound.", found,
+                               with_commas(proof.counted.total)),
                    0);
   }
   if (proof.is_complete()) {
-    return wrapped(fmt::format("Proof: {}, and as many by the same rules: the count is complete.", found), 0);
+    return wrapped(fmt::format("Proof: {}, and the rules count as many: the count is complete.", found), 0);
   }
   return wrapped(fmt::format("Proof: {}, but {} by the same rules: the count is NOT complete. Please report this "
                              "architecture.",

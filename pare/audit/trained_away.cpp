@@ -40,12 +40,12 @@ std::string costs_text(const std::string& what) {
   }
   std::string text = wrapped(
       fmt::format(
-          "What that cost where it was measured ({}), in nats a token above the same model trained on as it was; "
-          "± is half of the 95 % interval, and one pair says nothing (experiments/norm-removal):",
+          "Measured costs ({}), in nats per token above the same model trained equally long without the change; ± is "
+          "half of the 95 % interval, which a single pair does not have (experiments/norm-removal):",
           sizes),
       2);
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
-  table.row({"  without", "model", "in steps", "cost", "pairs"});
+  table.row({"  removed", "model", "in steps", "cost", "pairs"});
   table.rule();
   bool of_others = false;
   for (const MeasuredCost& cost : measured_costs()) {
@@ -58,10 +58,10 @@ std::string costs_text(const std::string& what) {
   }
   text += table.text();
   const std::string open =
-      of_others ? "" : fmt::format("Of the {} of a model that others trained to its end there is no kept run. ", what);
+      of_others ? "" : fmt::format("Removing {} from a fully trained model was not measured. ", what);
   text += wrapped(open +
-                      "What it costs this model is not known before it is measured: run the same command without "
-                      "morph keys too, and compare.",
+                      "The cost for this model is unknown until it is measured: train it once more without the morph "
+                      "keys, and compare the two runs.",
                   2);
   return text;
 }
@@ -222,13 +222,13 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   const double share = 100 * static_cast<double>(away.removable) / static_cast<double>(audit.parameters);
   std::string text = fmt::format("without its {}\n", away.what);
   text += wrapped(
-      fmt::format("{} would apply: {} parameters ({:.2f} %) could go then, in place of {}.",
-                  fmt::join(away.passes, ", "), with_commas(away.removable), share, with_commas(saved_together(audit))),
+      fmt::format("{} would apply, and remove {} parameters ({:.2f} %) instead of {}.", fmt::join(away.passes, ", "),
+                  with_commas(away.removable), share, with_commas(saved_together(audit))),
       2);
   if (away.command.empty()) {
-    return text + wrapped(fmt::format("But they cannot be trained away as they stand: {}.", away.obstacles.front()), 2);
+    return text + wrapped(fmt::format("Training cannot remove them here: {}.", away.obstacles.front()), 2);
   }
-  text += wrapped("They can be trained away, at a cost, from the model as it is:", 2);
+  text += wrapped("Training can remove them, at a cost:", 2);
   return text + shell_lines(away.command) + costs_text(away.what);
 }
 

@@ -38,7 +38,7 @@ void audit_command(const std::string& what, Measure measure, Prove prove, const 
 }  // namespace
 
 void add_audit(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("audit", "What a model costs, what can go, and if not, why not");
+  CLI::App* command = app.add_subcommand("audit", "What can be removed, and why the rest cannot");
   auto what = std::make_shared<std::string>();
   auto conditions = std::make_shared<bool>(false);
   auto prove = std::make_shared<bool>(false);
@@ -46,8 +46,8 @@ void add_audit(CLI::App& app, const Settings& settings) {
   command->add_option("MODEL", *what, "a model folder, a preset, or an Architecture as JSON")
       ->required()
       ->check(suggested(preset_names()));
-  command->add_flag("--conditions", *conditions, "condition numbers also where no pass can use them");
-  command->add_flag("--prove", *prove, "is the count complete? rank of a twin's Jacobian");
+  command->add_flag("--conditions", *conditions, "measure every condition number; reads all weights");
+  command->add_flag("--prove", *prove, "check the count by a Jacobian's rank, on a small twin");
   add_report_flags(*command, *report);
   command->footer("Example: pare audit mistral-7b");
   command->callback([what, conditions, prove, report, &settings] {

@@ -42,11 +42,10 @@ void compare_command(const CompareFlags& flags, const Settings& settings) {
 }  // namespace
 
 void add_compare(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("compare", "Training runs side by side, if they saw the same data");
+  CLI::App* command = app.add_subcommand("compare", "Compare training runs, paired by seed and data");
   auto flags = std::make_shared<CompareFlags>();
   command->add_option("RUN", flags->runs, "run folders; others are compared with the first")->required();
-  command
-      ->add_option("--margin", flags->margin, "losses that differ by no more nats are equal\n[nothing is called equal]")
+  command->add_option("--margin", flags->margin, "call losses within X nats equal\n[nothing is called equal]")
       ->type_name("X");
   add_report_flags(*command, flags->report, "-o,--report");
   command->footer("Example: pare compare /tmp/sweep/* -o /tmp/sweep.html");

@@ -187,9 +187,9 @@ void demo_command(const std::string& out, const Settings& settings) {
 }  // namespace
 
 void add_demo(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("demo", "The whole story in a minute, offline");
+  CLI::App* command = app.add_subcommand("demo", "Train, audit, rewrite, verify: a small example");
   const auto out = std::make_shared<std::string>();
-  command->add_option("-o,--output", *out, "keep models and reports there [nothing is kept]")->type_name("DIR");
+  command->add_option("-o,--output", *out, "keep models and reports there [they are deleted]")->type_name("DIR");
   command->footer("Example: pare demo -o demo");
   command->callback([out, &settings] { demo_command(*out, settings); });
 }

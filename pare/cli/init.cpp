@@ -69,7 +69,7 @@ void init_command(const InitOptions& options, const Settings& settings) {
 }  // namespace
 
 void add_init(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("init", "A randomly initialised model, in the native format");
+  CLI::App* command = app.add_subcommand("init", "Create a randomly initialised model");
   auto options = std::make_shared<InitOptions>();
   command->add_option("ARCHITECTURE", options->what, "a preset, or an Architecture as JSON")
       ->required()
@@ -79,10 +79,10 @@ void add_init(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_flag("--generic", options->generic, "gains and biases random too, for tests");
-  command->add_flag("--force", options->force, "replace another model, if nothing else is there");
-  command->add_flag("--yes", options->yes, "also when it takes more than 10 GB");
-  command->add_option("--shard-size", options->shard_bytes, "the most one file holds, such as 500MB")
+  command->add_flag("--generic", options->generic, "random gains and biases, too (for tests)");
+  command->add_flag("--force", options->force, "overwrite a model folder that holds nothing else");
+  command->add_flag("--yes", options->yes, "allow more than 10 GB");
+  command->add_option("--shard-size", options->shard_bytes, "largest size of one file, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")

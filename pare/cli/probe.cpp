@@ -197,14 +197,14 @@ CLI::Validator number_between(double least, double most, bool with_least) {
 }  // namespace
 
 void add_probe(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("probe", "Ranks, norms and heads: is it collapsing, and where");
+  CLI::App* command = app.add_subcommand("probe", "Measure ranks and heads: where does it collapse?");
   auto flags = std::make_shared<ProbeFlags>();
   command->add_option("MODEL", flags->model, "a model folder")->required();
-  command->add_option("--tokens", flags->tokens, "measured on: a JSON list of lists of token ids")->type_name("FILE");
+  command->add_option("--tokens", flags->tokens, "inputs: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", flags->inputs, "or: safetensors with input_ids, pixel_values, ...")
       ->type_name("FILE");
   add_text_flags(*command, flags->text);
-  command->add_option("--random", flags->random, fmt::format("or: so many random sequences [{}]", usual_sequences))
+  command->add_option("--random", flags->random, fmt::format("or: N random sequences [{}]", usual_sequences))
       ->check(whole_number(1, 1'000'000))
       ->type_name("N");
   command
@@ -212,7 +212,7 @@ void add_probe(CLI::App& app, const Settings& settings) {
                    fmt::format("tokens of a random sequence [{}], or of one of the text", usual_length))
       ->check(whole_number(1, 1'000'000))
       ->type_name("N");
-  command->add_option("--threshold", flags->threshold, "singular values above this share of the first are rank")
+  command->add_option("--threshold", flags->threshold, "rank counts singular values above T times the first")
       ->check(number_between(0, 1, false))
       ->type_name("T")
       ->capture_default_str();

@@ -12,14 +12,14 @@
 namespace pare {
 
 void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_sequences) {
-  command.add_option("--tokens", flags.tokens, "compared on: a JSON list of lists of token ids")->type_name("FILE");
+  command.add_option("--tokens", flags.tokens, "inputs: a JSON list of lists of token ids")->type_name("FILE");
   command.add_option("--inputs", flags.inputs, "or: safetensors with input_ids, attention_mask, ...")
       ->type_name("FILE");
   add_text_flags(command, flags.text);
-  command.add_option("--random", flags.random, fmt::format("or: so many random sequences [{}]", usual_sequences))
+  command.add_option("--random", flags.random, fmt::format("or: N random sequences [{}]", usual_sequences))
       ->check(whole_number(1, 100'000))
       ->type_name("N");
-  command.add_option("--budget", flags.budget, "tokens to ask for what no proof covers")
+  command.add_option("--budget", flags.budget, "tokens to sample where no proof applies")
       ->check(whole_number(1, 100'000'000))
       ->type_name("N")
       ->capture_default_str();

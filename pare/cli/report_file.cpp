@@ -38,8 +38,8 @@ ReplaceCheck may_replace_report(const ReportFlags& flags) {
 }  // namespace
 
 void add_report_flags(CLI::App& command, ReportFlags& flags, const std::string& names) {
-  CLI::Option* report = command.add_option(names, flags.file, "also as a page to look at")->type_name("FILE.html");
-  command.add_flag("--force", flags.force, "replace a report that is there")->needs(report);
+  CLI::Option* report = command.add_option(names, flags.file, "write an HTML report, too")->type_name("FILE.html");
+  command.add_flag("--force", flags.force, "overwrite an existing report")->needs(report);
 }
 
 void check_report_file(const ReportFlags& flags) {

@@ -274,7 +274,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
 }  // namespace
 
 void add_reproduce(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("reproduce", "A paper's claim, run: claimed beside measured");
+  CLI::App* command = app.add_subcommand("reproduce", "Measure a paper's claim, and judge it");
   auto asked = std::make_shared<AskedClaim>();
   command->add_option("CLAIM", asked->claim, "one of --list")->check(suggested(claim_names()));
   command->add_flag("--list", asked->list, "every claim with its verdict");
@@ -283,14 +283,13 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
       ->check(one_of({"smoke", "small", "full"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--model", asked->models, "activations of this model too; may be repeated")->type_name("FOLDER");
-  command->add_option("--text", asked->text, "that these models read [drawn tokens]")->type_name("FILE");
+  command->add_option("--model", asked->models, "also measure this model; may be repeated")->type_name("FOLDER");
+  command->add_option("--text", asked->text, "text for these models [random tokens]")->type_name("FILE");
   command->add_option("--data", asked->data, "corpora to train on, for claims that train")->type_name("FOLDER");
-  command->add_option("--minutes", asked->minutes,
-                      "begin no training after these, nor one that\nwould end later by the pace of the last");
-  command->add_option("-o,--output", asked->output, "a folder for the page, the results and what is trained")
+  command->add_option("--minutes", asked->minutes, "start no training that would end after N minutes");
+  command->add_option("-o,--output", asked->output, "folder for the page, the results and trained runs")
       ->type_name("FOLDER");
-  command->add_flag("--force", asked->force, "replace what an earlier run wrote there");
+  command->add_flag("--force", asked->force, "overwrite the results of an earlier run");
   command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.
 What was trained is kept in the folder of -o, which the same command goes on in.
 Example: pare reproduce linear-recovery)");

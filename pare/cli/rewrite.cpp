@@ -164,7 +164,7 @@ void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
 }  // namespace
 
 void add_rewrite(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("rewrite", "A smaller checkpoint that is the same function");
+  CLI::App* command = app.add_subcommand("rewrite", "Remove what is redundant, and verify the result");
   auto flags = std::make_shared<RewriteFlags>();
   command->add_option("MODEL", flags->model, "a model folder; it is never changed")->required();
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
@@ -182,7 +182,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or({"keep"}))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--max-error", flags->max_error, "refuse when more is predicted [the noise decides]")
+  command->add_option("--max-error", flags->max_error, "largest predicted error [the type's noise]")
       ->check(CLI::Validator(
           [](const std::string& text) {
             double value = 0;
@@ -192,12 +192,12 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
           ""))
       ->type_name("E");
   add_question_flags(*command, flags->question, RewriteOptions{}.random);
-  command->add_flag("--allow-growth", flags->allow_growth, "also when the result has more parameters");
-  command->add_flag("--follow-links", flags->follow_links, "copy what links outside the model's folder lead to");
-  command->add_flag("--force", flags->force, "replace another model, if nothing else is there");
-  command->add_flag("--no-verify", flags->no_verify, "do not compare the result with the model");
-  command->add_flag("--explain", flags->explain, "each tensor's formula in terms of the model's own");
-  command->add_option("--shard-size", flags->shard_bytes, "the most one file holds, such as 500MB")
+  command->add_flag("--allow-growth", flags->allow_growth, "allow a result with more parameters");
+  command->add_flag("--follow-links", flags->follow_links, "copy what links out of the model folder point to");
+  command->add_flag("--force", flags->force, "overwrite a model folder that holds nothing else");
+  command->add_flag("--no-verify", flags->no_verify, "do not verify the result");
+  command->add_flag("--explain", flags->explain, "print the formula of each new tensor");
+  command->add_option("--shard-size", flags->shard_bytes, "largest size of one file, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")

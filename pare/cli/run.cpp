@@ -220,7 +220,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
 }  // namespace
 
 void add_run(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("run", "Logits and any intermediate, for given inputs");
+  CLI::App* command = app.add_subcommand("run", "Compute logits and intermediates for inputs");
   auto options = std::make_shared<RunOptions>();
   command->add_option("MODEL", options->model, "a model folder")->required();
   command->add_option("-o,--output", options->out, "the safetensors file to write")->required()->type_name("FILE");
@@ -235,7 +235,7 @@ void add_run(CLI::App& app, const Settings& settings) {
       ->transform(dtype_or())
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_flag("--force", options->force, "replace what another run wrote");
+  command->add_flag("--force", options->force, "overwrite an existing output file");
   command->footer(R"(Taps: residual.L, residual.L.mid, final, pooled, logits, sequence_logits,
   blocks.L.attention.{input,query,key,value,scores,probabilities,heads,gate},
   blocks.L.attention.{shape,output},

@@ -42,8 +42,8 @@ void check_ids(const TextSequences& text, const std::string& subject, const Toke
 
 void add_text_flags(CLI::App& command, TextFlags& flags) {
   command.add_option("--text", flags.text, "or: a text (.gz, .xz too) for the model's tokenizer")->type_name("FILE");
-  command.add_option("--tokenizer", flags.tokenizer, "another than the model folder holds")->type_name("PATH");
-  command.add_option("--max-tokens", flags.max_tokens, "of the text, no more than so many tokens")
+  command.add_option("--tokenizer", flags.tokenizer, "instead of the tokenizer in the model folder")->type_name("PATH");
+  command.add_option("--max-tokens", flags.max_tokens, "read at most N tokens of the text")
       ->check(whole_number(1, 1'000'000'000'000))
       ->type_name("N");
 }

@@ -241,14 +241,14 @@ void train_command(TrainFlags flags, const Settings& settings) {
 }  // namespace
 
 void add_train(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("train", "Train an Architecture from one JSON, into a run folder");
+  CLI::App* command = app.add_subcommand("train", "Train an architecture described by one JSON file");
   auto flags = std::make_shared<TrainFlags>();
   command->add_option("CONFIG", flags->config, "the configuration [with --resume: the run's own]");
   command->add_option("CHANGES", flags->changes, "KEY=VALUE, such as optimiser.lr=3e-4");
   command->add_option("-o,--output", flags->out, "the run folder, or the folder of a sweep's runs")
       ->type_name("FOLDER");
-  command->add_flag("--resume", flags->resume, "go on from the last checkpoint there");
-  command->add_flag("--prepare", flags->prepare, "no run: the text as tokens on disk, for data.shards");
+  command->add_flag("--resume", flags->resume, "continue from the last checkpoint");
+  command->add_flag("--prepare", flags->prepare, "only tokenise the text to disk, for data.shards");
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
   command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
   command->callback([flags, &settings] { train_command(*flags, settings); });

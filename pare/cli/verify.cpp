@@ -373,7 +373,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
 }  // namespace
 
 void add_verify(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("verify", "Whether two models are the same function");
+  CLI::App* command = app.add_subcommand("verify", "Check whether two models are the same function");
   auto flags = std::make_shared<VerifyFlags>();
   command->add_option("REFERENCE", flags->reference, "a model folder; run in float64")->required();
   command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
@@ -383,7 +383,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--strict", flags->strict, "fail unless every tensor is explained or exercised");
-  command->add_flag("--modulo-gauge", flags->modulo_gauge, "how far apart weights are, up to bases and orders");
+  command->add_flag("--modulo-gauge", flags->modulo_gauge, "distance of weights, up to bases and permutations");
   add_report_flags(*command, flags->report);
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files; what else it says is only a claim.

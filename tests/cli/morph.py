@@ -112,7 +112,7 @@ def check_command_line(report, work):
         report.check(f"audit of {model} names the way", expect([found["what"], "eliminate_projection" in found["passes"], found["obstacles"]], [what, True, []]))
         text = pare("audit", model, cwd=work)
         report.check(f"audit of {model}: what it cost", costs_wrong(found["measured"]))
-        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} morph.to.norms=none", "What that cost where it was measured", "+0."]))
+        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} morph.to.norms=none", "Measured costs", "+0."]))
     (work / "TEXT").write_bytes(bytes(i * i % 16 for i in range(4000)))
     command = found["command"].replace("morph.steps=1000", "morph.steps=2").replace(" steps=1500", " steps=3 batch=2")
     result = subprocess.run(["bash", "-c", command.replace("pare ", f"'{PARE}' ", 1)], cwd=work, capture_output=True, text=True)

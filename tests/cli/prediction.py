@@ -119,7 +119,7 @@ def check_remedies(report, work):
     report.check("rewritten again: nothing to train", ended(result, 2, ["has no matrix"], ["train", "what would help"]))
     audit = pare("audit", "done", cwd=work).stdout
     line = next(line for line in audit.splitlines() if line.startswith("eliminate_projection"))
-    report.check("audit: nothing there", "" if line.endswith("nothing there") else audit)
+    report.check("audit: not present", "" if line.endswith("not present") else audit)
 
 
 def main():

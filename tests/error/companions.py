@@ -86,7 +86,7 @@ def check_not_finite(report, work):
     result = pare("audit", "nan", "--json", cwd=work)
     found = json.loads(result.stdout)
     report.check("audit does not look at every number", ended(result) or ("" if found["tensors_read"] < found["tensors"] else "it says that it did"))
-    report.check("and says so", ended(pare("audit", "nan", cwd=work), 0, ["read: the sizes of", "--conditions"]))
+    report.check("and says so", ended(pare("audit", "nan", cwd=work), 0, ["read: the shapes of", "--conditions"]))
     report.check("--conditions refuses what is not finite", ended(pare("audit", "nan", "--conditions", cwd=work), 1, ["blocks.1.mlp.down.weight", "not finite"]))
     report.check("as rewrite does", ended(rewrite(work, "nan"), 1, ["blocks.1.mlp.down.weight", "not finite"]))
     result = pare("audit", "model", "--conditions", "--json", cwd=work)

@@ -72,11 +72,13 @@ fuzz: ## random bytes into every reader of files, SECONDS_EACH=60 for each; rand
 	@echo "== $(DRAWS) random architectures through every pass, from seed $(FIRST_SEED)"
 	@OMP_NUM_THREADS=1 PARE_DRAWS=$(DRAWS) PARE_FIRST_SEED=$(FIRST_SEED) build/test_passes -tc='every pass on*'
 
-campaign: ## slow outputs of the pages; CAMPAIGN=20000 right and as many sabotaged rewrites into verify, on JOBS processes
+campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20000 right and as many sabotaged rewrites into verify
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory configure
-	@cmake --build build -j $(JOBS) --target pare test_attacks
+	@cmake --build build -j $(JOBS) --target pare test_attacks test_passes test_probes
 	@tools/docs.py build/pare --slow
+	@PARE_CAMPAIGN=1 build/test_probes -tc='the measured redundancy*'
+	@PARE_DRAWS=400 build/test_passes
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
 bench: ## executor, tokenizers, probes and training against their peers; figures in benchmarks/README.md

@@ -230,7 +230,7 @@ double note_more(Tally& tally, const ModelFolder& source, const ModelFolder& can
 using Tallies = std::map<std::string, Tally>;
 Tallies each_draw(const std::vector<uint64_t>& once_wrong,
                   const std::function<bool(uint64_t seed, Dtype dtype, Tallies& tallies)>& ask) {
-  const uint64_t count = from_environment("PARE_DRAWS", 200), begin = from_environment("PARE_FIRST_SEED", 0);
+  const uint64_t count = from_environment("PARE_DRAWS", 80), begin = from_environment("PARE_FIRST_SEED", 0);
   Tallies tallies;
   uint64_t asked = 0;
   for (uint64_t seed = begin; asked < count; ++seed) {

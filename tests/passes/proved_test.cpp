@@ -37,7 +37,7 @@ Model stored_in(const Model& model, Dtype dtype) {
 
 // One pass alone is asked in proof_test.cpp. Here about half of them, one after another, as anyone may call them.
 TEST_CASE("what several passes make, one after another, is proved") {
-  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 100);
+  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 40);
   int64_t asked = 0, proved = 0;
   for (uint64_t seed = first; seed < first + draws; ++seed) {
     ArchitectureDraw draw(seed);
@@ -78,7 +78,7 @@ TEST_CASE("what several passes make, one after another, is proved") {
 // Of what gauge_heads did nothing is left behind a product but the order of heads, and what float64 lost. Two heads
 // whose scores changed places, and whose values did not, are other heads.
 TEST_CASE("heads that were put into another gauge and order, and then collapsed, are proved") {
-  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 64);
+  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 24);
   const PassCall gauge = call_of(find_pass("gauge_heads"));
   const PassCall collapse = call_of(find_pass("collapse_heads"), Options{{"pairs", "all"}});
   int64_t asked = 0, proved = 0, swapped = 0, fooled = 0;

@@ -2,6 +2,8 @@
 
 #include "pare/probes/jacobian_rank.h"
 
+#include <cstdlib>
+
 #include "pare/arch/norms.h"
 #include "tests/arch/counted_architectures.h"
 #include "tests/model/helpers.h"
@@ -23,11 +25,14 @@ void set_epsilons(Architecture& a, double epsilon) {
 
 }  // namespace
 
-// Ours draws other weights and other inputs than theirs: the rank is the same.
+// Ours draws other weights and other inputs than theirs: the rank is the same. Those that were counted with this code are
+// measured again by `make campaign`.
 TEST_CASE("the measured redundancy of known architectures") {
   std::vector<CountedArchitecture> all = counted_architectures();
-  const std::vector<CountedArchitecture> further = further_architectures();
-  all.insert(all.end(), further.begin(), further.end());
+  if (std::getenv("PARE_CAMPAIGN")) {
+    const std::vector<CountedArchitecture> further = further_architectures();
+    all.insert(all.end(), further.begin(), further.end());
+  }
   for (const CountedArchitecture& known : all) {
     CAPTURE(known.name);
     Architecture a = parse(known.json);

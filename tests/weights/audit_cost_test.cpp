@@ -1,5 +1,6 @@
 // What an audit costs, in allocations: twice the layers cost twice as much, not four times.
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
 #include "pare/arch/presets.h"
@@ -22,11 +23,11 @@ int64_t cost_of_audit(Architecture a, size_t layers, bool with_weights) {
   return allocations_so_far() - before;
 }
 
-// 32 layers more cost twice as much as 16 layers more; where the cost grew with the square, four times.
+// 16 layers more cost twice as much as 8 layers more; where the cost grew with the square, four times.
 void check_linear(const Architecture& a, bool with_weights = false) {
   cost_of_audit(a, 2, with_weights);  // what is made once
   const auto cost = [&](size_t layers) { return static_cast<double>(cost_of_audit(a, layers, with_weights)); };
-  const double few = cost(16), twice = cost(32), four_times = cost(64);
+  const double few = cost(8), twice = cost(16), four_times = cost(32);
   CAPTURE(few);
   CAPTURE(twice);
   CHECK(four_times - twice < 2.2 * (twice - few));
@@ -39,8 +40,7 @@ TEST_CASE("an audit costs in proportion to the layers") {
   std::puts("skipped what an audit costs: AddressSanitizer allocates for itself");
   return;
 #endif
-  for (const std::string preset :
-       {"gpt2", "mistral-7b", "qwen2.5-0.5b", "bert-base", "skipless-mistral-7b", "pythia-6.9b"}) {
+  for (const std::string preset : {"gpt2", "bert-base", "skipless-mistral-7b"}) {
     CAPTURE(preset);
     check_linear(*find_preset(preset));
   }

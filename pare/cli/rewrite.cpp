@@ -83,7 +83,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   const auto says_more = [](const PassStep& step) { return !step.proposal.notes.empty(); };
   if (result.pipeline.steps.size() > 1 &&
       std::any_of(result.pipeline.steps.begin(), result.pipeline.steps.end() - 1, says_more)) {
-    text += "Notes are of each pass's own result; passes after it may change it again.\n";
+    text += "Each note describes the result of its pass; later passes may change it.\n";
   }
   for (const PassStep& step : result.pipeline.steps) {
     if (!step.proposal.approximation.empty()) {
@@ -94,7 +94,7 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     }
     for (const Reason& reason : told_together(reasons_against(step.proposal))) {
       if (!reason.remedy.empty()) {  // it is there, and stays
-        text += fmt::format("{}: left as it is: {}\n", step.call.pass->id, text_of(reason));
+        text += fmt::format("{}: not changed: {}\n", step.call.pass->id, text_of(reason));
       }
     }
   }

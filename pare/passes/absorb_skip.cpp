@@ -161,12 +161,12 @@ void widen(Weights& weights, const Names& names, int64_t d) {
 
 std::string verdict_on(const Flips& flips, Activation activation) {
   const std::string nearest =
-      flips.error > 0.1 ? "none come near" : fmt::format("the nearest leave {:.1g} of x", flips.error);
+      flips.error > 0.1 ? "no set of neurons comes close" : fmt::format("the nearest leave {:.1g} of x", flips.error);
   if (!flips.open.empty()) {
     return fmt::format("{}; undetermined, since {}", nearest, fmt::join(flips.open, ", "));
   }
   if (activation == Activation::relu) {
-    return fmt::format("{}, and there is no other way", nearest);
+    return fmt::format("{}, and no other solution exists", nearest);
   }
   return fmt::format("{}; whether there is another way is open for {}", nearest, word(activation));
 }
@@ -258,7 +258,7 @@ class Absorption {
     }
     if (left_over_ > 1e-12) {
       notes.push_back(fmt::format(
-          "the stored weights allow it up to {:.1g} of x: in more digits than they have, that would show", left_over_));
+          "the stored weights allow it up to {:.1g} of x: in a wider type this error would remain", left_over_));
     }
     if (created_ > 0) {
       notes.push_back(fmt::format("down biases have to be created: {} parameters more", with_commas(created_)));

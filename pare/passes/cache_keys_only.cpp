@@ -107,7 +107,7 @@ std::optional<Precondition> keep_obstacle(const Architecture& a, const CacheSite
   const std::string kept = name_of(module_of(site.block, site.kept()));
   const std::string dropped = name_of(module_of(site.block, site.dropped()));
   if (site.keep == Keep::value && is<SameAsKey>(t.query)) {
-    return failing(site, "a query of its own", "the query is the key, which has to stay", "keep=k");
+    return failing(site, "a separate query matrix", "the query is the key, which has to stay", "keep=k");
   }
   if (!is<Dense>(cached_projection(t, site.dropped()))) {
     return failing(site, fmt::format("a whole matrix {}", dropped), "there is none to replace",
@@ -349,7 +349,7 @@ class CachePlanner {
           "whether keys, values or inputs are kept, condition numbers decide when it is rewritten");
     }
     if (inputs_) {
-      proposal_.notes.push_back("inputs that are remembered become keys and values again at every step");
+      proposal_.notes.push_back("keys and values are recomputed from cached inputs at every step");
     }
   }
 

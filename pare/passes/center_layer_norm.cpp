@@ -55,7 +55,7 @@ Precondition in_the_way(const ModuleId& module, const char* expected, std::strin
 // Why a table that is also the head has to keep its means; none where it need not.
 std::vector<Precondition> tied_obstacles(const Model& model, const Streams& streams,
                                          const std::vector<NormBetween>& norms) {
-  const char* expected = "a head of its own, or a last LayerNorm without bias and with a uniform gain";
+  const char* expected = "an untied head, or a last LayerNorm without bias and with a uniform gain";
   const char* remedy = "untie the head, which costs more";
   const TensorId table = weight_of(token_table);
   std::vector<Precondition> failed;
@@ -95,25 +95,26 @@ std::vector<Precondition> obstacles_of_mean(const Model& model, const Streams& s
   for (const NormBetween& norm : norms) {
     if (norm.reads == index && norm.norm.kind != NormKind::layer) {
       failed.push_back(in_the_way(norm.module, "LayerNorms alone to read the stream",
-                                  fmt::format("{} reads it", norm_in_words(norm.norm.kind)), "none: it sees the mean"));
+                                  fmt::format("{} reads it", norm_in_words(norm.norm.kind)),
+                                  "none: it depends on the mean"));
     }
     if (norm.writes == index) {
       failed.push_back(in_the_way(norm.module, "only matrices, tables and biases to write the stream",
-                                  "a norm writes it", "none: no weight can take its mean off"));
+                                  "a norm writes it", "none: no weight can subtract its mean"));
     }
   }
   for (const Touch& touch : streams.all[index].touches) {
     const bool is_norm = touch.kind == TouchKind::norm_reads || touch.kind == TouchKind::norm_writes;
     if (!is_norm && touch.kind != TouchKind::sinusoidal) {
-      failed.push_back(
-          in_the_way(touch.module, "LayerNorms alone to read the stream", text_of(touch), "none: it sees the mean"));
+      failed.push_back(in_the_way(touch.module, "LayerNorms alone to read the stream", text_of(touch),
+                                  "none: it depends on the mean"));
     }
   }
   bool tied = false;
   for (const Port& port : streams.all[index].ports) {
     if (port.role == Role::reader) {
       failed.push_back(in_the_way(port.tensor.module, "LayerNorms alone to read the stream",
-                                  "a matrix reads it without a norm", "none: it sees the mean"));
+                                  "a matrix reads it without a norm", "none: it depends on the mean"));
     }
     tied |= port.role == Role::writer && port.tensor == weight_of(token_table);
   }
@@ -190,8 +191,8 @@ Proposal propose_centring(const Model& model, const Options&, const std::optiona
   proposal.roundings = walk.roundings();
   proposal.applies = true;
   proposal.notes.push_back(
-      fmt::format("{} became RMSNorms of as many parameters: they need no mean, and their stream can "
-                  "be rotated (rotate_residual)",
+      fmt::format("{} became RMSNorms with the same number of parameters; rotate_residual can now rotate "
+                  "their stream",
                   changed.size() == 1 ? "one LayerNorm" : fmt::format("{} LayerNorms", changed.size())));
   if (const int64_t grown = count(proposal.after.architecture).total - count(model.architecture).total; grown > 0) {
     proposal.notes.push_back(

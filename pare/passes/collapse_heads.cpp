@@ -83,8 +83,8 @@ std::optional<Precondition> product_obstacle(const Architecture& a, const Produc
                  "collapse_heads instead of cache_keys_only");
   }
   if (scores && t.rope) {
-    return fails("no RoPE", fmt::format("{} of {} dimensions turn", t.rope->width, t.head_width),
-                 "none: the turn stands between the factors");
+    return fails("no RoPE", fmt::format("RoPE rotates {} of {} dimensions", t.rope->width, t.head_width),
+                 "none: the rotation stands between the factors");
   }
   if (scores && t.qk_norm) {
     return fails("no QK-norm", "queries and keys are normalised", "none: the norm stands between the factors");
@@ -106,7 +106,7 @@ std::optional<Precondition> product_obstacle(const Architecture& a, const Produc
   if (!may_grow && product >= factors) {
     return fails("a product smaller than its factors",
                  fmt::format("{} parameters in place of {}", with_commas(product), with_commas(factors)),
-                 "fewer and wider heads, in training; pairs=all does it all the same");
+                 "fewer and wider heads, in training; pairs=all does it anyway");
   }
   return std::nullopt;
 }

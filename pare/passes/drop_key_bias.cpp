@@ -24,7 +24,7 @@ std::optional<Precondition> obstacle(const Attention& t, int64_t block, const st
         .where = where, .block = block, .expected = expected, .found = std::move(found), .remedy = remedy};
   };
   if (t.rope) {
-    return fails("no RoPE", fmt::format("{} of {} dimensions turn", t.rope->width, t.head_width),
+    return fails("no RoPE", fmt::format("RoPE rotates {} of {} dimensions", t.rope->width, t.head_width),
                  "none: the bias turns with the key's position");
   }
   if (t.qk_norm) {
@@ -34,7 +34,7 @@ std::optional<Precondition> obstacle(const Attention& t, int64_t block, const st
     return fails("no score softcap", fmt::format("softcap {}", *t.softcap), "none: a cap is not shift invariant");
   }
   if (is<SameAsKey>(t.query)) {
-    return fails("a query of its own", "the query is the key", "none: the query needs the bias");
+    return fails("a separate query matrix", "the query is the key", "none: the query needs the bias");
   }
   return std::nullopt;
 }

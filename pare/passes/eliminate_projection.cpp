@@ -53,7 +53,7 @@ const Pass& pass_eliminate_projection() {
   static const Pass pass{
       .id = "eliminate_projection",
       .theorem = "S(xQ, xK, xV) = S(x', x'Q⁻¹K, x'Q⁻¹V) with x' = xQ",
-      .saves = "width² for each stream of its own (each layer, where no skip joins them)",
+      .saves = "width² for each independent stream (each layer, where no skip joins them)",
       .reference = "W_K, W_V is Probably All You Need (Karbevski and Mijoski 2025), theorems 4.1, 4.2, 4.3",
       .preconditions = {"only matrices touch the stream: no norm, no identity", "the target is dense and square",
                         "the target is well conditioned in the best gauge of its heads"},

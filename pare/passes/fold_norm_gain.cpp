@@ -105,7 +105,7 @@ std::optional<Precondition> obstacle(const Model& model, const Site& at, bool ma
                    "none: the norm's output is the stream itself");
     }
     if (model.architecture.head.tied && port.tensor == weight_of(token_table)) {
-      return fails("a head of its own", "the head is tied to the embedding", "untie the head, which costs more");
+      return fails("an untied head", "the head is tied to the embedding", "untie the head, which costs more");
     }
   }
   if (stream->ports.empty()) {
@@ -115,7 +115,7 @@ std::optional<Precondition> obstacle(const Model& model, const Site& at, bool ma
     return std::nullopt;
   }
   if (!site.norm->gain || !may_keep_bias) {
-    return fails("readers with biases", fmt::format("{} has none", fmt::join(at.without_bias, ", ")),
+    return fails("readers with biases", fmt::format("no bias in {}", fmt::join(at.without_bias, ", ")),
                  site.norm->gain ? "bias=keep, which leaves it in the norm, divided by the gain"
                                  : "none that is smaller: the norm's bias would need new ones");
   }
@@ -210,7 +210,7 @@ const Pass& pass_fold_norm_gain() {
       .theorem = "(g n(x) + c) W + b = n(x) (diag(g) W) + (b + c W)",
       .saves = "width for each gain, width for each norm bias",
       .reference = "FlashNorm (Graef et al. 2024), which Graef 2024 cites as reference 19",
-      .preconditions = {"the norm stands before its readers", "every reader is a matrix of its own",
+      .preconditions = {"the norm stands before its readers", "every reader is a separate matrix",
                         "a norm bias needs readers with biases; bias=keep: or a gain without zeros"},
       .options = {{"bias", "fold|keep", "fold"}},
       .propose = propose,

@@ -87,7 +87,7 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
                                         .block = n,
                                         .expected = "attention that is not shaped",
                                         .found = "rows that sum to alpha + beta - gamma of their head",
-                                        .remedy = "none: only rows that sum to one pass a bias on as it is"});
+                                        .remedy = "none: only attention rows that sum to one leave a bias unchanged"});
       continue;
     }
     proposal.preconditions.push_back(

@@ -36,7 +36,7 @@ struct GaugeObstacle {
   const char *expected, *found, *remedy;
 };
 
-constexpr const char* two_matrices = "two matrices, whole and of their own";
+constexpr const char* two_matrices = "two separate, complete matrices";
 
 std::optional<GaugeObstacle> stored_obstacle(const Attention& t, bool tabled) {
   if (tabled) {
@@ -357,8 +357,8 @@ Proposal propose_gauges(const Model& model, const Options&, const std::optional<
   proposal.roundings = walk.roundings();
   if (proposal.applies) {
     proposal.notes.push_back(fmt::format(
-        "{} gauges of heads are canonical, and the heads of {} of {} blocks in order: no parameter less, but "
-        "models that differ in nothing else have the same weights now",
+        "{} head gauges are canonical, and heads are sorted in {} of {} blocks. No parameters are saved; models "
+        "that differ only in this now have equal weights",
         gauges, ordered, model.architecture.blocks.size()));
   }
   return proposal;

@@ -56,7 +56,7 @@ std::vector<Precondition> conditions_of(const Architecture& a) {
   const int64_t runs = runs_of(a, first);
   return {
       embedding(a.embedding.position == Position::none, "embed.position", "no positions before the first layer",
-                a.embedding.position == Position::learned ? "learned ones" : "sinusoidal ones"),
+                a.embedding.position == Position::learned ? "learned positions" : "sinusoidal positions"),
       embedding(a.embedding.types == 0, "embed.type", "no token types", "their rows are added to the token's"),
       embedding(!a.embedding.patch, "embed.patch", "tokens", "patches of an image"),
       in_block(runs == 1, name, "a first block that runs once", fmt::format("{} layers run it", runs),

@@ -70,7 +70,7 @@ std::optional<Precondition> obstacle_of(const Model& model, const Streams& strea
   }
   const bool tied = is_table_of_both_ends(model.architecture) && holds_table(streams.all[norm.writes]);
   if (norm.norm.gain && !tied) {
-    return not_turned(norm.module, "a norm without gain", "it has one", "fold_norm_gain, where it applies");
+    return not_turned(norm.module, "a norm without gain", "it has a gain", "fold_norm_gain, where it applies");
   }
   if (!has_uniform_gain(model, norm)) {
     return not_turned(norm.module, "a uniform gain before a tied head", "it is not uniform",
@@ -94,7 +94,7 @@ std::optional<Precondition> obstacle_of(const Touch& touch) {
     case TouchKind::hidden:
     case TouchKind::pooled:
     case TouchKind::elsewhere:
-      return not_turned(touch.module, expected, text_of(touch), "none: whoever reads it knows its basis");
+      return not_turned(touch.module, expected, text_of(touch), "none: its basis is part of the answer");
   }
   PARE_UNREACHABLE("a touch that is no kind");
 }
@@ -244,7 +244,7 @@ Proposal refused(const Model& model, const std::vector<Precondition>& reasons) {
   }
   if (proposal.preconditions.empty()) {
     proposal.preconditions.push_back(
-        {.where = "model", .expected = "a matrix on a stream", .found = "it has none that is plain"});
+        {.where = "model", .expected = "a matrix on a stream", .found = "it has no ordinary matrix"});
   }
   return proposal;
 }

@@ -65,24 +65,24 @@ std::optional<Precondition> pair_obstacle(const Architecture& a, const PairSite&
                         .remedy = remedy};
   };
   if (is_tabled(a, site.block)) {
-    return fails("a matrix of its own", "it is inside the first-layer table", "");
+    return fails("a separate matrix", "it is inside the first-layer table", "");
   }
   if ((values ? t.values : t.scores) == Form::collapsed) {
-    return fails("a matrix of its own", values ? "it is one with the output" : "it is one with the query", "");
+    return fails("a separate matrix", values ? "it is one with the output" : "it is one with the query", "");
   }
   const Projection& own = values ? t.value : t.key;
   if (!is<Dense>(own)) {
-    return fails("a matrix of its own", kind_words(own), "");
+    return fails("a separate matrix", kind_words(own), "");
   }
   if (!values && t.rope) {
-    return fails("no RoPE", fmt::format("{} of {} dimensions turn", t.rope->width, t.head_width),
-                 "none: a block of the identity would not turn with them");
+    return fails("no RoPE", fmt::format("RoPE rotates {} of {} dimensions", t.rope->width, t.head_width),
+                 "none: an identity block would not rotate with them");
   }
   if (!values && t.qk_norm) {
     return fails("no QK-norm", "the key is normalised in its own basis", "none: the norm stands between the two");
   }
   if (!values && is<SameAsKey>(t.query)) {
-    return fails("a query of its own", "the query is the key", "none: its basis counts twice");
+    return fails("a separate query matrix", "the query is the key", "none: its basis counts twice");
   }
   if (!is<Dense>(values ? t.output : t.query)) {
     return fails(fmt::format("{} matrix that takes the block", values ? "an output" : "a query"), "there is none",

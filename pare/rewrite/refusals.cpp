@@ -85,7 +85,7 @@ std::string advice(const Pipeline& pipeline, const RewriteOptions& options, cons
 }
 
 [[noreturn]] void refuse_growth(std::string_view what, int64_t more, const Pipeline& pipeline) {
-  throw Refused(fmt::format("{} {} parameters more than the model ({}): ask for it with --allow-growth", what,
+  throw Refused(fmt::format("{} {} parameters more than the model ({}): --allow-growth permits it", what,
                             with_commas(more), fmt::join(pipeline.steps.back().proposal.notes, "; ")));
 }
 

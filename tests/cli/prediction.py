@@ -102,7 +102,7 @@ def check_targets(report, work):
             "expected a square matrix, found: it is 8 x 16", "target=q, which is square", "kv_heads * head_width = width"]))
     result = rewrite(work, "grouped", "merge_skipless{target=q}", "--json")
     report.check("what stays is listed", ended(rewrite(work, "gpt", "fold_norm_gain"), 0, [
-        "left as it is: norm: expected a head of its own, found: the head is tied"]))
+        "not changed: norm: expected an untied head, found: the head is tied"]))
     report.check("and what can go, goes", ended(result) or (
         "" if json.loads(result.stdout)["passes"][0]["saved_parameters"] == 2 * 2 * 16 * 16 else result.stdout))
 

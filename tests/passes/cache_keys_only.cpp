@@ -255,7 +255,7 @@ TEST_CASE("cache_keys_only: best in a narrow type is the input, which loses noth
   const Model model = in_type({a, as_weights(generic_tensors(a))}, Dtype::bf16);
   const PassStep best = cache_step(model, "best");
   CHECK(best.proposal.after.architecture.blocks[0].attention.remembered == Remembered::inputs);
-  CHECK(best.proposal.notes.back() == "inputs that are remembered become keys and values again at every step");
+  CHECK(best.proposal.notes.back() == "keys and values are recomputed from cached inputs at every step");
 }
 
 }  // namespace pare::test

@@ -140,7 +140,7 @@ TEST_CASE("collapse_heads: what it refuses, where and why") {
   };
   for (const Refusal& r : std::vector<Refusal>{
            {"{}", "saving", "blocks.0.attention.qk", "256 parameters in place of 192", true},
-           {R"({"rope": {"width": 2}})", "qk", "blocks.0.attention.qk", "2 of 3 dimensions turn", true},
+           {R"({"rope": {"width": 2}})", "qk", "blocks.0.attention.qk", "RoPE rotates 2 of 3 dimensions", true},
            {R"({"qk_norm": {"kind": "rms"}})", "qk", "blocks.0.attention.qk", "queries and keys are normalised", true},
            {R"({"softcap": 2, "bias": {"key": true}})", "qk", "blocks.0.attention.qk", "softcap 2", true},
            {R"({"gate": "position", "bias": {"value": true}})", "vo", "blocks.0.attention.vo",

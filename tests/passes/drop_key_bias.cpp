@@ -99,8 +99,9 @@ TEST_CASE("drop_key_bias: every refusal names its reason, and doing it anyway wo
     std::string found;
   };
   for (const Refusal& r : std::vector<Refusal>{
-           {"rope", biased(R"({"rope": {}})"), "4 of 4 dimensions turn"},
-           {"rope in part", biased(R"({"rope": {"width": 2, "layout": "interleaved"}})"), "2 of 4 dimensions turn"},
+           {"rope", biased(R"({"rope": {}})"), "RoPE rotates 4 of 4 dimensions"},
+           {"rope in part", biased(R"({"rope": {"width": 2, "layout": "interleaved"}})"),
+            "RoPE rotates 2 of 4 dimensions"},
            {"qk-norm", biased(R"({"qk_norm": {"kind": "rms"}})"), "the key is normalised after its bias"},
            {"softcap", biased(R"({"softcap": 0.7})"), "softcap 0.7"},
            {"query is key", biased(R"({"query": "key", "bias": {"query": false}})"), "the query is the key"},

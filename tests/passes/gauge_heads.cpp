@@ -190,7 +190,7 @@ TEST_CASE("gauge_heads: the products stay, both sides share the singular values,
     }
   }
   CHECK(difference({a, as_weights(old)}, step.proposal.after) < 1e-13);
-  CHECK(step.proposal.notes.at(0).starts_with("8 gauges of heads are canonical, and the heads of 2 of 2 blocks in"));
+  CHECK(step.proposal.notes.at(0).starts_with("8 head gauges are canonical, and heads are sorted in 2 of 2 blocks"));
 }
 
 TEST_CASE("gauge_heads: every member of an orbit has the same representative, and is the same function") {

@@ -155,8 +155,8 @@ TEST_CASE("precompute_first_layer: every reason against it, at once") {
     std::string where, found;
   };
   for (const Case& c : std::vector<Case>{
-           {rotating("{}", R"({"embedding": {"position": "learned"}})"), "embed.position", "learned ones"},
-           {rotating("{}", R"({"embedding": {"position": "sinusoidal"}})"), "embed.position", "sinusoidal ones"},
+           {rotating("{}", R"({"embedding": {"position": "learned"}})"), "embed.position", "learned positions"},
+           {rotating("{}", R"({"embedding": {"position": "sinusoidal"}})"), "embed.position", "sinusoidal positions"},
            {rotating("{}", R"({"embedding": {"types": 2}})"), "embed.type", "their rows are added to the token's"},
            {rotating("{}", R"({"layers": [0, 1, 0]})"), "blocks.0", "2 layers run it"},
            {rotating(R"({"gate": "position"})"), "blocks.0.attention.gate", "it reads the same input"},

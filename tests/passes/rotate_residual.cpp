@@ -174,8 +174,8 @@ TEST_CASE("rotate_residual: everything that a rotation cannot pass") {
     std::string reason;
   };
   for (const Case& c : std::vector<Case>{
-           {turning("{}", R"({"norm": {"gain": true}})"), "blocks.1.attention.norm: it has one"},
-           {turning(R"({"final_norm": {"gain": true}})"), "norm: it has one"},
+           {turning("{}", R"({"norm": {"gain": true}})"), "blocks.1.attention.norm: it has a gain"},
+           {turning(R"({"final_norm": {"gain": true}})"), "norm: it has a gain"},
            {turning("{}", "{}", R"({"norm": {"kind": "dyt"}})"), "blocks.0.mlp.norm: it is a DyT"},
            {turning("{}", R"({"query": "identity"})"),
             "blocks.0.attention.query: blocks.0.attention.query has no matrix"},

@@ -215,7 +215,7 @@ TEST_CASE("shrink_head_pairs: what it refuses, where and why") {
     bool remedied;
   };
   for (const Refusal& r : std::vector<Refusal>{
-           {R"({"rope": {"width": 2}})", "qk", "blocks.0.attention.key", "2 of 3 dimensions turn", true},
+           {R"({"rope": {"width": 2}})", "qk", "blocks.0.attention.key", "RoPE rotates 2 of 3 dimensions", true},
            {R"({"qk_norm": {"kind": "rms"}})", "qk", "blocks.0.attention.key", "the key is normalised in its own basis",
             true},
            {R"({"query": "key"})", "qk", "blocks.0.attention.key", "the query is the key", true},

@@ -85,8 +85,14 @@ std::string metrics_table(const Verification& v) {
 
 // What the verdict stands on: an error beyond the noise may be right, and one below it need not be.
 std::string allowed_text(const Verification& v) {
-  return fmt::format("allowed: {} in the row that comes closest, which is at {:.2g} of it\n  ({})\n", small(v.allowed),
-                     v.excess, v.allowed_for);
+  if (v.by_error) {
+    return fmt::format("allowed: {} in the row that comes closest, which is at {:.2g} of it\n  ({})\n",
+                       small(v.allowed), v.excess, v.allowed_for);
+  }
+  return fmt::format(
+      "allowed: {} in the row that comes closest; by its KL or first choice that is at\n"
+      "  {:.2g} of what is allowed ({})\n",
+      small(v.allowed), v.excess, v.allowed_for);
 }
 
 std::string claim_text(const std::optional<Claim>& claim) {
@@ -141,7 +147,8 @@ std::string alignment_text(const std::optional<Alignment>& alignment) {
       steps += fmt::format("{}{} {:.1f} %", steps.empty() ? "" : ", ", step.symmetry, 100 * step.explained);
     }
   }
-  text += "|A - B| / |A|, with gains folded into what reads them on both sides\n";
+  text +=
+      "|A - B| / |A|, with gains folded into what reads them on both sides, and biases\n  into those that are left\n";
   text += fmt::format("explained, of the squared difference: {}\n", steps.empty() ? "nothing" : steps);
   constexpr double far = 1.2;
   if (alignment->after > far) {

@@ -128,7 +128,8 @@ bool Exam::is_equivalent() const {
 bool Exam::is_within_noise() const {
   const std::vector<Part> all = parts();
   return std::all_of(all.begin(), all.end(), [this](const Part& part) {
-    return largest(excess(*part.rows, noise_limit_of(*part.noise))) <= 1 && usual_excess(*part.rows, *part.noise) <= 1;
+    return largest(excess(*part.rows, noise_limit_of(*part.noise))) <= 1 &&
+           usual_rows(*part.rows, *part.noise).excess <= 1;
   });
 }
 
@@ -166,12 +167,16 @@ WorstRow Exam::worst() const {
                .allowed_for = reason_of(*part.noise, row)};
     }
   }
+  worst.by_error = worst.excess == 0 || !(worst.error / worst.allowed < worst.excess);
   if (worst.excess <= 1 && !is_equivalent()) {
     for (const Part& part : parts()) {
-      const double usual = usual_excess(*part.rows, *part.noise);
-      worst.excess = std::max(worst.excess, usual);
-      if (usual > 1) {
+      const UsualRows usual = usual_rows(*part.rows, *part.noise);
+      if (usual.excess > 1 && usual.excess > worst.excess) {
+        worst.excess = usual.excess;
+        worst.error = usual.error;
+        worst.allowed = usual.allowed;
         worst.allowed_for = "twice the noise of the usual row, or of nine of ten";
+        worst.by_error = usual.by_error;
       }
     }
   }

@@ -18,6 +18,7 @@ struct WorstRow {
   int64_t sequence = 0;
   bool pooled = false;
   std::string allowed_for;  // why so much
+  bool by_error = true;     // else it is the KL or the first choice that is so far, at an error that is not
 };
 
 class Exam {
@@ -42,7 +43,7 @@ class Exam {
   bool is_equivalent() const;
   bool is_within_noise() const;
   // Of all rows, each by the larger of the two things that it may be: equivalent, or within noise. Where no row is too
-  // far off and they are not equivalent, the excess is that of the usual row, if it is larger.
+  // far off and they are not equivalent, what is told is of the usual row, if that one is.
   WorstRow worst() const;
   // Of each row, and then of what is said of each sequence besides.
   at::Tensor beyond() const;

@@ -107,18 +107,27 @@ at::Tensor excess(const Rows& rows, const Allowed& allowed) {
   return at::nan_to_num(worst, std::numeric_limits<double>::infinity());
 }
 
-double usual_excess(const Rows& rows, const Rows& noise) {
-  const auto beyond = [](const at::Tensor& values, const at::Tensor& floor, double least) {
-    if (values.numel() < enough_rows) {  // too few to have a usual one
-      return over(nth_share(values, 0.5), std::max(least, 2 * largest(floor)));
-    }
-    const double middle = over(nth_share(values, 0.5), std::max(least, 2 * nth_share(floor, 0.5)));
-    return std::max(middle, over(nth_share(values, 0.9), std::max(least, 2 * nth_share(floor, 0.9))));
+UsualRows usual_rows(const Rows& rows, const Rows& noise) {
+  const auto further = [](const UsualRows& a, const UsualRows& b) { return b.excess > a.excess ? b : a; };
+  const auto share_of = [](const at::Tensor& values, double share, double limit) {
+    const double value = nth_share(values, share);
+    return UsualRows{.excess = over(value, limit), .error = value, .allowed = limit};
   };
-  const double of_error = beyond(rows.error, noise.error, 0);
-  const double worst =
-      rows.kl.defined() ? std::max(of_error, beyond(rows.kl.sqrt(), noise.kl.sqrt(), least_root_kl)) : of_error;
-  return std::isnan(worst) || std::isnan(of_error) ? std::numeric_limits<double>::infinity() : worst;
+  const auto beyond = [&](const at::Tensor& values, const at::Tensor& floor, double least) {
+    if (values.numel() < enough_rows) {  // too few to have a usual one
+      return share_of(values, 0.5, std::max(least, 2 * largest(floor)));
+    }
+    const auto held = [&](double share) {
+      return share_of(values, share, std::max(least, 2 * nth_share(floor, share)));
+    };
+    return further(held(0.5), held(0.9));
+  };
+  UsualRows usual = beyond(rows.error, noise.error, 0);
+  const double by_kl = rows.kl.defined() ? beyond(rows.kl.sqrt(), noise.kl.sqrt(), least_root_kl).excess : 0;
+  const bool unknown = std::isnan(usual.excess) || std::isnan(by_kl);
+  usual.by_error = !(by_kl > usual.excess);
+  usual.excess = unknown ? std::numeric_limits<double>::infinity() : std::max(usual.excess, by_kl);
+  return usual;
 }
 
 }  // namespace pare

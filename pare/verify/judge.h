@@ -47,7 +47,11 @@ Allowed noise_limit(const Rows& noise, Against against);
 at::Tensor excess(const Rows& rows, const Allowed& allowed);
 
 // How far the usual row (the median) and nine of ten rows are from twice the noise of the usual row and of nine of ten:
-// the larger of both, above 1 is too much.
-double usual_excess(const Rows& rows, const Rows& noise);
+// the larger of both, above 1 is too much. `error` and `allowed` are of the one whose error is further off.
+struct UsualRows {
+  double excess = 0, error = 0, allowed = 0;
+  bool by_error = true;  // else by the KL
+};
+UsualRows usual_rows(const Rows& rows, const Rows& noise);
 
 }  // namespace pare

@@ -216,6 +216,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   const WorstRow worst = exam.worst();
   result.excess = worst.excess;
   result.allowed = worst.allowed;
+  result.by_error = worst.by_error;
   result.allowed_for = worst.allowed_for;
   result.rows = exam.compared().rows;
   result.noise_rows = exam.noise().rows;

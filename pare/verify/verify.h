@@ -60,6 +60,7 @@ struct Verification {
   // Of the row that comes closest to what it may differ by, or is furthest beyond: its difference over what is allowed
   // there (above 1 is too much), and that allowed relative error.
   double excess = 0, allowed = 0;
+  bool by_error = true;              // else by its KL or first choice, which that relative error limits too
   std::string allowed_for;           // why so much: "twice the noise of float32"
   Rows rows, noise_rows;             // what these numbers are of, row by row
   LayerGaps layers, noise_by_layer;  // of the worst sequence and others, where it was asked for

@@ -11,16 +11,15 @@
 #include "pare/arch/streams.h"
 #include "pare/probes/assignment.h"
 #include "pare/probes/fit.h"
+#include "pare/probes/folded.h"
 #include "pare/probes/procrustes.h"
 
 namespace pare {
 
 namespace {
 
-using Numbers = std::map<TensorId, at::Tensor>;
-
-const char* group_of(const TensorSpec& spec) {
-  switch (spec.id.module.sublayer) {
+const char* group_of(const TensorId& id) {
+  switch (id.module.sublayer) {
     case Sublayer::embedding:
       return "embedding";
     case Sublayer::attention:
@@ -32,46 +31,10 @@ const char* group_of(const TensorSpec& spec) {
   }
 }
 
-// Every tensor in float64, with gains in what reads them wherever that is all they do.
-Numbers folded_numbers(const Model& model, at::Device device) {
-  Numbers numbers;
-  for (const TensorSpec& spec : tensor_table(model.architecture)) {
-    numbers[spec.id] = model.weights.at(spec.name).load().to(device, at::kDouble);
-  }
-  Architecture copy = model.architecture;
-  const std::vector<Stream> streams = find_streams(copy).all;
-  for (const PlacedNorm& placed : norms_of(copy)) {
-    const auto gain = numbers.find(weight_of(placed.module));
-    const auto stream = std::find_if(streams.begin(), streams.end(), [&](const Stream& s) {
-      return s.touches.size() == 1 && s.touches[0].kind == TouchKind::norm_writes &&
-             s.touches[0].module == placed.module;
-    });
-    const bool tied = model.architecture.head.tied;
-    const bool folds =
-        stream != streams.end() && std::all_of(stream->ports.begin(), stream->ports.end(), [&](const Port& p) {
-          return p.role == Role::reader && !(tied && p.tensor.module == token_table);
-        });
-    if (gain == numbers.end() || !folds) {
-      continue;
-    }
-    for (const Port& port : stream->ports) {
-      at::Tensor& matrix = numbers.at(port.tensor);
-      std::vector<int64_t> shape(static_cast<size_t>(matrix.dim()), 1);
-      shape[static_cast<size_t>(port.axis)] = gain->second.size(0);
-      if (matrix.size(port.axis) == gain->second.size(0)) {
-        matrix = matrix * (gain->second + placed.norm->offset).view(shape);
-      }
-    }
-    numbers.erase(gain);
-  }
-  return numbers;
-}
-
 class Aligner {
  public:
   Aligner(const Model& reference, const Model& candidate, at::Device device)
       : architecture_(reference.architecture),
-        table_(tensor_table(reference.architecture)),
         streams_(find_streams(reference.architecture)),
         a_(folded_numbers(reference, device)),
         b_(folded_numbers(candidate, device)) {
@@ -133,8 +96,7 @@ class Aligner {
   std::map<std::string, double> group_differences() const {
     std::map<std::string, double> sizes, found;
     for (const auto& [id, tensor] : a_) {
-      const TensorSpec* spec = table_.find(id);
-      const std::string group = spec ? group_of(*spec) : "bias";
+      const std::string group = group_of(id);
       sizes[group] += squared(tensor);
       found[group] += squared(tensor - b_.at(id));
     }
@@ -481,7 +443,6 @@ class Aligner {
   }
 
   Architecture architecture_;
-  TensorTable table_;
   Streams streams_;
   Numbers a_, b_;
   bool comparable_ = true;

@@ -71,6 +71,27 @@ Model as_asked(const ModelFolder& source, const RewriteOptions& options) {
   return model;
 }
 
+// Stock engines also take a model without its head, as AutoModel does: they find every tensor, but the last hidden
+// states are others where a pass moved something of them into the head. Asked of the structure, which costs nothing.
+bool moves_hidden_states(const Model& model, const Pipeline& pipeline) {
+  std::vector<PassCall> calls;
+  for (const PassStep& step : pipeline.steps) {
+    calls.push_back(step.call);
+  }
+  Model free{.architecture = model.architecture}, held = free;
+  held.architecture.head.read_elsewhere = true;
+  const Pipeline a = run_passes(free, calls), b = run_passes(held, calls);
+  for (size_t n = 0; n < calls.size(); ++n) {
+    Architecture after = b.steps[n].proposal.after.architecture;
+    after.head.read_elsewhere = model.architecture.head.read_elsewhere;
+    if (a.steps[n].proposal.applies != b.steps[n].proposal.applies ||
+        !(a.steps[n].proposal.after.architecture == after)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Pipeline propose(const ModelFolder& source, const RewriteOptions& options, const Budget& budget) {
   const double narrowing = narrowing_roundings(source.model.architecture, source.dtype, budget.dtype);
   const Model model = as_asked(source, options);
@@ -144,6 +165,12 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
   result.warnings = result.pipeline.warnings;
   result.plan = plan_writing(source, result.pipeline, options.form, options.dtype, companions);
   refuse_idle_compat(result.plan, result.pipeline, options);
+  if (options.form == WrittenForm::compat && source.model.architecture.task != Task::encoder &&
+      moves_hidden_states(as_asked(source, options), result.pipeline)) {
+    result.warnings.emplace_back(
+        "the last hidden states are not kept, only what the head makes of them: who takes the model without its head "
+        "(AutoModel) gets others");
+  }
   check_output(output, OutputKind::folder, may_replace(options), bytes_of(result.plan));
   write_and_verify(source, output, options, result);
 }

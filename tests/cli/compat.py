@@ -109,6 +109,25 @@ def check_again(report, work):
     report.check("without them", ended(result, 0, [f"{LAYERS * WIDTH * WIDTH:,}"]))
 
 
+def check_hidden_states(report, work):
+    """Engines also take a model without its head: where its hidden states are others, that is said, and only there."""
+    (work / "ids.json").write_text(json.dumps([[3, 1, 4, 1, 5, 9]]))
+    for tied in (True, False):
+        name = "tied" if tied else "untied"
+        (work / f"{name}.json").write_text(json.dumps(architecture({"kind": "rms"}) | {"head": {"tied": tied}}))
+        pare("init", f"{name}.json", "-o", name, "--generic", cwd=work)
+        result = rewrite(work, name, f"{name}-compat", "auto")
+        report.check(f"{name}", ended(result, 0, ["proved"]))
+        last = []
+        for model in (name, f"{name}-compat"):
+            pare("run", model, "-o", f"{model}.safetensors", "--tokens", "ids.json", "--taps", "final", cwd=work)
+            data = {key: tensor for key, tensor in read_tensors(work / f"{model}.safetensors").items() if "final" in key}
+            last.append([x for _, _, data in data.values() for x in struct.unpack(f"<{len(data) // 8}d", data)])
+        apart = max(abs(a - b) for a, b in zip(*last)) if last[0] and len(last[0]) == len(last[1]) else None
+        report.check(f"{name}: hidden states", "" if apart is not None and (apart > 1e-2) != tied else f"apart by {apart}")
+        report.check(f"{name}: a warning", expect("last hidden states are not kept" in result.stderr, not tied))
+
+
 def check_growth(report, work):
     """What strict makes up for by what it drops, compat has to store as well."""
     result = rewrite(work, "residual", "grown", "drop_key_bias,eliminate_projection")
@@ -129,6 +148,7 @@ def main():
             report.check(f"init {name}", ended(pare("init", f"{name}.json", "-o", name, "--generic", "--seed", "1", "--dtype", dtype, cwd=work)))
         check_claims(report, work)
         check_again(report, work)
+        check_hidden_states(report, work)
         check_growth(report, work)
     report.finish()
 

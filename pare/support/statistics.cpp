@@ -163,9 +163,17 @@ std::string in_short(const Estimate& estimate) {
   if (estimate.count == 0) {
     return "no pair";
   }
-  return fmt::format("{:+.4f}{} ({})", estimate.mean,
-                     estimate.interval ? fmt::format(" ± {:.4f}", estimate.half_width()) : "",
-                     pairs_words(estimate.count));
+  // As many digits as show on which side of 0 the interval ends, and that there is one.
+  const double half = estimate.interval ? estimate.half_width() : 0;
+  const auto in_units = [](double value, int decimals) { return std::round(std::abs(value) * std::pow(10, decimals)); };
+  constexpr int most = 9;
+  int decimals = 4;
+  while (half > 0 && decimals < most &&
+         (in_units(half, decimals) == 0 || in_units(half, decimals) == in_units(estimate.mean, decimals))) {
+    ++decimals;
+  }
+  return fmt::format("{:+.{}f}{} ({})", estimate.mean, decimals,
+                     estimate.interval ? fmt::format(" ± {:.{}f}", half, decimals) : "", pairs_words(estimate.count));
 }
 
 std::string to_word(Difference difference) {

@@ -212,6 +212,10 @@ std::vector<std::string> notes_on(const RunComparison& comparison, bool starts_d
     notes.push_back(
         fmt::format("They did not start from the same numbers, so a difference may be the start's ({})", list));
   }
+  if (rows.size() == 1 && rows.front().paths.size() > 1) {
+    notes.emplace_back(
+        "They differ in nothing but their seed, and so are one row: there is nothing to compare them with");
+  }
   const auto seeds_of = [](const ComparedRuns& row) { return std::set(row.seeds.begin(), row.seeds.end()); };
   const auto other_seeds = [&](const ComparedRuns& row) { return seeds_of(row) != seeds_of(rows.front()); };
   if (std::any_of(rows.begin(), rows.end(), other_seeds)) {
@@ -243,6 +247,24 @@ std::string name_of_seeds(const std::string& name, int64_t seed) {
     return name;
   }
   return name.substr(0, name.size() - ending.size() - 1);
+}
+
+// Of runs that differ in their seed alone: what their names have in common, else all of them, or the first and how many
+// more. The last one's would be taken for one run.
+std::string name_of_group(const std::vector<const ReadRun*>& runs) {
+  if (runs.size() == 1) {
+    return name_of_run(*runs.front());
+  }
+  std::vector<std::string> names;
+  for (const ReadRun* run : runs) {
+    const std::string name = name_of_seeds(name_of_run(*run), run->config.seed);
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
+    }
+  }
+  constexpr size_t most = 2;
+  return names.size() <= most ? fmt::format("{}", fmt::join(names, ", "))
+                              : fmt::format("{} and {} more", names.front(), names.size() - 1);
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -394,8 +416,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
       const Counts counted = count(architecture_at(run.config, comparison.step));
       const auto embeddings = counted.parts.find(Part::embedding);
       comparison.rows.push_back(
-          {.name = name_of_run(run),
-           .steps = run.config.steps,
+          {.steps = run.config.steps,
            .start = start_words(run, runs),
            .teacher = model_words(run, "teacher", runs),
            .t = morph.to && comparison.step < morph.steps ? std::optional(morph_t(comparison.step, morph.steps))
@@ -407,9 +428,6 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
     }
     seeds[place->second].push_back(&run);
     ComparedRuns& row = comparison.rows[place->second];
-    if (!added) {
-      row.name = name_of_seeds(name_of_run(run), run.config.seed);
-    }
     row.paths.push_back(run.path);
     row.seeds.push_back(run.config.seed);
     row.done.push_back(std::ssize(run.losses));
@@ -418,6 +436,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
   }
   for (size_t i = 0; i < comparison.rows.size(); ++i) {
     ComparedRuns& row = comparison.rows[i];
+    row.name = name_of_group(seeds[i]);
     row.loss = mean_of(row.losses);
     row.accuracy = mean_of(row.accuracies);
     row.spread = estimate_of(row.losses).deviation;

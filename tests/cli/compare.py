@@ -39,7 +39,9 @@ def check_starts(report, work):
     shutil.rmtree(work / "source")
     shutil.copytree(work / "other", work / "source")
     report.check("a run: replaced", ended(pare("train", "config.json", "-o", "replaced", "from=source", "seed=1", cwd=work)))
-    report.check("the same start", ended(pare("compare", "one", "again", cwd=work), 0, ["2 alike"], ["did not start"]))
+    alone = pare("compare", "one", "again", cwd=work, env={"COLUMNS": "2000"})
+    report.check("the same start", ended(alone, 0, ["2 alike"], ["did not start"]))
+    report.check("a row of two runs is called by both, and nothing is compared", ended(alone, 0, ["one, again ", "in nothing but their seed"]))
     words = "did not start from the same numbers"
     result = pare("compare", "drawn", "one", "two", cwd=work, env={"COLUMNS": "2000"})
     report.check("other starts", ended(result, 0, [words, "drawn: drawn by gpt2 with deviation 0.02; one: from source; two: from other"]))

@@ -81,6 +81,10 @@ TEST_CASE("equal needs a margin, lower and higher an interval without 0, and bot
   CHECK(in_words(above, {}) == "higher: +0.0031 ± 0.0001 (4 pairs)");
   CHECK(in_words(above, 0.005) == "higher, yet equal within 0.005: +0.0031 ± 0.0001 (4 pairs)");
   CHECK(difference_of(of({-0.0030, -0.0031, -0.0032}), {}) == Difference::lower);
+  // Four digits would print the interval as if it ended at 0, or as if there were none.
+  CHECK(in_words(of({-0.00025098, -0.00032919, -0.00024176, -0.00075906, -0.00009783}), {}) ==
+        "lower: -0.00034 ± 0.00031 (5 pairs)");
+  CHECK(in_words(of({0.5, 0.500001}), {}) == "higher: +0.50000 ± 0.00001 (2 pairs)");
   // At the border: the whole interval is within a margin of just its end.
   const double end = around.interval->most;
   CHECK(is_within(around, end));

@@ -133,9 +133,14 @@ std::string data_keys(const Architecture& a, const std::string& model) {
   if (a.embedding.patch) {
     return "task=classifier data.format=folders 'data.train=[\"IMAGES\"]'";
   }
-  std::string text = "'data.train=[\"TEXT\"]'";
+  // Lines of {"text": ..., "label": N} for a classifier. Bytes are at most 256 tokens: of a model that has more, and no
+  // tokenizer beside it, somebody has to say which is its own.
+  std::string text = a.task == Task::classifier ? "'data.train=[\"LINES.jsonl\"]'" : "'data.train=[\"TEXT\"]'";
+  constexpr int64_t bytes = 256;
   if (has_tokenizer(model)) {
     text += " data.tokenizer=" + shell_word(model);
+  } else if (a.vocab > bytes) {
+    text += " data.tokenizer=TOKENIZER";
   }
   switch (a.task) {
     case Task::masked_lm:

@@ -134,6 +134,12 @@ def check_bytes(report, work):
     (work / "source/vocab.txt").unlink()
     (work / "large.json").write_text(json.dumps(ARCHITECTURE | {"vocab": 300}))
     report.check("a large vocabulary", ended(pare("init", "large.json", "-o", "large", cwd=work)) or ended(pare(*arguments, "from=large", "-o", "large-run", cwd=work), 0, ["has 300 tokens"]))
+    for name, more, words in (("large", {"vocab": 300}, ['["TEXT"]', "data.tokenizer=TOKENIZER"]),
+                              ("sorter", {"vocab": 300, "task": "classifier", "head": {"classes": 3, "pool": "last"}}, ['["LINES.jsonl"]', "data.tokenizer=TOKENIZER"])):
+        (work / f"{name}-normed.json").write_text(json.dumps(ARCHITECTURE | more))
+        pare("init", f"{name}-normed.json", "-o", f"{name}-normed", cwd=work)
+        command = json.loads(pare("audit", f"{name}-normed", "--json", cwd=work).stdout).get("without_norms", {}).get("command", "")
+        report.check(f"audit's advice names what has to be given: {name}", expect([word in command for word in words], [True, True]))
 
 
 def check_own_teacher(report, work):

@@ -220,6 +220,8 @@ Rigour AttentionProof::rigour(Slot slot, const StreamMap& stream, const at::Tens
   return scaled || folds || centred || made ? Rigour::folded : Rigour::stored;
 }
 
+// Of roundings as they are stored: what is usual in a head is told by all its columns, a bias among them, and its type
+// is no other column's.
 at::Tensor AttentionProof::unit(const std::function<at::Tensor(const ProofSide& side)>& carried) const {
   const auto [coarsest, mixed] = b_.unit(parts());
   return mixed ? mixed_units(carried(b_), carried(wide_), coarsest) : at::full({}, coarsest, at::kDouble);
@@ -290,9 +292,9 @@ Finding AttentionProof::check_turned(Slot slot, const StreamMap& in, const at::T
     lost = on_heads(gauge.abs(), lost) + gauge_error(gauge, size_of(expected), in);
   }
   const at::Tensor residual = expected.value - (gauge.defined() ? on_heads(gauge, b.value) : b.value);
-  const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, slot, tokens)); });
-  Allowance allowed =
-      allowance(expected.rounding + lost, carried(b), rigour(slot, in, gauge), unit_in_heads(units, in, k, false));
+  const at::Tensor units = unit([&](const ProofSide& side) { return projection(side, slot, tokens).rounding; });
+  Allowance allowed = allowance(expected.rounding + lost, carried(b), rigour(slot, in, gauge),
+                                unit_in_heads(units, in, k, gauge.defined()));
   allowed.off_group = in.off_group + off_group(slot, gauge);
   allowed.expected = expected.value;
   if (gauge.defined()) {
@@ -314,12 +316,12 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, 
         on_heads(turned.abs(), expected.rounding) + gauge_error(turned, on_heads(turned.abs(), size_of(expected)), in)};
   }
   const at::Tensor residual = expected.value - b.value;
-  const auto carried = [&](const Effective& x) { return usual_rounding(x.rounding, in, k, gauge.defined()); };
-  const at::Tensor units = unit([&](const ProofSide& side) { return carried(projection(side, Slot::key, tokens)); });
+  const at::Tensor own = usual_rounding(b.rounding, in, k, gauge.defined());
+  const at::Tensor units = unit([&](const ProofSide& side) { return projection(side, Slot::key, tokens).rounding; });
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
   const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
   Allowance allowed =
-      allowance(lost, carried(b), rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined()));
+      allowance(lost, own, rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined()));
   allowed.off_group = in.off_group + off_group(Slot::key, gauge);
   allowed.expected = expected.value;
   return judged_heads(residual, allowed, projected_back(moved, in), whole);

@@ -176,12 +176,19 @@ std::string start_words(const ReadRun& run, const std::vector<ReadRun>& runs) {
   return from.empty() ? "drawn by " + recipe_words(run.config) : "from " + from;
 }
 
+bool draws_its_start(const ReadRun& run) {
+  const auto from = run.source.find("from");
+  return from == run.source.end() || from->value("drawn", nlohmann::json::array()) != nlohmann::json::array();
+}
+
 // What decides the numbers of the start, but for the seed: files, wherever they lie, and how the rest is drawn.
 std::string start_key(const ReadRun& run) {
-  const auto from = run.source.find("from");
-  const bool drawn =
-      from == run.source.end() || from->value("drawn", nlohmann::json::array()) != nlohmann::json::array();
-  return hashes_in(run.source, "from") + (drawn ? recipe_words(run.config) : "");
+  return hashes_in(run.source, "from") + (draws_its_start(run) ? recipe_words(run.config) : "");
+}
+
+// Whether runs that differ in their seed differ in anything but the order of somebody's sums.
+bool depends_on_seed(const ReadRun& run) {
+  return draws_its_start(run) || run.config.dropout != DropoutRates();
 }
 
 // What is not the same in all rows besides what they are to be compared for.
@@ -312,12 +319,17 @@ LossCurve validation_curve(const std::vector<const ReadRun*>& runs, int64_t last
   return curve;
 }
 
-std::vector<Observed> observed_at(const std::vector<const ReadRun*>& runs, int64_t step) {
-  std::vector<Observed> found;
-  for (const ReadRun* run : runs) {
-    found.push_back({.seed = run->config.seed, .value = run->validation.at(step).first});
-  }
-  return found;
+// Where neither row draws anything by its seed, all seeds are one pair, however often it was run.
+Estimate difference_at(const std::vector<const ReadRun*>& of, const std::vector<const ReadRun*>& first, int64_t step) {
+  const bool by_seed = depends_on_seed(*of.front()) || depends_on_seed(*first.front());
+  const auto observed = [&](const std::vector<const ReadRun*>& runs) {
+    std::vector<Observed> found;
+    for (const ReadRun* run : runs) {
+      found.push_back({.seed = by_seed ? run->config.seed : 0, .value = run->validation.at(step).first});
+    }
+    return found;
+  };
+  return paired_difference(observed(of), observed(first));
 }
 
 // Data and order are the same in all. A band is drawn where every point has an interval.
@@ -328,7 +340,7 @@ LossCurve difference_curve(const std::vector<const ReadRun*>& of, const LossCurv
     if (std::find(first_measured.steps.begin(), first_measured.steps.end(), step) == first_measured.steps.end()) {
       continue;
     }
-    const Estimate difference = paired_difference(observed_at(of, step), observed_at(first, step));
+    const Estimate difference = difference_at(of, first, step);
     if (difference.count == 0) {
       continue;
     }
@@ -442,8 +454,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
     row.spread = estimate_of(row.losses).deviation;
     row.training = training_curve(seeds[i], comparison.step, comparison.window);
     row.validation = validation_curve(seeds[i], comparison.step);
-    row.difference =
-        paired_difference(observed_at(seeds[i], comparison.step), observed_at(seeds.front(), comparison.step));
+    row.difference = difference_at(seeds[i], seeds.front(), comparison.step);
     row.differences = difference_curve(seeds[i], row.validation, seeds.front(), comparison.rows.front().validation);
   }
   tell_apart(comparison.rows);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -71,6 +72,27 @@ std::string applied_to_logits(const json& config, int64_t classes) {
   return problem == "multi_label_classification" || classes == 1 ? "sigmoid" : "softmax";
 }
 
+// Every number of the one type is one of the other.
+bool holds(Dtype type, Dtype stored) {
+  return type == stored || type == Dtype::f64 || (type == Dtype::f32 && stored != Dtype::f64);
+}
+
+// The type that transformers rounds weights to as it reads them, where that is not what they are stored in.
+std::string rounded_to(const json& config, const ModelFolder& folder) {
+  const json& named = value_of(config, value_of(config, "dtype").is_null() ? "torch_dtype" : "dtype");
+  if (named.is_null()) {
+    return "nothing";
+  }
+  std::string name = named.is_string() ? named.get<std::string>() : named.dump();
+  name = name.starts_with("torch.") ? name.substr(6) : name;
+  const std::optional<Dtype> type = float_dtype_from_word(name);
+  const Weights& weights = folder.model.weights;
+  const bool all = type && std::all_of(weights.begin(), weights.end(), [&](const auto& entry) {
+                     return word(entry.second.dtype()).empty() || holds(*type, entry.second.dtype());
+                   });
+  return all ? "nothing" : name;
+}
+
 std::string text_of(const std::map<std::string, json>& all, const std::string& key) {
   const auto found = all.find(key);
   return found == all.end() ? "none" : found->second.dump(-1, ' ', true);
@@ -105,6 +127,10 @@ std::vector<SettingDifference> compare_peer_keys(const ModelFolder& reference, c
   const json b = parse_json(candidate.config, candidate.path.string());
   const Architecture& architecture = reference.model.architecture;
   PeerKeys keys;
+  // Who rounds less than the reference computes what is asked for.
+  if (const std::string rounded = rounded_to(b, candidate); rounded != "nothing") {
+    keys.same("dtype, to which transformers rounds what is stored", rounded_to(a, reference), rounded);
+  }
   if (architecture.task == Task::classifier && architecture.head.pool == Pool::last) {
     keys.same("pad_token_id", padding_of(a, reference.family).dump(), padding_of(b, candidate.family).dump());
   }

@@ -173,10 +173,13 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     standard.against = Against::any_noise;
   }
   Exam exam(exact, tried, noisy, standard, result.drawn_seed);
-  exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
-                         : std::vector<Inputs>(given.begin(), given.end()));
+  const std::vector<Inputs> drawn = draw_inputs(a, options.sequences, result.drawn_seed);
+  exam.ask(given.empty() ? drawn : std::vector<Inputs>(given.begin(), given.end()));
   const Comparison first = exam.compared(), first_noise = exam.noise();
   result.given = given.empty() ? 0 : exam.asked().front().sequences;
+  if (result.given > 0) {  // what somebody chose may touch little: of one token no score is seen
+    exam.ask(drawn);
+  }
   const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };
   // What a rounding does to a row may be little by chance. Before a candidate in float64 is called different for some
   // hundreds of roundings, they are drawn again. In narrow types it may have been rounded several times, in bases of

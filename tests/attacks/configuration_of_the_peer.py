@@ -181,6 +181,39 @@ def check_answers(report, work):
     report.check("what rewrite wrote", "" if verdict(result) == "proved" else verdict(result))
 
 
+def check_types(report, model, model_class):
+    """The type that config.json names is what transformers rounds weights to: no less than it says of the reference."""
+    import torch
+
+    def answered(folder):
+        with torch.no_grad():
+            return model_class.from_pretrained(folder, local_files_only=True).eval()(torch.arange(2, 22)[None]).logits.double()
+
+    right = answered(model)
+    for keys in ({"dtype": "bfloat16"}, {"dtype": None, "torch_dtype": "float16"}, {"dtype": "torch.bfloat16"}):
+        copy = changed(model, keys)
+        far = ((answered(copy) - right).abs().max() / right.abs().max()).item()
+        report.check(f"{keys}: no attack", "" if far > 1e-3 else f"transformers differs by {far:.1e}")
+        result = pare("verify", model, copy, "--json", "--quiet")
+        report.check(f"{keys}", "" if result.returncode == 3 and verdict(result) == "different" and "dtype" in result.stdout
+                     else f"exit code {result.returncode}: {verdict(result)}")
+        result = pare("verify", copy, model, "--json", "--quiet")
+        report.check(f"less rounding than with {keys}", "" if verdict(result) == "identical" else verdict(result))
+        result = pare("verify", copy, copy, "--json", "--quiet")
+        report.check(f"the same, with {keys}", "" if verdict(result) == "identical" else verdict(result))
+    for keys in ({"dtype": None}, {"dtype": "float32"}, {"dtype": "float64"}):
+        copy = changed(model, keys)
+        result = pare("verify", model, copy, "--json", "--quiet")
+        report.check(f"{keys}: the same", "" if verdict(result) == "identical" else verdict(result))
+    copy = changed(model, {"dtype": "int8"})  # of which transformers says that it is none
+    report.check("no type of floats", ended(pare("verify", model, copy), 3, ["dtype"]))
+    for dtype in ("bfloat16", "float64"):
+        out = model.with_name(f"as-{dtype}")
+        written = pare("rewrite", model, "-o", out, "--passes", "fold_norm_gain", "--form", "compat", "--dtype", dtype, "--quiet")
+        report.check(f"rewrite --dtype {dtype}", written.stderr if written.returncode else "")
+        report.check(f"what it wrote in {dtype}", ended(pare("verify", model, out), 0))
+
+
 def check_unknown(report, model):
     """What nobody knows is refused by every command that opens a model, and read on where that is asked for."""
     copy = changed(model, {"a_new_switch": True, "another": None})
@@ -230,6 +263,7 @@ def main():
             report.check(f"{name} with {keys}: harmless", "" if moved < 1e-10 else f"transformers differs by {moved:.1e}")
             report.check(f"{name} with {keys}", ended(pare("verify", model, copy), 0))
         check_unknown(report, pathlib.Path(work, "llama"))
+        check_types(report, pathlib.Path(work, "llama"), known["llama"][0])
         answers = pathlib.Path(work, "answers")
         answers.mkdir()
         check_answers(report, answers)

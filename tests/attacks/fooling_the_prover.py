@@ -275,6 +275,31 @@ def loosened_by_another_type(report):
                   moved(reference(ids), candidate(ids)), strict=True)
 
 
+def loosened_by_a_bias(report):
+    """A query's bias in bfloat16, the same numbers on both sides, beside matrices in float64: what is usual in a head came
+    from all columns, so each entry of the bias's row had the bias's type. One that a rare token reads moves by 1 %."""
+    names = query, key, bias = [f"blocks.0.attention.{name}" for name in ("query.weight", "key.weight", "query.bias")]
+    heads = [slice(0, 12), slice(12, 24)]
+    model = drawn(decoder(vocab=3000, layers=1, attention=attention(bias={"query": True})), 1)
+    tensors = copied(model)
+    tensors["embed.token.weight"][:, HIDDEN] = 0
+    tensors["embed.token.weight"][RARE] = numpy.eye(24)[HIDDEN]
+    tensors[key] = numpy.concatenate([7 * numpy.linalg.qr(tensors[key][head].T)[0].T for head in heads])
+    tensors[bias] = numpy.eye(12)[0].repeat(2).reshape(12, 2).T.flatten()
+    reference = model.with_tensors(tensors)
+    order = numpy.concatenate([head.start + numpy.array([0, *range(2, 12), 1]) for head in heads])  # of what has no bias
+    honest = reference.with_tensors({name: reference.tensors[name][order] for name in names}, dtypes={bias: "BF16"})
+    moved_query = honest.tensors[query].copy()
+    moved_query[[0, 12], HIDDEN] += 0.002
+    candidate = honest.with_tensors({query: moved_query})
+    texts = [[1, 2, RARE], [9, 8, 7, 6, 5, 4, 3, 2, RARE], [5, 77, 400, 999, RARE]]
+    report.save("biased", reference)
+    report.control("a bias in bfloat16", "biased", report.save("honest", honest),
+                   max(moved(reference(ids), honest(ids)) for ids in texts), verdicts=("proved",))
+    report.attack("an entry beside a bias in bfloat16", "biased", report.save("entry", candidate),
+                  max(moved(reference(ids), candidate(ids)) for ids in texts), strict=True)
+
+
 def hadamard(size):
     basis = numpy.ones((1, 1))
     while len(basis) < size:
@@ -339,4 +364,4 @@ def pivots_that_are_none(report):
 if __name__ == "__main__":
     run("fooling_the_prover", swallowed_by_a_gain, swallowed_by_a_type, lost_in_collapsed_scores, basis_without_an_inverse,
         sheared_before_a_norm, sheared_for_one_type, many_roundings_of_one_sign,
-        loosened_by_another_type, hidden_in_a_rotation, pivots_that_are_none)
+        loosened_by_another_type, loosened_by_a_bias, hidden_in_a_rotation, pivots_that_are_none)

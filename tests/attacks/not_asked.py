@@ -150,6 +150,27 @@ def every_token(report):
                       moved(reference([rare]), wrong([rare])), flags=flags, least=0.02)
 
 
+def tokens_that_see_no_scores(report):
+    """Every tensor is explained, and the basis of queries and keys is so bad that rows say no: also where the rows that
+    somebody chose are of one token, which has nothing to attend to but itself."""
+    model = drawn(decoder(), 3)
+    reference = model.with_tensors({name: 3 * values for name, values in model.tensors.items() if ".query." in name or ".key." in name}
+                                   ).stored_as("F32")
+    (report.work / "ids.json").write_text("[[5]]")
+    report.save("reference", reference)
+    ids = list(range(5, 45))
+    for case, condition in (("right", 3), ("wrong", 1e3)):
+        candidate = gauged(reference, 1, condition, ("query", "key"))
+        report.save(case, candidate)
+        far = moved(reference(ids), candidate(ids))
+        for flags in ([], ["--tokens", "ids.json"]):
+            words = f"queries and keys in a basis of condition {condition:g} {' '.join(flags)}"
+            if case == "right":
+                report.control(words, "reference", case, far, flags=flags, most=1e-4, verdicts=("proved",))
+            else:
+                report.attack(words, "reference", case, far, flags=flags, least=3e-4)
+
+
 def open_pairs(report):
     """The same where no proof is: a feature that one token has, with a file of others given."""
     model = drawn(decoder(vocab=3000, context=64, layers=1, attention=attention(rope={})), 1)
@@ -219,5 +240,5 @@ def what_is_allowed(report):
 
 
 if __name__ == "__main__":
-    run("not_asked", a_dead_layer, a_dead_layer_takes_the_window, rows_known_to_be_others, every_token, open_pairs, images,
+    run("not_asked", a_dead_layer, a_dead_layer_takes_the_window, rows_known_to_be_others, every_token, tokens_that_see_no_scores, open_pairs, images,
         what_is_allowed)

@@ -15,14 +15,16 @@ PASSES = ["fold_norm_gain", "drop_key_bias", "fold_value_bias", "eliminate_proje
 IDS = list(range(5, 45))
 
 
-def gauged(model, seed, condition=None):
-    """Every head's value and output in another basis, of this condition: the same function, rounded anew in every type."""
+def gauged(model, seed, condition=None, pair=("value", "output")):
+    """Every head's value and output (or query and key) in another basis, of this condition: the same function, rounded anew
+    in every type."""
     a = model.architecture["blocks"][0]["attention"]
     generator, changed = numpy.random.default_rng(seed), {}
     for name, values in model.tensors.items():
-        if not name.endswith("attention.value.weight"):
+        if not name.endswith(f"attention.{pair[0]}.weight"):
             continue
-        output = model.tensors[name.replace("value", "output")]
+        second = name.replace(*pair)
+        output = model.tensors[second] if pair[1] == "output" else model.tensors[second].T
         value, other = values.copy(), output.copy()
         for head in range(a["heads"]):
             part = slice(head * a["head_width"], (head + 1) * a["head_width"])
@@ -31,7 +33,7 @@ def gauged(model, seed, condition=None):
                 left, _, right = numpy.linalg.svd(basis)
                 basis = left * numpy.repeat([1, 1 / condition], a["head_width"] // 2) @ right
             value[part], other[:, part] = basis @ values[part], numpy.linalg.solve(basis.T, output[:, part].T).T
-        changed |= {name: value, name.replace("value", "output"): other}
+        changed |= {name: value, second: other if pair[1] == "output" else other.T}
     return model.with_tensors(changed)
 
 

@@ -115,6 +115,23 @@ def check_statistics(report, work):
     report.check("a margin of nothing", ended(pare("compare", *runs, "--margin", "0", cwd=work), 1, ["a margin of 0: expected one above 0"]))
 
 
+def check_seeds_that_draw_nothing(report, work):
+    """Runs from one model without dropout differ by the order of sums, on another machine or a GPU: they are one pair."""
+    def pairs(*more):
+        folder = "dropping" if more else "still"
+        (work / "begun" / folder).mkdir(parents=True)
+        for seed in range(2):
+            for name, rate in (("high", "4e-3"), ("low", "3e-3")):
+                begun = pare("train", "config.json", "-o", f"begun/{folder}/{name}-seed{seed}", "from=other", f"seed={seed}", f"optimiser.lr={rate}", *more, cwd=work)
+                report.check(f"a run from a model: {folder}", ended(begun))
+                measured(work, f"begun/{folder}/{name}-seed{seed}", f"{folder}/{name}-seed{seed}", {"high": 1.15, "low": 1.1}[name] + 1e-7 * seed**2 * (name == "low"))
+        rows = document(work, *(f"{folder}/{name}-seed{seed}" for name in ("high", "low") for seed in range(2)))["runs"]
+        return [rows[1]["difference"]["pairs"], rows[1]["difference"]["verdict"]]
+
+    report.check("seeds that draw nothing", expect(pairs(), [1, "too few"]))
+    report.check("and with dropout", expect(pairs("dropout.residual=0.1"), [2, "lower"]))
+
+
 def check_names(report, work):
     """Two rows are never called alike."""
     (work / "low").mkdir()
@@ -182,6 +199,7 @@ def main():
         check_starts(report, work)
         check_stopped(report, work)
         check_statistics(report, work)
+        check_seeds_that_draw_nothing(report, work)
         check_names(report, work)
         check_morph(report, work)
         check_edited(report, work)

@@ -83,8 +83,7 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
   if (named.is_null()) {
     return "nothing";
   }
-  std::string name = named.is_string() ? named.get<std::string>() : named.dump();
-  name = name.starts_with("torch.") ? name.substr(6) : name;
+  const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   const std::optional<Dtype> type = float_dtype_from_word(name);
   const Weights& weights = folder.model.weights;
   const bool all = type && std::all_of(weights.begin(), weights.end(), [&](const auto& entry) {

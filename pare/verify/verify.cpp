@@ -177,9 +177,6 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   exam.ask(given.empty() ? drawn : std::vector<Inputs>(given.begin(), given.end()));
   const Comparison first = exam.compared(), first_noise = exam.noise();
   result.given = given.empty() ? 0 : exam.asked().front().sequences;
-  if (result.given > 0) {  // what somebody chose may touch little: of one token no score is seen
-    exam.ask(drawn);
-  }
   const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };
   // What a rounding does to a row may be little by chance. Before a candidate in float64 is called different for some
   // hundreds of roundings, they are drawn again. In narrow types it may have been rounded several times, in bases of
@@ -200,6 +197,9 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   };
   const bool every_token = wants_every_token(result, finest, options);
   const LongestSequence longest = longest_affordable(a, b, options.budget, options.device);
+  if (result.given > 0 && is_same_by_several_draws()) {  // what somebody chose may touch little: one token has no scores
+    exam.ask(drawn);
+  }
   if (is_same_by_several_draws() && every_token) {
     ask_for_the_rest(exam, a, b, result.proof, longest.tokens, options.budget, result.drawn_seed);
     is_same_by_several_draws();

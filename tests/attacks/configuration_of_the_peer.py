@@ -190,7 +190,7 @@ def check_types(report, model, model_class):
             return model_class.from_pretrained(folder, local_files_only=True).eval()(torch.arange(2, 22)[None]).logits.double()
 
     right = answered(model)
-    for keys in ({"dtype": "bfloat16"}, {"dtype": None, "torch_dtype": "float16"}, {"dtype": "torch.bfloat16"}):
+    for keys in ({"dtype": "bfloat16"}, {"dtype": None, "torch_dtype": "float16"}, {"dtype": "half"}):
         copy = changed(model, keys)
         far = ((answered(copy) - right).abs().max() / right.abs().max()).item()
         report.check(f"{keys}: no attack", "" if far > 1e-3 else f"transformers differs by {far:.1e}")

@@ -173,8 +173,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     standard.against = Against::any_noise;
   }
   Exam exam(exact, tried, noisy, standard, result.drawn_seed);
-  const std::vector<Inputs> drawn = draw_inputs(a, options.sequences, result.drawn_seed);
-  exam.ask(given.empty() ? drawn : std::vector<Inputs>(given.begin(), given.end()));
+  exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
+                         : std::vector<Inputs>(given.begin(), given.end()));
   const Comparison first = exam.compared(), first_noise = exam.noise();
   result.given = given.empty() ? 0 : exam.asked().front().sequences;
   const auto is_same = [&exam] { return exam.is_equivalent() || exam.is_within_noise(); };
@@ -197,8 +197,10 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   };
   const bool every_token = wants_every_token(result, finest, options);
   const LongestSequence longest = longest_affordable(a, b, options.budget, options.device);
-  if (result.given > 0 && is_same_by_several_draws()) {  // what somebody chose may touch little: one token has no scores
-    exam.ask(drawn);
+  // A proof needs rows too, and what somebody chose may touch little: one token has no scores. Where it is open, more is
+  // asked below.
+  if (result.given > 0 && result.proof.complete && !result.proof.identical && is_same()) {
+    exam.ask(draw_inputs(a, options.sequences, result.drawn_seed));
   }
   if (is_same_by_several_draws() && every_token) {
     ask_for_the_rest(exam, a, b, result.proof, longest.tokens, options.budget, result.drawn_seed);

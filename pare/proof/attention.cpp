@@ -320,8 +320,7 @@ Finding AttentionProof::check_key(const StreamMap& in, const at::Tensor& gauge, 
   const at::Tensor units = unit([&](const ProofSide& side) { return projection(side, Slot::key, tokens).rounding; });
   const at::Tensor lost = expected.rounding + solving_error_of(b.value, in);
   const at::Tensor moved = gauge.defined() ? on_heads_back(gauge.transpose(1, 2), residual) : residual;
-  Allowance allowed =
-      allowance(lost, own, rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined()));
+  Allowance allowed = allowance(lost, own, rigour(Slot::key, in, gauge), unit_in_heads(units, in, k, gauge.defined()));
   allowed.off_group = in.off_group + off_group(Slot::key, gauge);
   allowed.expected = expected.value;
   return judged_heads(residual, allowed, projected_back(moved, in), whole);

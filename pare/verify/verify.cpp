@@ -197,8 +197,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   };
   const bool every_token = wants_every_token(result, finest, options);
   const LongestSequence longest = longest_affordable(a, b, options.budget, options.device);
-  // A proof needs rows too, and what somebody chose may touch little: one token has no scores. Where it is open, more is
-  // asked below.
+  // A proof needs rows too, and what somebody chose may touch little: one token has no scores. Where it is open, more
+  // is asked below.
   if (result.given > 0 && result.proof.complete && !result.proof.identical && is_same()) {
     exam.ask(draw_inputs(a, options.sequences, result.drawn_seed));
   }

@@ -80,10 +80,10 @@ Nearness nearness_of(const PointMeasures& point, const RankMeasures& embedded) {
 
 CollapseFinding rank_in_depth(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_depth,
-                          .measure = "effective rank of the stream behind a sublayer, the mean",
+                          .measure = "effective rank where it is worst",
                           .rule =
-                              "collapsed where it or the rank is below 1.5 or the distance to rank one below 0.1; "
-                              "partial where it or that distance is below half of the embedding's"};
+                              "collapsed: rank or effective rank below 1.5, or distance to rank one below 0.1; "
+                              "partial: effective rank or distance below half of the embedding's"};
   if (results.points.empty() || results.longest < 2) {
     return finding;
   }
@@ -108,7 +108,7 @@ CollapseFinding rank_in_depth(const ProbeResults& results) {
   finding.verdict = worst->verdict;
   finding.number = worst->by_distance ? worst->distance : worst->effective;
   if (worst->by_distance) {
-    finding.measure = "distance to rank one of the stream behind a sublayer, the mean";
+    finding.measure = "distance to rank one where it is worst";
   }
   finding.place = fmt::format(
       "{}: effective rank {:.3g}, distance to rank one {:.3g}, where the embedding has {:.3g} and {:.3g}", worst->place,
@@ -146,25 +146,27 @@ void judge_heads(CollapseFinding& finding, const ProbeResults& results, Spread H
 
 CollapseFinding rank_in_width(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::rank_in_width,
-                          .measure = "share of heads whose attention matrix has a mean σ2/σ1 below 0.1",
-                          .rule = "collapsed above a half; partial from a tenth"};
+                          .measure = "share of heads with a mean σ2/σ1 below 0.1",
+                          .rule = "collapsed: more than half of the heads; partial: at least a tenth"};
   judge_heads(finding, results, &HeadMeasures::inverse_gap, "with a σ2/σ1 of");
   return finding;
 }
 
 CollapseFinding entropy(const ProbeResults& results) {
   CollapseFinding finding{.collapse = Collapse::entropy,
-                          .measure = "share of heads with a mean entropy below a tenth of uniform attention's",
-                          .rule = "collapsed above a half; partial from a tenth"};
-  judge_heads(finding, results, &HeadMeasures::relative_entropy, "with an entropy over uniform's of");
+                          .measure = "share of heads with a mean relative entropy below 0.1",
+                          .rule = "collapsed: more than half of the heads; partial: at least a tenth"};
+  judge_heads(finding, results, &HeadMeasures::relative_entropy, "with a relative entropy of");
   return finding;
 }
 
 CollapseFinding head_channel(const ProbeResults& results, const Architecture& a) {
   CollapseFinding finding{
       .collapse = Collapse::head_channel,
-      .measure = "numbers of a token that other heads add to one head's, at most: (H-1)k; who knows W_O can undo it",
-      .rule = "none for one head; partial behind gates; else structural"};
+      .measure = "unknowns per token, (H-1)k, when one head is read from the sum of all",
+      .rule =
+          "none: one head; partial: every layer has gates; structural: all others, whatever their weights; an "
+          "invertible W_O that is known separates the heads"};
   const LayerMeasures* most = nullptr;
   for (const LayerMeasures& layer : results.layers) {
     if (!most || layer.ambiguity_of_a_token > most->ambiguity_of_a_token) {

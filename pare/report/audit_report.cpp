@@ -1,6 +1,7 @@
 #include "pare/report/audit_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -31,10 +32,10 @@ Figure counts_figure(std::string title, std::string words, std::string of,
 
 ReportVerdict redundancy_verdict(const Audit& audit) {
   const Redundancy& counted = audit.redundancy.counted;
-  ReportVerdict verdict{.name = "Redundant: the same function has a choice of",
+  ReportVerdict verdict{.name = "Redundant parameters",
                         .words =
-                            "Counted symmetry by symmetry. A rotation or a gauge makes zeros inside dense "
-                            "matrices, so a file loses less."};
+                            "Directions in which the weights can move without changing the function. Most of them only "
+                            "make zeros inside dense matrices, so a file can lose fewer parameters than this."};
   const std::string bound = counted.is_exact() ? "" : "at least ";
   verdict.word = bound + share_text(counted.total, audit.parameters);
   verdict.number = fmt::format("{}{} parameters", bound, with_commas(counted.total));
@@ -44,12 +45,14 @@ ReportVerdict redundancy_verdict(const Audit& audit) {
 
 ReportVerdict proof_verdict(const TwinProof& proof) {
   ReportVerdict verdict{
-      .name = "Is that count complete?",
+      .name = "Is the count of redundant parameters complete?",
       .word = proof.is_complete() ? "yes" : "no",
-      .number = fmt::format("rank of a twin's Jacobian leaves {}, the rules count {}",
-                            with_commas(proof.measured.redundant()), with_commas(proof.counted.total)),
-      .words = fmt::format("A twin of width {} with {} parameters; gap {:.1e}.", proof.twin.width,
-                           with_commas(proof.measured.parameters), proof.measured.gap),
+      .number = fmt::format("small twin: {} measured, {} counted", with_commas(proof.measured.redundant()),
+                            with_commas(proof.counted.total)),
+      .words = fmt::format(
+          "Checked on a model of the same kind with width {} and {} parameters. Measured: parameters minus the rank of "
+          "its Jacobian. The smallest singular value that counts is {:.1e} times the largest that does not.",
+          proof.twin.width, with_commas(proof.measured.parameters), proof.measured.gap),
       .tone = proof.is_complete() ? Tone::good : Tone::bad};
   if (!proof.measured.is_determined() || !proof.counted.is_exact()) {
     verdict.word = "undetermined";
@@ -63,18 +66,26 @@ std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
   const auto applies = [](const PassStep& step) { return step.proposal.applies; };
   const int64_t applying = std::count_if(audit.passes.alone.begin(), audit.passes.alone.end(), applies);
   std::vector<ReportVerdict> list = {
-      {"Can go from a stored file, exactly", share_text(saved, audit.parameters),
+      {"Removable from the file, exactly", share_text(saved, audit.parameters),
        fmt::format("{} of {} parameters", with_commas(saved), with_commas(audit.parameters)),
-       fmt::format("{}, by all passes that save, together.",
+       fmt::format("{} less, by all passes that save something, one after the other. The function stays the same.",
                    human_bytes(static_cast<uint64_t>(std::max<int64_t>(0, bytes_of(saved, audit.passes.dtype))))),
        saved > 0 ? Tone::good : Tone::neutral},
       redundancy_verdict(audit)};
   if (audit.redundancy.proof) {
     list.push_back(proof_verdict(*audit.redundancy.proof));
   }
+  if (audit.without_norms) {
+    list.push_back(
+        {fmt::format("Removable after training without {}", audit.without_norms->what),
+         share_text(audit.without_norms->removable, audit.parameters),
+         fmt::format("{} parameters, instead of {}", with_commas(audit.without_norms->removable), with_commas(saved)),
+         "Such training changes the function and costs some loss. The section below has the command and measured costs.",
+         Tone::neutral});
+  }
   list.push_back({"Passes that apply", fmt::format("{} of {}", applying, audit.passes.alone.size()),
-                  applying == std::ssize(audit.passes.alone) ? "none refuses" : "the others say why below", "",
-                  Tone::neutral});
+                  applying == std::ssize(audit.passes.alone) ? "none refuses" : "the table below says why the rest do not",
+                  "A pass is one exact rewrite, with its theorem.", Tone::neutral});
   return list;
 }
 
@@ -85,16 +96,54 @@ ReportSection parts_section(const Audit& audit) {
   }
   std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return {.title = "Where the parameters are",
-          .words = fmt::format("{} layers, {} distinct blocks; one more token adds {} numbers to the cache.",
-                               audit.layers, audit.distinct_blocks, with_commas(audit.cache_elements)),
+          .words = fmt::format("{} layers{}. Each token adds {} numbers to the key-value cache.", audit.layers,
+                               audit.distinct_blocks == audit.layers
+                                   ? ""
+                                   : fmt::format(", which share the weights of {}", audit.distinct_blocks),
+                               with_commas(audit.cache_elements)),
           .figures = {counts_figure("Parameters of each part", "", "part", counts, audit.parameters)}};
 }
 
+// What keeps passes from applying and can be trained away: what would go then, how, and what that cost elsewhere.
+ReportSection training_section(const TrainedAway& away, const Audit& audit) {
+  ReportSection section{
+      .title = fmt::format("Train them away: {}", away.what),
+      .words = fmt::format("Without its {}, {} would apply, and {} parameters ({}) could go instead of {}.", away.what,
+                           fmt::join(away.passes, ", "), with_commas(away.removable),
+                           share_text(away.removable, audit.parameters), with_commas(saved_together(audit.passes)))};
+  if (away.command.empty()) {
+    section.words += fmt::format(" This model cannot be trained that way as it is: {}.", away.obstacles.front());
+    return section;
+  }
+  section.words +=
+      " This command fades them out during training. What that costs this model is known only after it was tried: run "
+      "the same command without the morph keys as well, and compare the two runs.";
+  section.command = away.command;
+  ReportTable table{"What it cost other models",
+                    {"removed", "model", "parameters", "steps to fade out", "loss above control (nats per token)", "pairs"},
+                    {}};
+  for (const MeasuredCost& cost : measured_costs()) {
+    table.rows.push_back(
+        {cost.what, cost.model, with_commas(cost.parameters),
+         fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
+         fmt::format("{:+.4f}{}", cost.nats.mean,
+                     cost.nats.interval ? fmt::format(" ± {:.4f} (95 % interval)", cost.nats.half_width())
+                                        : " (no interval from one pair)"),
+         std::to_string(cost.nats.count)});
+  }
+  if (!table.rows.empty()) {
+    section.tables.push_back(table);
+  }
+  return section;
+}
+
 ReportSection redundancy_section(const RedundancyAudit& audit) {
-  ReportSection section{.title = "What is redundant, by symmetry",
-                        .words = "The dimension of the set of weights that are the same function, counted by rules."};
+  ReportSection section{.title = "Redundant parameters, by symmetry",
+                        .words =
+                            "A symmetry changes the weights and leaves the function as it is. Its dimension is the "
+                            "number of parameters that it makes redundant."};
   if (!audit.counted.is_exact()) {
-    ReportTable table{"Why this is a lower bound", {"the rules do not count all of"}, {}};
+    ReportTable table{"Why this is a lower bound", {"not fully counted"}, {}};
     for (const std::string& reason : audit.counted.lower_bound) {
       table.rows.push_back({reason});
     }
@@ -105,9 +154,10 @@ ReportSection redundancy_section(const RedundancyAudit& audit) {
     counts.emplace_back(row.symmetry, row.parameters);
   }
   if (!counts.empty()) {
-    section.figures.push_back(counts_figure("Redundant parameters, by symmetry",
-                                            "What the same function has a choice of: redundant is not removable.",
-                                            "symmetry", counts, audit.parameters));
+    section.figures.push_back(counts_figure(
+        "Redundant parameters of each symmetry",
+        "Redundant does not mean removable: a rotation of a dense matrix makes zeros, but leaves it a dense matrix.",
+        "symmetry", counts, audit.parameters));
   }
   return section;
 }
@@ -116,8 +166,11 @@ std::string reasons_text(const PassStep& step) {
   std::string text;
   for (const Reason& reason : reasons_against(step.proposal)) {
     if (!reason.remedy.empty()) {
-      text += fmt::format("{}{}: {}; needs {}; what would help: {}", text.empty() ? "" : "\n", reason.where,
-                          reason.found, reason.expected, reason.remedy);
+      const std::string none = "none: ";
+      text += fmt::format("{}{}: {}. Needs {}. {}.", text.empty() ? "" : "\n", reason.where, reason.found,
+                          reason.expected,
+                          reason.remedy.starts_with(none) ? "Nothing helps: " + reason.remedy.substr(none.size())
+                                                          : "What would help: " + reason.remedy);
     }
   }
   for (const std::string& note : step.proposal.notes) {
@@ -126,22 +179,31 @@ std::string reasons_text(const PassStep& step) {
   return text;
 }
 
+std::string change_text(int64_t saved) {
+  return saved == 0 ? "as many" : fmt::format("{} {}", with_commas(std::abs(saved)), saved > 0 ? "fewer" : "more");
+}
+
 ReportSection passes_section(const Audit& audit) {
   const PassAudit& passes = audit.passes;
-  ReportSection section{.title = "What can go, pass by pass",
+  ReportSection section{.title = "What each pass removes",
                         .words =
-                            "Each pass on the model as it is. Passes overlap, so together they save less than "
-                            "their sum; one that has nothing to remove here is not listed."};
+                            "Every pass was tried on the model as it is. Passes overlap: together they may save less "
+                            "than the sum."};
   Figure figure{.kind = FigureKind::bars,
                 .title = "Parameters that each pass removes",
-                .words = "Net: a pass that adds tables or pivots is charged for them.",
+                .words =
+                    "Alone, and as one of those that are applied together. Passes that remove no parameters are in the "
+                    "table only.",
                 .x = {.words = "pass"},
                 .y = {.words = "parameters removed"},
-                .series = {{.name = "alone"}, {.name = "in what is chosen together"}}};
-  ReportTable table{"Applied, noted and refused", {"pass", "", "parameters", "why, and what would help"}, {}};
+                .series = {{.name = "alone"}, {.name = "together with the others"}}};
+  ReportTable table{"Every pass with something to say",
+                    {"pass", "result", "parameters", "reasons, and what would help"},
+                    {}};
   for (const PassStep& step : passes.alone) {
     const std::string id(step.call.pass->id), reasons = reasons_text(step);
-    if (step.proposal.applies) {
+    // One that adds a table, to save time, would squeeze the bars of all others.
+    if (step.proposal.applies && step.saved_parameters > 0) {
       const double place = static_cast<double>(figure.x.names.size());
       figure.x.names.push_back(id);
       figure.series[0].x.push_back(place);
@@ -153,11 +215,11 @@ ReportSection passes_section(const Audit& audit) {
       }
       figure.series[1].x.push_back(place);
       figure.series[1].y.push_back(together);
-      figure.series[1].labels.push_back("of those that save most together");
+      figure.series[1].labels.push_back("as one of those that save most together");
     }
     if (step.proposal.applies || !reasons.empty()) {
       table.rows.push_back({id, step.proposal.applies ? "applies" : "refused",
-                            step.proposal.applies ? with_commas(step.saved_parameters) : "", reasons});
+                            step.proposal.applies ? change_text(step.saved_parameters) : "", reasons});
     }
   }
   if (!figure.x.names.empty()) {
@@ -166,7 +228,7 @@ ReportSection passes_section(const Audit& audit) {
   if (!table.rows.empty()) {
     section.tables.push_back(table);
   }
-  ReportTable left{"Would save, and is not taken", {"what, and why"}, {}};
+  ReportTable left{"Would save parameters, but was not chosen", {"pass and reason"}, {}};
   for (const std::string& text : passes.together.left_out) {
     left.rows.push_back({text});
   }
@@ -176,41 +238,41 @@ ReportSection passes_section(const Audit& audit) {
   return section;
 }
 
-// Of matrices whose inverse a rewrite needs: what they would make of a rounding.
+// Of matrices whose inverse a rewrite needs: by how much they would amplify rounding.
 std::optional<ReportSection> conditions_section(const PassAudit& audit) {
   const auto found = std::find_if(audit.alone.begin(), audit.alone.end(),
                                   [](const PassStep& step) { return !step.proposal.conditioning.empty(); });
   if (found == audit.alone.end()) {
     return std::nullopt;
   }
-  Figure figure{.title = "Condition number of the matrices that could go, by block",
+  Figure figure{.title = "Condition number of the matrices that could be eliminated",
                 .words =
-                    "In the best gauge of their heads: how much a rewrite that inverts the matrix makes of a "
-                    "rounding.",
+                    "A rewrite that inverts a matrix amplifies rounding errors by up to its condition number. Shown for "
+                    "the best-conditioned equivalent form of each head.",
                 .x = {.words = "block"},
-                .y = {.words = "condition number", .log = true}};
+                .y = {.words = "condition number", .log = true, .least = 1}};
   for (const auto& [slot, name] : {std::pair{Slot::query, "query"}, {Slot::key, "key"}, {Slot::value, "value"}}) {
     Series series{.name = name};
     for (const Conditioning& c : found->proposal.conditioning) {
       if (c.matrix.slot == slot) {
         series.x.push_back(static_cast<double>(*c.matrix.block));
         series.y.push_back(c.gauged);
-        series.labels.push_back(fmt::format("as stored {:.3g}{}", c.stored, c.chosen ? ", this one would go" : ""));
+        series.labels.push_back(fmt::format("as stored {:.3g}{}", c.stored, c.chosen ? ", this one would be eliminated" : ""));
       }
     }
     if (!series.x.empty()) {
       figure.series.push_back(series);
     }
   }
-  return ReportSection{.title = "What an inverse would cost", .words = "", .figures = {figure}};
+  return ReportSection{.title = "Cost of inverting a matrix", .words = "", .figures = {figure}};
 }
 
 }  // namespace
 
 Report audit_report(const std::string& name, const Audit& audit, const nlohmann::ordered_json& described,
                     const ReportOrigin& origin) {
-  Report report{.title = fmt::format("What “{}” can do without", name_of_path(name)),
-                .summary = "What can provably go, under which theorem, and where it cannot, why not.",
+  Report report{.title = fmt::format("What “{}” can do without", title_of_path(name)),
+                .summary = "Which parameters can be removed without changing the function, by which pass, and why not more.",
                 .measured = facts_of(origin),
                 .verdicts = verdicts_of(audit)};
   if (audit.stored) {
@@ -223,7 +285,11 @@ Report audit_report(const std::string& name, const Audit& audit, const nlohmann:
   if (!described.is_null()) {
     report.fingerprint = hashes_of(described);
   }
-  report.sections = {passes_section(audit), redundancy_section(audit.redundancy)};
+  report.sections = {passes_section(audit)};
+  if (audit.without_norms) {
+    report.sections.push_back(training_section(*audit.without_norms, audit));
+  }
+  report.sections.push_back(redundancy_section(audit.redundancy));
   if (const std::optional<ReportSection> conditions = conditions_section(audit.passes)) {
     report.sections.push_back(*conditions);
   }

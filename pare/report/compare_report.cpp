@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "pare/support/error.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -17,9 +18,51 @@ std::string loss_text(double value) {
 
 std::string size_words(const ComparedRuns& row, const ComparedRuns& first) {
   const int64_t more = row.parameters - first.parameters;
-  return more == 0 ? "as many parameters"
+  return more == 0 ? "the same number of parameters"
                    : fmt::format("{} {} parameters", share_text(std::abs(more), first.parameters),
                                  more < 0 ? "fewer" : "more");
+}
+
+std::string verdict_word(Difference difference) {
+  switch (difference) {
+    case Difference::equal:
+      return "equal loss";
+    case Difference::lower:
+      return "lower loss";
+    case Difference::higher:
+      return "higher loss";
+    case Difference::too_few:
+      return "too few runs";
+  }
+  PARE_UNREACHABLE("no such difference");
+}
+
+// Why that is the verdict: the interval, and what it leaves out.
+std::string reason_of(const Estimate& difference, const std::optional<double>& margin) {
+  if (!difference.interval) {
+    return difference.count == 0   ? "No two runs share seed, data and order, so they cannot be compared."
+           : difference.count == 1 ? "From one pair of runs there is no interval: run more seeds."
+                                   : fmt::format("All {} pairs of runs are exactly alike, so there is no interval.",
+                                                 difference.count);
+  }
+  const std::string interval =
+      fmt::format("95 % interval: {:+.4f} to {:+.4f} nats, over {} pairs of runs with the same seed.",
+                  difference.interval->least, difference.interval->most, difference.count);
+  const std::string within =
+      margin && is_within(difference, *margin) ? fmt::format(" It lies within the margin of {:g} nats.", *margin) : "";
+  switch (difference_of(difference, margin)) {
+    case Difference::equal:
+      return interval + within;
+    case Difference::lower:
+    case Difference::higher:
+      return interval + " It excludes 0." + within;
+    case Difference::too_few:
+      break;
+  }
+  const std::optional<int64_t> needed = pairs_needed(difference, margin);
+  return fmt::format("{} It includes 0, so it decides nothing. {}", interval,
+                     needed ? fmt::format("About {} pairs would be enough.", with_commas(*needed))
+                            : "More than 10,000 pairs would be needed.");
 }
 
 // Of every row but the first: how it stands to it. What is not told has no colour.
@@ -29,8 +72,8 @@ ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first, con
                         .number = row.difference.count > 0
                                       ? fmt::format("{:+.4f} nats, {}", row.difference.mean, size_words(row, first))
                                       : size_words(row, first)};
-  verdict.word = to_word(difference);
-  verdict.words = in_words(row.difference, margin) + ".";
+  verdict.word = verdict_word(difference);
+  verdict.words = reason_of(row.difference, margin);
   verdict.tone = difference == Difference::too_few  ? Tone::neutral
                  : difference == Difference::higher ? Tone::bad
                                                     : Tone::good;
@@ -43,8 +86,8 @@ std::string steps_text(int64_t step, int64_t steps) {
 
 ReportTable table_of_runs(const RunComparison& comparison) {
   ReportTable table{fmt::format("Validation after {} steps", with_commas(comparison.step)),
-                    {"run", "parameters", "outside embeddings", "largest rate", "steps", "loss (nats)", "difference",
-                     "spread", "seeds", "accuracy", "start", "verdict"},
+                    {"run", "parameters", "without embeddings", "peak learning rate", "steps", "loss (nats)", "difference",
+                     "deviation over seeds", "seeds", "accuracy", "initial weights", "verdict"},
                     {}};
   const ComparedRuns& first = comparison.rows.front();
   for (const ComparedRuns& row : comparison.rows) {
@@ -58,13 +101,13 @@ ReportTable table_of_runs(const RunComparison& comparison) {
                           other ? difference : "", row.spread ? "±\u00a0" + loss_text(*row.spread) : "unknown",
                           std::to_string(row.losses.size()), fmt::format("{:.2f}\u00a0%", 100 * row.accuracy),
                           row.teacher.empty() ? row.start : fmt::format("{}, taught by {}", row.start, row.teacher),
-                          other ? to_word(difference_of(row.difference, comparison.margin)) : "the first"});
+                          other ? verdict_word(difference_of(row.difference, comparison.margin)) : "reference"});
   }
   return table;
 }
 
 ReportTable table_of_seeds(const RunComparison& comparison) {
-  ReportTable table{"Validation of each seed", {"run", "folder", "seed", "steps done", "loss (nats)", "accuracy"}, {}};
+  ReportTable table{"Validation loss of each run", {"run", "folder", "seed", "steps done", "loss (nats)", "accuracy"}, {}};
   for (const ComparedRuns& row : comparison.rows) {
     for (size_t i = 0; i < row.paths.size(); ++i) {
       table.rows.push_back({row.name, row.paths[i], std::to_string(row.seeds[i]), steps_text(row.done[i], row.steps),
@@ -79,7 +122,7 @@ Figure curves(const RunComparison& comparison, LossCurve ComparedRuns::*which, s
                 .title = std::move(title),
                 .words = std::move(words),
                 .x = {.words = "step"},
-                .y = {.words = "loss", .unit = "nats a target"}};
+                .y = {.words = "loss", .unit = "nats per target", .least = 0}};
   for (const ComparedRuns& row : comparison.rows) {
     const LossCurve& curve = row.*which;
     figure.series.push_back(
@@ -100,12 +143,29 @@ std::vector<Fact> data_hashes(const nlohmann::json& data) {
   return facts;
 }
 
+// Which runs: "Training runs: no-mlp, no-norm against base".
+std::string title_of(const RunComparison& comparison) {
+  constexpr size_t most_named = 4;
+  const std::string& first = comparison.rows.front().name;
+  if (comparison.rows.size() == 1) {
+    return fmt::format("Training runs of “{}”", first);
+  }
+  std::string others;
+  for (size_t i = 1; i < comparison.rows.size(); ++i) {
+    others += fmt::format("{}“{}”", i > 1 ? ", " : "", comparison.rows[i].name);
+  }
+  return fmt::format("Training runs: {} against “{}”",
+                     comparison.rows.size() - 1 <= most_named ? others
+                                                              : fmt::format("{} variants", comparison.rows.size() - 1),
+                     first);
+}
+
 }  // namespace
 
 Report compare_report(const RunComparison& comparison, const ReportOrigin& origin) {
   const ComparedRuns& first = comparison.rows.front();
   const bool several = comparison.rows.size() > 1;
-  Report report{.title = "Training runs, side by side",
+  Report report{.title = title_of(comparison),
                 .summary = fmt::format("{} after {} steps, on the same data in the same order.",
                                        several ? fmt::format("{} variants", comparison.rows.size()) : "One variant",
                                        with_commas(comparison.step)),
@@ -117,9 +177,9 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
     }
   };
   fact("task", "task");
-  fact("tokens of a sequence", "context");
-  fact("sequences of a step", "sequences_per_step");
-  fact("sequences to measure on", "validation_sequences");
+  fact("tokens per sequence", "context");
+  fact("sequences per step", "sequences_per_step");
+  fact("validation sequences", "validation_sequences");
   for (const ComparedRuns& row : comparison.rows) {
     if (&row != &first) {
       report.verdicts.push_back(verdict_of(row, first, comparison.margin));
@@ -127,36 +187,36 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
   }
   ReportSection drawn{
       .title = "Curves",
-      .words = "Every line is the mean over the seeds of a variant, its band one standard deviation over them.",
-      .figures = {curves(comparison, &ComparedRuns::validation, "Loss on the validation set, by step",
-                         "The same sequences for all, each time."),
-                  curves(comparison, &ComparedRuns::training, "Cross-entropy of training, by step",
-                         fmt::format("{} What a teacher or a morph adds to the loss is not in it.",
+      .words = "Each line is the mean over the seeds of a variant. Its band is one standard deviation over the seeds.",
+      .figures = {curves(comparison, &ComparedRuns::validation, "Validation loss, by step",
+                         "On the same sequences for all runs."),
+                  curves(comparison, &ComparedRuns::training, "Training loss, by step",
+                         fmt::format("Cross-entropy alone, without what a teacher or a morph adds. {}",
                                      comparison.window == 1
-                                         ? "Of every step, before the weights move."
+                                         ? "Each point is one step, before its update."
                                          : fmt::format("Each point is the mean over {} steps.", comparison.window)))}};
   if (comparison.rows.size() > 1) {
     drawn.figures.push_back(curves(
-        comparison, &ComparedRuns::differences, "Difference on the validation set, by step",
-        fmt::format("To “{}”, of runs of one seed; below zero is better. The band is the 95 % interval.", first.name)));
-    drawn.figures.back().y.words = "difference of the loss";
+        comparison, &ComparedRuns::differences, "Difference of the validation loss, by step",
+        fmt::format("Each variant minus “{}”, over pairs of runs with the same seed. Below zero is better. The band is "
+                    "the 95 % interval.",
+                    first.name)));
+    drawn.figures.back().y = {.words = "difference of loss", .unit = "nats per target"};  // of either sign
   }
   report.sections = {
       {.title = "Losses",
        .words = fmt::format(
-           "Loss is the mean over the validation set, and over the seeds where there are several; the spread is the "
-           "standard deviation over these. A difference is the mean over pairs of runs of one seed, with its 95 % "
-           "interval by Student's t: over starts, since all saw the data in one order. Lower and higher: the interval "
-           "excludes 0. {}",
+           "The loss is the mean over the validation set, and over the seeds. A difference is the mean over pairs of runs "
+           "with the same seed, with its 95 % interval (Student's t). The seed sets the initial weights; all runs saw "
+           "the data in the same order. Lower or higher means that the interval excludes 0. {}",
            comparison.margin
-               ? fmt::format("Equal: it lies within {:g} nats of 0, the margin that was named (--margin).",
-                             *comparison.margin)
-               : "Nothing is called equal without a margin (--margin)."),
+               ? fmt::format("Equal means that it lies within the margin, {:g} nats (--margin).", *comparison.margin)
+               : "No loss is called equal without a margin (--margin)."),
        .tables = {table_of_runs(comparison)}},
       std::move(drawn),
       {.title = "Every run", .words = "", .tables = {table_of_seeds(comparison)}}};
   if (!comparison.notes.empty()) {
-    ReportTable notes{"What else sets these runs apart", {"note"}, {}};
+    ReportTable notes{"Other differences between these runs", {"note"}, {}};
     for (const std::string& note : comparison.notes) {
       notes.rows.push_back({note + "."});
     }

@@ -36,6 +36,11 @@ Json axis_json(const FigureAxis& axis) {
   if (!axis.names.empty()) {
     json["names"] = axis.names;
   }
+  for (const auto& [key, bound] : {std::pair{"least", axis.least}, std::pair{"most", axis.most}}) {
+    if (bound) {
+      json[key] = *bound;
+    }
+  }
   return json;
 }
 
@@ -153,7 +158,62 @@ void check_series(const Figure& figure, const Series& series) {
   }
 }
 
+struct Values {
+  std::vector<double> numbers;
+  size_t gaps = 0;
+  bool scatter = false;  // some of them have a spread
+
+  void add(double value) {
+    if (std::isfinite(value)) {
+      numbers.push_back(value);
+    } else {
+      ++gaps;
+    }
+  }
+};
+
+Values values_of(const Figure& figure) {
+  Values values;
+  for (const Series& series : figure.series) {
+    std::for_each(series.y.begin(), series.y.end(), [&values](double y) { values.add(y); });
+    values.scatter = values.scatter || std::any_of(series.spread.begin(), series.spread.end(),
+                                                   [](double spread) { return std::isfinite(spread) && spread > 0; });
+  }
+  for (const Panel& panel : figure.panels) {
+    for (const std::vector<double>& row : panel.values) {
+      std::for_each(row.begin(), row.end(), [&values](double value) { values.add(value); });
+    }
+  }
+  return values;
+}
+
 }  // namespace
+
+std::optional<std::string> constant_text(const Figure& figure) {
+  const Values values = values_of(figure);
+  if (values.numbers.empty() || values.scatter) {
+    return std::nullopt;
+  }
+  const auto [least, most] = std::minmax_element(values.numbers.begin(), values.numbers.end());
+  constexpr double same = 1e-12;  // rounding of what is the same
+  if (*most - *least > same * std::max(std::abs(*least), std::abs(*most))) {
+    return std::nullopt;
+  }
+  const FigureAxis& axis = has_panels(figure) ? figure.value : figure.y;
+  const bool named = values.numbers.size() == 1 && figure.series.size() == 1 && figure.x.names.size() == 1;
+  const std::string number =
+      fmt::format("{} = {}{}{}", axis.words, number_text(*most), axis.unit.empty() ? "" : " " + axis.unit,
+                  named ? fmt::format(" ({})", figure.x.names.front()) : "");
+  std::string text = values.numbers.size() == 1 && values.gaps == 0 ? fmt::format("One number: {}", number)
+                     : values.gaps == 0
+                         ? fmt::format("The same everywhere: {} ({} numbers)", number, values.numbers.size())
+                         : fmt::format("The same wherever it is defined: {} ({} of {} numbers)", number,
+                                       values.numbers.size(), values.numbers.size() + values.gaps);
+  for (const Mark& mark : figure.marks) {
+    text += fmt::format("; {}: {}", mark.name, number_text(mark.value));
+  }
+  return text + ".";
+}
 
 std::string axis_title(const FigureAxis& axis) {
   return axis.unit.empty() ? axis.words : fmt::format("{} ({})", axis.words, axis.unit);
@@ -210,6 +270,7 @@ void check_figure(const Figure& figure) {
   PARE_CHECK(!figure.title.empty(), "a figure without title");
   if (!has_panels(figure)) {
     PARE_CHECK(figure.panels.empty() && !figure.series.empty(), figure.title + ": no series");
+    PARE_CHECK(figure.kind != FigureKind::lines || figure.x.names.empty(), figure.title + ": a line between names");
     PARE_CHECK(figure.kind != FigureKind::bars || !figure.x.names.empty(), figure.title + ": bars without names");
     for (const Series& series : figure.series) {
       check_series(figure, series);

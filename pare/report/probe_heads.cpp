@@ -45,7 +45,7 @@ Series over_heads(const ProbeResults& results, const std::string& name, Spread H
 
 // What the same queries would have if they attended to everything alike.
 Series uniform_entropy(const ProbeResults& results) {
-  Series entropy = over_heads(results, "uniform attention", &HeadMeasures::entropy);
+  Series entropy = over_heads(results, "uniform attention, for comparison", &HeadMeasures::entropy);
   const Series distance = over_heads(results, "", &HeadMeasures::distance_to_uniform);
   for (size_t i = 0; i < entropy.y.size(); ++i) {
     entropy.y[i] += distance.y[i];
@@ -57,10 +57,10 @@ Series uniform_entropy(const ProbeResults& results) {
 Figure gap_by_context(const ProbeResults& results) {
   Figure figure{.title = "σ₁/σ₂ of the attention matrix as the context grows",
                 .words =
-                    "Mean over the heads of each layer, of prefixes of the sequences. A gap that grows is an "
-                    "attention matrix that comes nearer to rank one.",
-                .x = {.words = "tokens of the prefix", .log = true},
-                .y = {.words = "σ₁/σ₂", .log = true},
+                    "On the first tokens of each sequence; mean over the heads of each layer. If the ratio grows with "
+                    "the context, the attention matrix comes nearer to rank one.",
+                .x = {.words = "tokens in the prefix", .log = true},
+                .y = {.words = "σ₁/σ₂", .log = true, .least = 1},
                 .order_words = "layer"};
   for (const LayerMeasures& layer : results.layers) {
     std::map<int64_t, std::vector<double>> by_length;
@@ -82,10 +82,10 @@ Figure gap_by_context(const ProbeResults& results) {
 
 Figure asymmetry_against_dimension(const ProbeResults& results) {
   Figure figure{.kind = FigureKind::scatter,
-                .title = "Asymmetry against output dimension, a point for each head",
-                .words = "Do directional heads write into fewer directions?",
-                .x = {.words = "directional asymmetry ‖Mₐ‖/‖M‖"},
-                .y = {.words = "directions a head writes into"},
+                .title = "Asymmetry and output dimension of each head",
+                .words = "One point for each head: do directional heads use fewer output directions?",
+                .x = {.words = "asymmetry ‖Mₐ‖/‖M‖"},
+                .y = {.words = "output dimension of a head", .least = 0},
                 .series = {{.name = "heads"}}};
   Series& points = figure.series[0];
   for (const LayerMeasures& layer : results.layers) {
@@ -140,46 +140,47 @@ Series over_pairs(const ProbeResults& results, const std::string& name, Spread H
 ReportSection entropy_section(const ProbeResults& results) {
   ReportSection section{.title = "Attention entropy",
                         .words =
-                            "How many tokens does a query look at? One alone is an entropy of 0; all that it sees, "
-                            "alike, is the logarithm of their number."};
+                            "How many tokens does a query attend to? The entropy is 0 for a single token, and the "
+                            "logarithm of the number of visible tokens if all get the same attention."};
   if (results.layers.empty()) {
     return section;
   }
   section.figures = {
       {.title = "Attention entropy, by layer",
-       .words = "Mean over queries and sequences; the band is one standard deviation over the heads of a layer.",
+       .words = "Mean over queries and sequences. The band is one standard deviation over the heads of a layer.",
        .x = {.words = "layer"},
-       .y = {.words = "entropy of attention", .unit = "nats"},
-       .series = {over_heads(results, "mean of the heads", &HeadMeasures::entropy), uniform_entropy(results)}},
+       .y = {.words = "attention entropy", .unit = "nats", .least = 0},
+       .series = {over_heads(results, "mean over heads", &HeadMeasures::entropy), uniform_entropy(results)}},
       head_map(results,
                {.title = "Attention entropy of each head",
-                .words = "Over that of uniform attention: 0 looks at one token, 1 at all alike.",
-                .value = {.words = "entropy over uniform's"}},
+                .words = "Relative to the entropy of uniform attention: 0 is one token, 1 is all tokens alike.",
+                .value = {.words = "relative entropy"}},
                [](const HeadMeasures& head) { return mean_of(head.relative_entropy); })};
   return section;
 }
 
 ReportSection heads_section(const ProbeResults& results) {
-  ReportSection section{.title = "Heads", .words = "What each head of each layer looks at, and writes."};
+  ReportSection section{.title = "Heads", .words = "What each head of each layer attends to, and how many directions its output has."};
   if (results.layers.empty()) {
     return section;
   }
   section.figures = {
       head_map(results,
                {.title = "Directional asymmetry of each head",
-                .words = "‖Mₐ‖/‖M‖ of M = W_Q W_Kᵀ, antisymmetric part over all: 0 is reciprocal, 1 directional. "
-                         "The same in every gauge.",
+                .words = "‖Mₐ‖/‖M‖, with Mₐ the antisymmetric part of M = W_Q W_Kᵀ. 0: two tokens have the same score in "
+                         "both directions. 1: the score changes its sign. A random M has 0.71.",
                 .value = {.words = "asymmetry"}},
                [](const HeadMeasures& head) { return head.asymmetry.value_or(not_known); }),
       head_map(results,
                {.title = "σ₁/σ₂ of each head's attention matrix",
-                .words = "Large: near rank one, every query attends to the same tokens.",
+                .words = "The ratio of the two largest singular values. Large: near rank one, all queries attend to the "
+                         "same tokens.",
                 .value = {.words = "σ₁/σ₂", .log = true}},
                [](const HeadMeasures& head) { return mean_of(head.gap); }),
       head_map(results,
-               {.title = "Directions that each head writes into",
-                .words = "Rank of what a head adds to the stream in a sequence, mean over sequences.",
-                .value = {.words = "directions"}},
+               {.title = "Output dimension of each head",
+                .words = "Rank of what a head adds to the residual stream in a sequence, mean over sequences.",
+                .value = {.words = "output dimension"}},
                [](const HeadMeasures& head) { return mean_of(head.output_dimension); })};
   Figure gaps = gap_by_context(results), scatter = asymmetry_against_dimension(results);
   if (!gaps.series.empty()) {
@@ -194,23 +195,23 @@ ReportSection heads_section(const ProbeResults& results) {
 ReportSection angles_section(const ProbeResults& results) {
   ReportSection section{.title = "Principal angles between heads",
                         .words =
-                            "Do heads write into the same directions? 0° share one, 90° share none. Random "
-                            "subspaces of few dimensions in many are near 90°."};
-  Figure smallest = angle_matrices(results, "Smallest principal angle between what two heads write",
-                                   "Mean over sequences; one matrix for each layer.", &HeadPair::smallest);
+                            "Do heads write into the same directions? At 0° two heads share a direction; at 90° they "
+                            "share none. Random subspaces of few dimensions in a wide space are near 90°."};
+  Figure smallest = angle_matrices(results, "Smallest principal angle between two heads' outputs",
+                                   "Mean over sequences. The slider chooses the layer.", &HeadPair::smallest);
   if (smallest.panels.empty()) {
     return section;
   }
   section.figures = {
       std::move(smallest),
-      angle_matrices(results, "Mean principal angle between what two heads write",
-                     "Mean over sequences; one matrix for each layer.", &HeadPair::mean),
+      angle_matrices(results, "Mean principal angle between two heads' outputs",
+                     "Mean over sequences. The slider chooses the layer.", &HeadPair::mean),
       {.title = "Principal angles between heads, by layer",
-       .words = "Mean over all pairs of heads; the band is one standard deviation over pairs.",
+       .words = "Mean over all pairs of heads. The band is one standard deviation over pairs.",
        .x = {.words = "layer"},
-       .y = {.words = "angle", .unit = "degrees"},
+       .y = {.words = "angle", .unit = "degrees", .least = 0, .most = 90},
        .series = {over_pairs(results, "smallest", &HeadPair::smallest), over_pairs(results, "mean", &HeadPair::mean)},
-       .marks = {{"nothing shared", 90}}}};
+       .marks = {{"no shared direction", 90}}}};
   return section;
 }
 

@@ -28,17 +28,21 @@ const char* title_of(Collapse collapse) {
   PARE_UNREACHABLE("no such collapse");
 }
 
-// What a reader wants to know of it.
-const char* question_of(Collapse collapse) {
+// What it is, and the words of the number that decides it.
+const char* explanation_of(Collapse collapse) {
   switch (collapse) {
     case Collapse::rank_in_depth:
-      return "Do tokens become the same as they go through layers?";
+      return "Do all tokens of a sequence become one vector, or one direction, as they pass through the layers? The "
+             "effective rank is the number of directions that they use.";
     case Collapse::rank_in_width:
-      return "Does attention come near rank one as the context grows?";
+      return "Do attention matrices come near rank one, so that all queries attend to the same tokens? σ1 and σ2 are "
+             "the two largest singular values.";
     case Collapse::head_channel:
-      return "Can a head's part be told from the sum of all?";
+      return "Can the output of one head be recovered from what attention adds to the residual stream? That is a sum: "
+             "of H heads of width k, the others contribute (H-1)k unknowns per token.";
     case Collapse::entropy:
-      return "Do heads look at one token only?";
+      return "Do heads attend to a single token? The relative entropy is 0 for one token, and 1 where all tokens get "
+             "the same attention.";
   }
   PARE_UNREACHABLE("no such collapse");
 }
@@ -66,10 +70,10 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
       break;
   }
   verdict.number =
-      finding.number ? fmt::format("{:.3g}: {}", *finding.number, finding.measure) : "no number: " + finding.measure;
+      finding.measure + ": " + (finding.number ? fmt::format("{:.3g}", *finding.number) : "not defined");
   verdict.words =
-      fmt::format("{} It is {}.{}{}", question_of(finding.collapse), finding.rule,
-                  finding.place.empty() ? "" : fmt::format(" Worst at {}.", finding.place),
+      fmt::format("{}{} Rule: {}.{}", explanation_of(finding.collapse),
+                  finding.place.empty() ? "" : fmt::format(" Worst: {}.", finding.place), finding.rule,
                   finding.undecided.empty() ? "" : fmt::format(" Nothing is decided: {}.", finding.undecided));
   return verdict;
 }
@@ -78,8 +82,9 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
 
 Report probe_report(const std::string& name, const ProbeResults& results, const nlohmann::ordered_json& described,
                     const std::string& inputs, const ReportOrigin& origin) {
-  Report report{.title = fmt::format("Is “{}” collapsing?", name_of_path(name)),
-                .summary = "Ranks, norms and heads on data: which of the four collapses there are, and where.",
+  Report report{.title = fmt::format("Is “{}” collapsing?", title_of_path(name)),
+                .summary = "Rank, norms and attention heads, measured on data: which of four known kinds of collapse "
+                           "occur, and where.",
                 .measured = facts_of(origin),
                 .fingerprint = hashes_of(described)};
   const std::string lengths = results.shortest == results.longest
@@ -89,11 +94,12 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
       {"inputs", fmt::format("{}, {} {} of {} tokens, {} in all", inputs, with_commas(results.sequences),
                              results.sequences == 1 ? "sequence" : "sequences", lengths, with_commas(results.tokens))});
   report.measured.push_back(
-      {"computed in", fmt::format("{}, rank above {:g} of the largest", results.dtype, results.threshold)});
+      {"computed in",
+       fmt::format("{}; rank counts singular values above {:g} of the largest", results.dtype, results.threshold)});
   if (!results.interventions.empty()) {
-    report.measured.push_back({"changed on purpose", fmt::format("{}", fmt::join(results.interventions, "; "))});
+    report.measured.push_back({"model changed by", fmt::format("{}", fmt::join(results.interventions, "; "))});
     if (const std::optional<double> effect = results.effect.average()) {
-      report.measured.push_back({"which changed what the last layer leaves by", number_text(*effect)});
+      report.measured.push_back({"which changed the last layer's output by", number_text(*effect)});
     }
   }
   if (results.partial) {
@@ -114,7 +120,7 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
     }
   }
   if (!results.warnings.empty()) {
-    ReportTable table{"", {"noticed while measuring"}, {}};
+    ReportTable table{"", {"warning"}, {}};
     for (const std::string& warning : results.warnings) {
       table.rows.push_back({warning});
     }

@@ -107,7 +107,9 @@ std::string figure_html(const Figure& figure, size_t number, bool plots) {
   check_figure(figure);
   const FigureTable table = table_of(figure);
   std::string plot;
-  if (plots) {
+  if (const std::optional<std::string> constant = constant_text(figure)) {
+    plot = paragraph(*constant, "constant");
+  } else if (plots) {
     plot = fmt::format("<div class=\"plot\" role=\"img\" aria-label=\"{}\"></div>\n", html_text(figure.title));
   }
   return fmt::format(R"(<figure id="figure-{}" class="{}">
@@ -150,6 +152,7 @@ std::string sections_html(const std::vector<ReportSection>& sections, bool plots
     const ReportSection& section = sections[i];
     html += fmt::format("<section id=\"section-{}\">\n<h2>{}</h2>\n{}", i + 1, html_text(section.title),
                         paragraph(section.words, "words"));
+    html += section.command.empty() ? "" : fmt::format("<pre class=\"command\">{}</pre>\n", html_text(section.command));
     if (!section.figures.empty()) {
       html += "<div class=\"figures\">\n";
       for (const Figure& figure : section.figures) {

@@ -25,7 +25,8 @@ struct FigureAxis {
   std::string words;  // what is measured: "attention entropy"
   std::string unit;   // "nats"; empty where there is none
   bool log = false;
-  std::vector<std::string> names;  // of places that are no numbers: heads, tensors
+  std::vector<std::string> names;     // of places that are no numbers: heads, tensors
+  std::optional<double> least, most;  // what this quantity cannot be below or above: no band goes there
 };
 
 // One line, or set of bars or points. What is not a number is a gap.
@@ -50,7 +51,7 @@ struct Mark {
   double value = 0;
 };
 
-// lines: with bands of their spread. bars: lying, one row for each name of x. heat_map: a table of two different
+// lines: with bands of their spread; they join numbers, never names. bars: lying, one row for each name of x. heat_map: a table of two different
 // things, such as heads and layers; matrix: one of a thing with itself. Of several panels one is shown at a time.
 enum class FigureKind { lines, bars, scatter, heat_map, matrix };
 
@@ -79,6 +80,7 @@ struct ReportSection {
   std::string words;
   std::vector<Figure> figures;
   std::vector<ReportTable> tables;
+  std::string command = {};  // for a shell; may be empty
 };
 
 struct Fact {

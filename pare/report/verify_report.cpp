@@ -32,43 +32,43 @@ std::string plain_number(const std::optional<double>& value) {
 }
 
 ReportVerdict sameness(const Verification& v) {
-  const std::string error = fmt::format("largest relative error {}, allowed there {}",
+  const std::string error = fmt::format("largest relative error {} (allowed: {})",
                                         short_number(v.metrics.max_relative_logit_error), short_number(v.allowed));
-  const std::string where = v.coverage.complete ? "" : " on what was exercised";
+  const std::string where = v.coverage.complete ? "" : ", on the inputs that were tried";
   ReportVerdict verdict{.name = "Are they the same function?", .word = word(v.verdict), .number = error};
   switch (v.verdict) {
     case Verdict::identical:
-      verdict.number = "every number is the same";
-      verdict.words = "The same numbers in the same architecture: so for all inputs.";
+      verdict.number = "every weight is the same";
+      verdict.words = "The same weights in the same architecture: the same function for all inputs.";
       verdict.tone = Tone::good;
       break;
     case Verdict::proved:
-      verdict.number = fmt::format("rows of weights moved by {} at most; {}", short_number(v.proof.moved), error);
       verdict.words = fmt::format(
-          "Every tensor is explained by a symmetry that was found and checked: for all inputs. What rows are off by is "
-          "rounding; allowed is {}.",
-          v.allowed_for);
+          "For all inputs: every tensor of the candidate follows from the reference by a symmetry that was found and "
+          "checked. What remains is rounding: it moved rows of weights by at most {}. Allowed is {}.",
+          short_number(v.proof.moved), v.allowed_for);
       verdict.tone = Tone::good;
       break;
     case Verdict::equivalent:
-      verdict.words = fmt::format("To the last digits of float64{}.", where);
+      verdict.words = fmt::format("The outputs agree to the last digits of float64{}.", where);
       verdict.tone = Tone::good;
       break;
     case Verdict::within_noise:
       verdict.word = "within noise";
-      verdict.words = fmt::format("No further off than storing in {} costs{}.", word(v.floor_dtype), where);
+      verdict.words = fmt::format("The outputs differ no more than by rounding the weights to {}{}.", word(v.floor_dtype), where);
       verdict.tone = Tone::fair;
       break;
     case Verdict::different:
       verdict.tone = Tone::bad;
       if (!v.differences.empty()) {
         verdict.number = fmt::format("{} settings differ", v.differences.size());
-        verdict.words = "Settings decide what a model does: nothing else was looked at.";
+        verdict.words = "Such settings change the function, so nothing else was compared.";
       } else if (!v.coverage.known_other.empty()) {
-        verdict.words = fmt::format("Known from the weights, and not asked: {}.", v.coverage.known_other.front());
+        verdict.words = fmt::format("Seen in the weights, without an input that shows it: {}.", v.coverage.known_other.front());
       } else if (v.first_divergence) {
         verdict.words =
-            fmt::format("First at {}, by {}.", v.first_divergence->tap, short_number(v.first_divergence->difference));
+            fmt::format("The first difference is in {}, of size {}.", v.first_divergence->tap,
+                                    short_number(v.first_divergence->difference));
       }
       break;
   }
@@ -79,15 +79,16 @@ std::vector<ReportVerdict> verdicts_of(const Json& reference, const Json& candid
   std::vector<ReportVerdict> list = {sameness(v)};
   if (v.differences.empty()) {
     const size_t explained = v.proof.relations.size(), open = v.proof.unexplained.size();
-    list.push_back({"Is every tensor explained?", v.proof.complete ? "yes" : "not all",
-                    fmt::format("{} explained, {} not", with_commas(static_cast<int64_t>(explained)), open),
-                    v.proof.gaps.empty() ? "" : v.proof.gaps.front(), v.proof.complete ? Tone::good : Tone::neutral});
+    list.push_back({"Does every tensor follow from the reference?", v.proof.complete ? "yes" : "no",
+                    fmt::format("{} tensors do, {} do not", with_commas(static_cast<int64_t>(explained)), open),
+                    v.proof.gaps.empty() ? "Each by an exact relation, up to rounding." : v.proof.gaps.front() + ".",
+                    v.proof.complete ? Tone::good : Tone::neutral});
     const size_t missed = v.coverage.not_exercised.size();
-    list.push_back({"Was everything looked at?", v.coverage.complete ? "yes" : "not all",
+    list.push_back({"Was everything checked?", v.coverage.complete ? "yes" : "no",
                     fmt::format("{} tokens in {} sequences", with_commas(v.tokens), with_commas(v.sequences)),
                     v.coverage.complete
-                        ? "Every tensor is explained by the proof or exercised by the rows."
-                        : fmt::format("{} not exercised, such as {}", missed, v.coverage.not_exercised.front()),
+                        ? "Every tensor is covered, by the proof or by these inputs."
+                        : fmt::format("Not covered by these inputs, {} in all: {}.", missed, v.coverage.not_exercised.front()),
                     v.coverage.complete ? Tone::good : Tone::fair});
   }
   const int64_t before = reference.at("parameters"), after = candidate.at("parameters");
@@ -99,7 +100,7 @@ std::vector<ReportVerdict> verdicts_of(const Json& reference, const Json& candid
                   before == after ? ""
                                   : fmt::format("{} {}", share_text(std::abs(before - after), before),
                                                 after < before ? "fewer" : "more"),
-                  after < before ? Tone::good : Tone::neutral});
+                  after < before && v.verdict != Verdict::different ? Tone::good : Tone::neutral});
   return list;
 }
 
@@ -133,10 +134,10 @@ Figure gaps_figure(const Verification& v, std::vector<double> LayerGap::*what, F
 
 Figure heads_figure(const LayerGaps& gaps) {
   Figure figure{.kind = FigureKind::heat_map,
-                .title = "Where attention differs: each head of each layer",
+                .title = "Difference of attention, by head",
                 .words =
-                    "The largest difference of an attention probability over all sequences that were looked at. "
-                    "White: none at all, or not comparable.",
+                    "The largest difference of an attention probability over these sequences. Empty cells: no "
+                    "difference at all, or not comparable.",
                 .x = {.words = "head"},
                 .y = {.words = "layer"},
                 .value = {.words = "largest difference of a probability", .log = true},
@@ -161,23 +162,24 @@ ReportSection layers_section(const Verification& v) {
   ReportSection section{
       .title = "Layer by layer",
       .words = fmt::format(
-          "{} sequences, the worst among them, run through both models side by side. Beside the candidate stands the "
-          "reference itself with every weight moved by one rounding of {}: what lies at or below that line is storage.",
+          "{} sequences, the worst one among them, were run through both models. For comparison, the second line is the "
+          "reference against itself with every weight moved by one rounding of {}: what is at or below it can be "
+          "explained by rounding.",
           v.layers.layers.empty() ? 0 : v.layers.layers.front().residual.size(), word(v.floor_dtype))};
   if (!v.layers.note.empty()) {
-    section.words += fmt::format(" Not everything could be compared: {}.", v.layers.note);
+    section.words += fmt::format(" Not all of it could be compared: {}.", v.layers.note);
   }
   section.figures = {
       gaps_figure(v, &LayerGap::attention,
                   {.title = "Difference of attention, by layer",
-                   .words = "The largest difference of a probability in a sequence; mean and standard deviation over "
-                            "sequences. The same in every basis, as long as heads keep their order.",
-                   .y = {.words = "largest difference of a probability"}}),
+                   .words = "The largest difference of an attention probability in a sequence; mean and standard "
+                            "deviation over sequences. It does not depend on the basis of the residual stream.",
+                   .y = {.words = "largest difference of a probability", .least = 0, .most = 1}}),
       gaps_figure(v, &LayerGap::residual,
-                  {.title = "Difference of the stream, by layer",
-                   .words = "‖reference − candidate‖ / ‖reference‖ of what each layer leaves, as it is stored. A "
-                            "change of basis shows here too, and is no error.",
-                   .y = {.words = "relative difference"}}),
+                  {.title = "Difference of the residual stream, by layer",
+                   .words = "‖reference − candidate‖ / ‖reference‖ after each layer; mean and standard deviation over "
+                            "sequences. A change of basis shows here too, and is not an error.",
+                   .y = {.words = "relative difference", .least = 0}}),
       heads_figure(v.layers)};
   return section;
 }
@@ -197,7 +199,7 @@ Series quantiles(const at::Tensor& values, const std::string& name) {
 }
 
 Figure rows_figure(const Verification& v, const at::Tensor& rows, const at::Tensor& noise, Figure figure) {
-  figure.x = {.words = "share of rows that are no larger", .unit = "%"};
+  figure.x = {.words = "share of rows with this error or less", .unit = "%"};
   figure.y.log = true;
   figure.series = {quantiles(rows, "candidate"), quantiles(noise, fmt::format("noise of {}", word(v.floor_dtype)))};
   return figure;
@@ -206,33 +208,34 @@ Figure rows_figure(const Verification& v, const at::Tensor& rows, const at::Tens
 ReportTable metrics_table(const Verification& v) {
   const Metrics &m = v.metrics, &n = v.noise_floor;
   return {
-      "In numbers",
-      {"over all rows", fmt::format("candidate in {}", word(v.compute_dtype)),
+      "Over all rows",
+      {"measure", fmt::format("candidate in {}", word(v.compute_dtype)),
        fmt::format("noise of {}", word(v.floor_dtype))},
       {{"largest relative error", short_number(m.max_relative_logit_error), short_number(n.max_relative_logit_error)},
        {"mean KL, nats per row", short_number(m.mean_kl_nats), short_number(n.mean_kl_nats)},
        {"largest KL, nats", short_number(m.max_kl_nats), short_number(n.max_kl_nats)},
-       {"same first choice", plain_number(m.top1_agreement), plain_number(n.top1_agreement)},
-       {"nats per token, reference", plain_number(m.reference_nll_nats), plain_number(n.reference_nll_nats)},
-       {"nats per token, candidate", plain_number(m.candidate_nll_nats), plain_number(n.candidate_nll_nats)}}};
+       {"share of rows with the same top prediction", plain_number(m.top1_agreement), plain_number(n.top1_agreement)},
+       {"loss of the reference, nats per token", plain_number(m.reference_nll_nats), plain_number(n.reference_nll_nats)},
+       {"loss of the candidate, nats per token", plain_number(m.candidate_nll_nats), plain_number(n.candidate_nll_nats)}}};
 }
 
 ReportSection rows_section(const Verification& v) {
   ReportSection section{.title = "Row by row",
-                        .words = fmt::format("Every row is one answer: {} in all, and each is judged alone.",
+                        .words = fmt::format("A row is one output of the model, such as the logits of one token. There "
+                                             "are {}, and each is judged on its own.",
                                              with_commas(v.rows.error.numel())),
                         .tables = {metrics_table(v)}};
   section.figures.push_back(
       rows_figure(v, v.rows.error, v.noise_rows.error,
-                  {.title = "How far off rows are",
-                   .words = "Each row's largest difference over its scale, rows sorted. Rows without any difference "
-                            "are left of where the line begins.",
-                   .y = {.words = "relative error of a row"}}));
+                  {.title = "Relative error of the rows",
+                   .words = "The largest difference in a row, relative to the size of the row; rows sorted. Rows without "
+                            "any difference are left of where the line begins.",
+                   .y = {.words = "relative error"}}));
   if (v.rows.kl.defined()) {
     section.figures.push_back(rows_figure(v, v.rows.kl, v.noise_rows.kl,
-                                          {.title = "How far off what rows predict is",
-                                           .words = "KL(reference, candidate) over the vocabulary, rows sorted.",
-                                           .y = {.words = "KL divergence of a row", .unit = "nats"}}));
+                                          {.title = "KL divergence of the predictions",
+                                           .words = "KL(reference ‖ candidate) over the vocabulary; rows sorted.",
+                                           .y = {.words = "KL divergence", .unit = "nats"}}));
   }
   return section;
 }
@@ -250,11 +253,11 @@ ReportSection proof_section(const Proof& proof) {
   }
   ReportSection section{.title = "Tensor by tensor",
                         .words =
-                            "What each tensor of the candidate is of the reference, as a symmetry that was found "
-                            "and checked element by element."};
+                            "How each tensor of the candidate follows from the reference. Every relation was found "
+                            "from the weights and checked element by element."};
   if (!ways.empty()) {
     Figure bars{.kind = FigureKind::bars,
-                .title = "How tensors are explained",
+                .title = "Relations between the tensors",
                 .x = {.words = "relation"},
                 .y = {.words = "tensors"},
                 .series = {{.name = "tensors"}}};
@@ -267,16 +270,16 @@ ReportSection proof_section(const Proof& proof) {
   }
   if (!residuals.x.empty()) {
     section.figures.push_back({.kind = FigureKind::scatter,
-                               .title = "What is left over in each relation",
+                               .title = "Residual of each relation",
                                .words =
-                                   "The largest |found − expected| over one rounding of what is expected; relations "
-                                   "that hold exactly are not shown.",
-                               .x = {.words = "tensors in the order of their names"},
-                               .y = {.words = "left over", .unit = "roundings"},
+                                   "The largest |found − expected|, in units of one rounding of the expected value. "
+                                   "Relations that hold exactly are not shown.",
+                               .x = {.words = "tensors, in the order of their names"},
+                               .y = {.words = "residual", .unit = "roundings"},
                                .series = {residuals},
-                               .marks = {{"the most that a fitted basis may leave", most_roundings}}});
+                               .marks = {{"limit for a fitted basis", most_roundings}}});
   }
-  ReportTable gaps{"Not explained", {"what, and why"}, {}};
+  ReportTable gaps{"Tensors that do not follow", {"tensor and reason"}, {}};
   for (const std::string& gap : proof.gaps) {
     gaps.rows.push_back({gap});
   }
@@ -287,17 +290,17 @@ ReportSection proof_section(const Proof& proof) {
 }
 
 ReportSection checks_section(const Verification& v) {
-  ReportSection section{.title = "Whether the check can see",
+  ReportSection section{.title = "How sensitive the check is",
                         .words =
-                            "Tensors of the candidate were disturbed on purpose, doubling until rows caught it; and "
-                            "what no row exercised is listed."};
-  ReportTable tests{"Disturbed on purpose", {"tensor", "caught from", "missed up to"}, {}};
+                            "Some tensors of the candidate were changed on purpose, by more and more, until the rows "
+                            "showed it."};
+  ReportTable tests{"Relative change of a tensor", {"tensor", "detected from", "not detected up to"}, {}};
   for (const SelfTest& test : v.self_tests) {
     tests.rows.push_back({test.tensor,
-                          test.smallest_caught > 0 ? short_number(test.smallest_caught) : "nothing was caught",
+                          test.smallest_caught > 0 ? short_number(test.smallest_caught) : "not even at 100 %",
                           test.largest_missed > 0 ? short_number(test.largest_missed) : "–"});
   }
-  ReportTable missed{"Not exercised", {"what, and why"}, {}};
+  ReportTable missed{"Not covered by these inputs", {"what, and why"}, {}};
   for (const std::string& text : v.coverage.not_exercised) {
     missed.rows.push_back({text});
   }
@@ -322,10 +325,10 @@ ReportSection settings_section(const Verification& v) {
 Report verify_report(const Json& reference, const Json& candidate, const std::string& input_kind, const Verification& v,
                      const ReportOrigin& origin) {
   const std::string first = reference.at("path"), second = candidate.at("path");
-  Report report{.title = fmt::format("“{}” against “{}”", name_of_path(second), name_of_path(first)),
+  Report report{.title = fmt::format("“{}” against “{}”", title_of_path(second, 2), title_of_path(first, 2)),
                 .summary =
-                    "Whether a candidate is the same function as its reference: proved where every tensor is "
-                    "explained, measured row by row, and set against the noise of storage.",
+                    "Does the candidate compute the same function as the reference? Checked tensor by tensor, and on "
+                    "inputs, against the effect of rounding.",
                 .measured = facts_of(origin),
                 .verdicts = verdicts_of(reference, candidate, v)};
   report.measured.push_back({"inputs", v.tokens > 0 ? fmt::format("{}, {} sequences, {} tokens, seed {}", input_kind,

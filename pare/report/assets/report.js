@@ -8,6 +8,7 @@
     data: JSON.parse(node.querySelector('script[type="application/json"]').textContent),
     panel: 0,
   }));
+  const drawings = figures.filter((figure) => figure.plot);  // what is one number is a sentence
 
   // Plotly takes some tags in labels as markup, and %{...} as a place for a value. Names come from files: they are text,
   // and must not turn the direction of what stands around them.
@@ -63,13 +64,17 @@
 
   // ---- figures
 
+  // A mean may be nearer to the end of what is possible than its deviation is long: no rank is below 0.
+  const lowEnd = (y, spread, axis) => Math.max(y - spread, axis.least ?? -Infinity, axis.log ? y / 10 : -Infinity);
+  const highEnd = (y, spread, axis) => Math.min(y + spread, axis.most ?? Infinity);
+
   // One closed shape for each run of points that have a spread.
-  function bands(series, xs, log) {
+  function bands(series, axis) {
     const runs = [[]];
     series.y.forEach((y, i) => {
       const spread = series.spread[i];
-      if (y === null || spread === null || (log && y <= 0)) runs.push([]);
-      else runs.at(-1).push([xs[i], log ? Math.max(y - spread, y / 10) : y - spread, y + spread]);
+      if (y === null || spread === null || (axis.log && y <= 0)) runs.push([]);
+      else runs.at(-1).push([series.x[i], lowEnd(y, spread, axis), highEnd(y, spread, axis)]);
     });
     return runs.filter((run) => run.length > 1).map((run) => ({
       x: [...run.map((p) => p[0]), ...run.map((p) => p[0]).reverse()],
@@ -104,18 +109,16 @@
 
   function drawnLines(data, look) {
     const colours = seriesColours(data, look), traces = [];
-    const names = data.x.names && unique(data.x.names);
-    const xs = (series) => (names ? series.x.map((place) => names[place]) : series.x);
     const many = Math.max(...data.series.map((s) => s.x.length)) > 40;
     data.series.forEach((series, i) => {
       if (series.spread && data.kind === "lines") {
-        bands(series, xs(series), data.y.log).forEach((band) => traces.push({
+        bands(series, data.y).forEach((band) => traces.push({
           ...band, fill: "toself", fillcolor: faded(colours[i], 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
           showlegend: false, legendgroup: `g${i}`,
         }));
       }
       traces.push({
-        x: xs(series), y: series.y, name: short(series.name), legendgroup: `g${i}`,
+        x: series.x, y: series.y, name: short(series.name), legendgroup: `g${i}`,
         mode: data.kind === "scatter" ? "markers" : many ? "lines" : "lines+markers",
         line: { color: colours[i], width: 2 }, marker: { color: colours[i], size: data.kind === "scatter" ? 8 : 5, opacity: data.kind === "scatter" ? 0.8 : 1 },
         customdata: series.y.map((_, k) => [series.spread && series.spread[k] !== null ? ` ± ${series.spread[k].toPrecision(3)}` : "", series.labels ? plain(series.labels[k]) + "<br>" : ""]),
@@ -128,29 +131,60 @@
 
   // Lying, so that names of tensors and passes can be read; the first one on top.
   function drawnBars(data, look) {
-    return data.series.map((series, i) => ({
+    const bars = data.series.map((series, i) => ({
       type: "bar", orientation: "h", name: short(series.name), x: series.y, y: series.x, marker: { color: look.series[i % look.series.length] },
-      error_x: series.spread ? { type: "data", array: series.spread, color: look.soft, thickness: 1.2, width: 3 } : undefined,
+      error_x: series.spread ? whiskers(series, data.y, look) : undefined,
       customdata: series.x.map((place, k) => [plain(data.x.names[place]), series.labels ? `<br>${plain(series.labels[k])}` : ""]),
-      text: series.y.map((y) => (y === null ? "" : bare(y))), textposition: "auto", constraintext: "none", textfont: { size: 11.5 }, insidetextfont: { color: look.card }, insidetextanchor: "end", cliponaxis: false,
+      text: series.y.map((y) => (y === null ? "" : bare(y))), textposition: series.spread || barHeight(data) < 13 ? "none" : "auto", textangle: 0, constraintext: "none", textfont: { size: 11.5 }, insidetextfont: { color: look.card }, insidetextanchor: "end", cliponaxis: false,
       hovertemplate: `%{customdata[0]}<br><b>%{x:,.4~g}</b>${withUnit(data.y)}%{customdata[1]}<extra>${short(series.name)}</extra>`,
     }));
+    return data.series.length === 1 && data.series[0].spread ? [...bars, beyondWhiskers(data, look)] : bars;
   }
+  function whiskers(series, axis, look) {
+    const length = (end) => series.y.map((y, i) => (y === null || series.spread[i] === null ? 0 : Math.abs(end(y, series.spread[i], axis) - y)));
+    return { type: "data", symmetric: false, array: length(highEnd), arrayminus: length(lowEnd), color: look.soft, thickness: 1.2, width: 3 };
+  }
+  // The numbers of bars with whiskers stand behind these, which would strike them through.
+  function beyondWhiskers(data, look) {
+    const [series] = data.series;
+    const far = (y, i) => (y === null ? null : series.spread[i] === null ? y : y < 0 ? lowEnd(y, series.spread[i], data.y) : highEnd(y, series.spread[i], data.y));
+    return {
+      type: "scatter", mode: "text", x: series.y.map(far), y: series.x, text: series.y.map((y) => (y === null ? "" : `  ${bare(y)}  `)),
+      textposition: series.y.map((y) => (y < 0 ? "middle left" : "middle right")), textfont: { size: 11.5, color: look.ink }, cliponaxis: false, hoverinfo: "skip", showlegend: false,
+    };
+  }
+  // Many bars are lower, so that a page of a deep model still has an end.
+  const barHeight = (data) => Math.max(8, Math.min(23, 1600 / (data.x.names.length * data.series.length)));
   const bare = (value) => (Math.abs(value) >= 1e15 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(Number.isInteger(value) ? 15 : 3)).toLocaleString("en-US"));
 
-  // Colours of logarithms, with ticks at 1, 2 and 5 times powers of ten, or at powers alone where there are many.
+  // Ticks between two logarithms: powers of ten, or 1, 2 and 5 times these; and round steps where that would be fewer than
+  // three numbers, which nobody could read a scale by.
   function logTicks(least, most) {
+    const inside = (values) => values.filter((v) => Math.log10(v) >= least - 1e-9 && Math.log10(v) <= most + 1e-9);
+    const powers = [];
+    for (let power = Math.floor(least); power <= Math.ceil(most); power++) powers.push(10 ** power);
+    const stride = Math.ceil((most - least) / 8);
+    const shown = inside(most - least > 2.2 ? powers.filter((_, i) => i % stride === 0) : powers.flatMap((p) => [p, 2 * p, 5 * p]));
+    return shown.length < 3 ? roundTicks(10 ** least, 10 ** most) : shown.map((v) => [v, 1]);
+  }
+  // Pairs of a value and how many digits it needs.
+  function roundTicks(least, most) {
+    if (!(most > least * (1 + 1e-9))) return [[least, 3]];
+    const rough = (most - least) / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough * (1 - 1e-9));
     const ticks = [];
-    for (let power = Math.floor(least); power <= Math.ceil(most); power++) {
-      for (const digit of most - least > 2.2 ? [1] : [1, 2, 5]) ticks.push([power + Math.log10(digit), digit, power]);
-    }
-    const shown = ticks.filter(([at]) => at >= least - 1e-9 && at <= most + 1e-9);
-    const text = (digit, power) => (power >= -3 && power <= 4 ? bare(digit * 10 ** power) : `${digit === 1 ? "" : digit + "·"}10<sup>${power}</sup>`);
-    return { tickmode: "array", tickvals: shown.map(([at]) => at), ticktext: shown.map(([, digit, power]) => text(digit, power)) };
+    for (let k = Math.ceil(least / step - 1e-9); k * step <= most * (1 + 1e-12); k++) ticks.push([k * step, Math.floor(Math.log10(most)) - Math.floor(Math.log10(step)) + 1]);
+    return ticks;
+  }
+  function tickText([value, digits]) {
+    const power = Math.floor(Math.log10(value) + 1e-9);
+    if (power >= -3 && power <= 4) return Number(value.toPrecision(Math.max(digits, 1))).toLocaleString("en-US", { maximumFractionDigits: 12 });
+    const mantissa = Number((value / 10 ** power).toPrecision(Math.max(digits, 1)));
+    return `${mantissa === 1 ? "" : mantissa + "·"}10<sup>${power}</sup>`;
   }
 
-  function drawnMap(figure, look) {
-    const { data } = figure, panel = data.panels[figure.panel];
+  function drawnMap(figure, data, look) {
+    const panel = data.panels[figure.panel];
     // One scale for all panels: colours mean the same when the reader goes from one to the next.
     const all = data.panels.flatMap((p) => p.values.flat()).filter((v) => v !== null);
     const shown = (v) => (v === null || (data.value.log && v <= 0) ? null : data.value.log ? Math.log10(v) : v);
@@ -159,7 +193,10 @@
     const title = { text: axisTitle(data.value), side: "right", font: { size: 12 } };
     const bar = { title, tickfont: { size: 11.5, color: look.soft }, thickness: 12, outlinewidth: 0 };
     if (isNarrow()) Object.assign(bar, { orientation: "h", y: -0.2, yanchor: "top", yref: "paper", x: 0.5, len: 1, title: { ...title, side: "bottom" } });
-    if (data.value.log && scaled.length) Object.assign(bar, logTicks(least, most));
+    if (data.value.log && scaled.length) {
+      const ticks = logTicks(least, most);
+      Object.assign(bar, { tickmode: "array", tickvals: ticks.map(([v]) => Math.log10(v)), ticktext: ticks.map(tickText) });
+    }
     return [{
       type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: unique(data.x.names), y: unique(data.y.names), customdata: panel.values,
       zmin: scaled.length ? least : 0, zmax: !scaled.length ? 1 : most > least ? most : least + 1, colorscale: look.dark ? "Viridis" : VIRIDIS.map((c, i) => [i / 8, c]), colorbar: bar,
@@ -173,17 +210,48 @@
     return Object.assign(base, extra);
   }
 
-  // Within two powers of ten 2 and 5 are labelled too.
+  // What lies further down than twelve powers of ten is rounding: it is in the table, and does not squeeze the rest.
+  const MOST_DECADES = 12;
+  const extent = (values) => [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
   function logAxis(values) {
-    const logs = values.filter((v) => v !== null && v > 0).map(Math.log10);
-    const span = logs.length ? logs.reduce((a, b) => Math.max(a, b)) - logs.reduce((a, b) => Math.min(a, b)) : 0;
-    return { type: "log", exponentformat: "power", minorloglabels: "complete", ...(span < 2 ? { dtick: "D2" } : span < 8 ? { dtick: 1 } : { nticks: 8 }) };
+    const [least, most] = extent(values.filter((v) => v !== null && v > 0).map(Math.log10));
+    if (least > most) return { type: "log" };
+    const bottom = Math.max(least, most - MOST_DECADES), room = Math.max(0.06 * (most - bottom), 0.01);
+    return { type: "log", range: [bottom - room, most + room], ...arrayTicks([bottom - room, most + room]) };
+  }
+  function arrayTicks([least, most]) {
+    const ticks = logTicks(least, most);
+    return { tickmode: "array", tickvals: ticks.map(([v]) => v), ticktext: ticks.map(tickText) };
+  }
+  // All that a figure draws upwards: lines, the ends of bands, and marks.
+  function heights(data) {
+    const ends = data.series.flatMap((s) => s.y.flatMap((y, i) => (y === null ? [] : !s.spread || s.spread[i] === null ? [y] : [y, lowEnd(y, s.spread[i], data.y), highEnd(y, s.spread[i], data.y)])));
+    return [...ends, ...shownMarks(data).map((mark) => mark.value)];
+  }
+  // Lines that lie far above zero would be one line if the axis began there.
+  function fromZero(data) {
+    const [least, most] = extent(heights(data));
+    return data.kind === "lines" && least >= 0 && least < 0.3 * most;
+  }
+  // Numbers stand beyond bars that go both ways, and beyond whiskers.
+  function roomForNumbers(data) {
+    const [least, most] = extent([0, ...heights(data)]), room = (isNarrow() ? 0.25 : 0.12) * (most - least);
+    const whiskered = data.series.some((s) => s.spread);
+    if (least === 0) return whiskered ? [most + room] : [];
+    return [least - (whiskered ? room : 0), most + room];
+  }
+  // Who looks closer gets the ticks of what is left in view.
+  function followZoom(figure) {
+    const { plot } = figure, axis = plot.layout.yaxis;
+    if (axis.type !== "log" || !axis.range) return;
+    const ticks = arrayTicks(axis.range);
+    if (JSON.stringify(ticks.tickvals) !== JSON.stringify(axis.tickvals)) Plotly.relayout(plot, { "yaxis.tickvals": ticks.tickvals, "yaxis.ticktext": ticks.ticktext });
   }
 
   // Few places, such as prefixes of 4, 8, 16 tokens, are labelled themselves: 5 and 2·10 would not be among them.
   function logPlaces(values) {
     const places = [...new Set(values)].sort((a, b) => a - b);
-    return places.length > 9 ? logAxis(values) : { type: "log", tickmode: "array", tickvals: places, ticktext: places.map(bare) };
+    return places.length > 9 ? { type: "log" } : { type: "log", tickmode: "array", tickvals: places, ticktext: places.map(bare) };
   }
 
   // Counts of layers have no halves.
@@ -196,8 +264,8 @@
 
   const shownMarks = (data) => data.marks.filter((mark) => mark.value !== null && (!data.y.log || mark.value > 0));
 
-  function layoutOf(figure, look) {
-    const { data, plot } = figure, width = plot.clientWidth;
+  function layoutOf(figure, data, look) {
+    const width = figure.plot.clientWidth;
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 52, r: 14, t: 12, b: 44 }, height: 340, showlegend: false,
       font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: look.ink }, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: look.soft, activecolor: look.ink },
@@ -218,15 +286,16 @@
     }
     if (data.kind === "bars") {
       const names = data.x.names.map((name) => wrapped(name, isNarrow() ? 17 : 34));
-      const lines = names.reduce((total, name) => total + Math.max(name.split("<br>").length, 1.35 * data.series.length), 0);
+      const rows = names.reduce((total, name) => total + Math.max((barHeight(data) < 13 ? 0 : 17) * name.split("<br>").length, barHeight(data) * data.series.length), 0);
       layout.xaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : {});
-      layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, title: { text: "" } });
-      layout.height = Math.max(150, 74 + 17 * lines);
+      layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, zeroline: false, title: { text: "" } });
+      if (!data.y.log) layout.xaxis.autorangeoptions = { include: roomForNumbers(data) };
+      layout.height = Math.max(150, 74 + rows);
       layout.bargap = 0.28;
     } else {
-      layout.xaxis = axisLayout(data.x, look, data.x.names ? { type: "category" } : data.x.log ? logPlaces(data.series.flatMap((s) => s.x)) : wholeTicks(data));
-      layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : { rangemode: data.kind === "scatter" ? "normal" : "tozero" });
-      layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * (data.y.log ? 1.4 : 1.1)) };
+      layout.xaxis = axisLayout(data.x, look, data.x.log ? logPlaces(data.series.flatMap((s) => s.x)) : wholeTicks(data));
+      layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(heights(data)) : { rangemode: fromZero(data) ? "tozero" : "normal" });
+      if (!data.y.log) layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * 1.1) };
       if (isUnified(data)) {
         layout.hovermode = "x unified";
         layout.xaxis.unifiedhovertitle = { text: `${plain(data.x.words)} %{x}` };
@@ -256,17 +325,39 @@
   }
 
   async function draw(figure) {
-    const look = theme(), { data } = figure;
+    const look = theme(), data = scaled(figure);
     const empty = whyEmpty(data);
     if (empty) {
       figure.plot.textContent = empty;
       return undefined;
     }
-    const traces = data.panels ? drawnMap(figure, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
-    return Plotly.react(figure.plot, traces, layoutOf(figure, look), {
+    const traces = data.panels ? drawnMap(figure, data, look) : data.kind === "bars" ? drawnBars(data, look) : drawnLines(data, look);
+    const plot = await Plotly.react(figure.plot, traces, layoutOf(figure, data, look), {
       responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],  // Plotly's own list would share data with a server
       toImageButtonOptions: { filename: figure.node.id, scale: 2 },
     });
+    plot.removeAllListeners("plotly_relayout");
+    plot.on("plotly_relayout", () => followZoom(figure));
+    return plot;
+  }
+
+  // A figure with the scale that its reader chose.
+  const scaled = ({ data, log }) => (log === undefined ? data : { ...data, y: { ...data.y, log } });
+
+  // Losses fall fast and then slowly: both are seen on one scale or the other. Not offered where a logarithm would leave
+  // something out.
+  function addScaleSwitch(figure) {
+    const { data } = figure;
+    const known = data.panels || data.kind === "bars" ? [] : data.series.flatMap((s) => s.y).filter((y) => y !== null);
+    if (!known.some((y) => y > 0) || known.some((y) => (data.y.log ? y < 0 : y <= 0))) return;
+    const row = document.createElement("div"), button = document.createElement("button");
+    row.className = "chooser";
+    Object.assign(button, { type: "button", className: "scale" });
+    const say = () => { button.textContent = `Vertical axis: ${scaled(figure).y.log ? "logarithmic" : "linear"}`; };
+    button.addEventListener("click", () => { figure.log = !scaled(figure).y.log; say(); draw(figure); });
+    say();
+    row.append(button);
+    figure.plot.before(row);
   }
 
   // Of several panels, such as the layers' matrices, one is shown; a slider goes through them.
@@ -304,9 +395,9 @@
   }
 
   let drawn = false;
-  const drawAll = () => { if (drawn) figures.forEach(draw); };
+  const drawAll = () => { if (drawn) drawings.forEach(draw); };
   // From the beginning: Plotly keeps the margins of a scale that has turned from standing to lying.
-  const drawAnew = () => { if (drawn) figures.forEach((figure) => { Plotly.purge(figure.plot); draw(figure); }); };
+  const drawAnew = () => { if (drawn) drawings.forEach((figure) => { Plotly.purge(figure.plot); draw(figure); }); };
 
   function addThemeSwitch() {
     const button = document.getElementById("theme"), choices = ["auto", "light", "dark"];
@@ -339,7 +430,7 @@
     const notice = document.getElementById("no-plots");
     notice.textContent = `Plots cannot be drawn here: ${why}. Every figure's numbers are in its table.`;
     notice.hidden = false;
-    figures.forEach((figure) => { figure.plot.remove(); figure.node.querySelector("details").open = true; });
+    drawings.forEach((figure) => { figure.plot.remove(); figure.node.querySelector("details").open = true; });
   }
 
   // One figure that cannot be drawn takes no other with it.
@@ -358,8 +449,9 @@
   unpackPlotly(packed.textContent)
     .then(async () => {
       drawn = true;
-      figures.forEach(addChooser);
-      for (const figure of figures) await draw(figure).catch((error) => withoutPlot(figure, error));
+      drawings.forEach(addChooser);
+      drawings.forEach(addScaleSwitch);
+      for (const figure of drawings) await draw(figure).catch((error) => withoutPlot(figure, error));
     })
     .catch((error) => { if (!drawn) withoutPlots(error.message); else throw error; })
     .finally(finish);

@@ -163,7 +163,7 @@ CollapseFinding entropy(const ProbeResults& results) {
 CollapseFinding head_channel(const ProbeResults& results, const Architecture& a) {
   CollapseFinding finding{
       .collapse = Collapse::head_channel,
-      .measure = "unknowns per token, (H-1)k, when one head is read from the sum of all",
+      .measure = "unknowns per token, (H−1)k, when one head is read from the sum of all",
       .rule =
           "none: one head; partial: every layer has gates; structural: all others, whatever their weights; an "
           "invertible W_O that is known separates the heads"};

@@ -45,13 +45,13 @@ ReportVerdict redundancy_verdict(const Audit& audit) {
 
 ReportVerdict proof_verdict(const TwinProof& proof) {
   ReportVerdict verdict{
-      .name = "Is the count of redundant parameters complete?",
+      .name = "Is that count complete?",
       .word = proof.is_complete() ? "yes" : "no",
-      .number = fmt::format("small twin: {} measured, {} counted", with_commas(proof.measured.redundant()),
+      .number = fmt::format("{} measured, {} counted", with_commas(proof.measured.redundant()),
                             with_commas(proof.counted.total)),
       .words = fmt::format(
-          "Checked on a model of the same kind with width {} and {} parameters. Measured: parameters minus the rank of "
-          "its Jacobian. The smallest singular value that counts is {:.1e} times the largest that does not.",
+          "Checked on a small model of the same kind, of width {} with {} parameters. Measured: its parameters minus the "
+          "rank of its Jacobian (gap between singular values: {:.0e}).",
           proof.twin.width, with_commas(proof.measured.parameters), proof.measured.gap),
       .tone = proof.is_complete() ? Tone::good : Tone::bad};
   if (!proof.measured.is_determined() || !proof.counted.is_exact()) {
@@ -63,8 +63,6 @@ ReportVerdict proof_verdict(const TwinProof& proof) {
 
 std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
   const int64_t saved = saved_together(audit.passes);
-  const auto applies = [](const PassStep& step) { return step.proposal.applies; };
-  const int64_t applying = std::count_if(audit.passes.alone.begin(), audit.passes.alone.end(), applies);
   std::vector<ReportVerdict> list = {
       {"Removable from the file, exactly", share_text(saved, audit.parameters),
        fmt::format("{} of {} parameters", with_commas(saved), with_commas(audit.parameters)),
@@ -83,9 +81,6 @@ std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
          "Such training changes the function and costs some loss. The section below has the command and measured costs.",
          Tone::neutral});
   }
-  list.push_back({"Passes that apply", fmt::format("{} of {}", applying, audit.passes.alone.size()),
-                  applying == std::ssize(audit.passes.alone) ? "none refuses" : "the table below says why the rest do not",
-                  "A pass is one exact rewrite, with its theorem.", Tone::neutral});
   return list;
 }
 
@@ -185,10 +180,13 @@ std::string change_text(int64_t saved) {
 
 ReportSection passes_section(const Audit& audit) {
   const PassAudit& passes = audit.passes;
-  ReportSection section{.title = "What each pass removes",
-                        .words =
-                            "Every pass was tried on the model as it is. Passes overlap: together they may save less "
-                            "than the sum."};
+  const int64_t applying = std::count_if(passes.alone.begin(), passes.alone.end(),
+                                         [](const PassStep& step) { return step.proposal.applies; });
+  ReportSection section{
+      .title = "What each pass removes",
+      .words = fmt::format("A pass is one exact rewrite, with its theorem. {} of {} apply to the model as it is. Passes "
+                           "overlap: together they may save less than the sum.",
+                           applying, passes.alone.size())};
   Figure figure{.kind = FigureKind::bars,
                 .title = "Parameters that each pass removes",
                 .words =
@@ -197,7 +195,7 @@ ReportSection passes_section(const Audit& audit) {
                 .x = {.words = "pass"},
                 .y = {.words = "parameters removed"},
                 .series = {{.name = "alone"}, {.name = "together with the others"}}};
-  ReportTable table{"Every pass with something to say",
+  ReportTable table{"Results and reasons",
                     {"pass", "result", "parameters", "reasons, and what would help"},
                     {}};
   for (const PassStep& step : passes.alone) {

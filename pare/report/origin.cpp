@@ -54,7 +54,7 @@ std::string title_of_path(const std::string& path, int64_t parts) {
 }
 
 std::string share_text(int64_t part, int64_t whole) {
-  return whole == 0 ? "–" : fmt::format("{:.2f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
+  return whole == 0 ? "–" : fmt::format("{:.2f}\u00a0%", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 }  // namespace pare

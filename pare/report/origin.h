@@ -25,7 +25,7 @@ std::string name_of_path(const std::string& path);
 // checkpoint; and at least `parts`. What was given as one name alone is looked up.
 std::string title_of_path(const std::string& path, int64_t parts = 1);
 
-// "12.34 %"
+// "12.34 %", which no line ends within
 std::string share_text(int64_t part, int64_t whole);
 
 }  // namespace pare

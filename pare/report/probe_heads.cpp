@@ -45,7 +45,7 @@ Series over_heads(const ProbeResults& results, const std::string& name, Spread H
 
 // What the same queries would have if they attended to everything alike.
 Series uniform_entropy(const ProbeResults& results) {
-  Series entropy = over_heads(results, "uniform attention, for comparison", &HeadMeasures::entropy);
+  Series entropy = over_heads(results, "uniform attention", &HeadMeasures::entropy);
   const Series distance = over_heads(results, "", &HeadMeasures::distance_to_uniform);
   for (size_t i = 0; i < entropy.y.size(); ++i) {
     entropy.y[i] += distance.y[i];

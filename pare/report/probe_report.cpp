@@ -39,7 +39,7 @@ const char* explanation_of(Collapse collapse) {
              "the two largest singular values.";
     case Collapse::head_channel:
       return "Can the output of one head be recovered from what attention adds to the residual stream? That is a sum: "
-             "of H heads of width k, the others contribute (H-1)k unknowns per token.";
+             "of H heads of width k, the others contribute (H−1)k unknowns per token.";
     case Collapse::entropy:
       return "Do heads attend to a single token? The relative entropy is 0 for one token, and 1 where all tokens get "
              "the same attention.";
@@ -72,9 +72,9 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
   verdict.number =
       finding.measure + ": " + (finding.number ? fmt::format("{:.3g}", *finding.number) : "not defined");
   verdict.words =
-      fmt::format("{}{} Rule: {}.{}", explanation_of(finding.collapse),
-                  finding.place.empty() ? "" : fmt::format(" Worst: {}.", finding.place), finding.rule,
-                  finding.undecided.empty() ? "" : fmt::format(" Nothing is decided: {}.", finding.undecided));
+      fmt::format("{}{}\nRule – {}.{}", explanation_of(finding.collapse),
+                  finding.place.empty() ? "" : fmt::format("\nWorst at {}.", finding.place), finding.rule,
+                  finding.undecided.empty() ? "" : fmt::format("\nNothing is decided: {}.", finding.undecided));
   return verdict;
 }
 

@@ -153,12 +153,13 @@ std::string sections_html(const std::vector<ReportSection>& sections, bool plots
     html += fmt::format("<section id=\"section-{}\">\n<h2>{}</h2>\n{}", i + 1, html_text(section.title),
                         paragraph(section.words, "words"));
     html += section.command.empty() ? "" : fmt::format("<pre class=\"command\">{}</pre>\n", html_text(section.command));
-    if (!section.figures.empty()) {
-      html += "<div class=\"figures\">\n";
+    // What is a sentence would be a card with a hole beside a plot: such figures stand below the others.
+    for (const bool constant : {false, true}) {
+      std::string cards;
       for (const Figure& figure : section.figures) {
-        html += figure_html(figure, ++figures, plots);
+        cards += constant_text(figure).has_value() == constant ? figure_html(figure, ++figures, plots) : "";
       }
-      html += "</div>\n";
+      html += cards.empty() ? "" : fmt::format("<div class=\"figures\">\n{}</div>\n", cards);
     }
     for (const ReportTable& table : section.tables) {
       html += table_html(table);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -19,8 +20,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
+// "1.08·10⁻⁷": no line ends within it, as after the hyphen of 1.08e-07.
 std::string short_number(double value) {
-  return value == 0 ? "0" : std::isfinite(value) ? fmt::format("{:.2e}", value) : "not a number";
+  if (value == 0 || !std::isfinite(value)) {
+    return value == 0 ? "0" : "not a number";
+  }
+  const std::string text = fmt::format("{:.2e}", value);
+  const size_t e = text.find('e');
+  const int power = std::stoi(text.substr(e + 1));
+  constexpr std::array<const char*, 10> raised = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  std::string exponent = power < 0 ? "⁻" : "";
+  for (const char digit : std::to_string(std::abs(power))) {
+    exponent += raised.at(static_cast<size_t>(digit - '0'));
+  }
+  return power == 0 ? text.substr(0, e) : fmt::format("{}·10{}", text.substr(0, e), exponent);
 }
 
 std::string short_number(const std::optional<double>& value) {
@@ -45,7 +58,7 @@ ReportVerdict sameness(const Verification& v) {
     case Verdict::proved:
       verdict.words = fmt::format(
           "For all inputs: every tensor of the candidate follows from the reference by a symmetry that was found and "
-          "checked. What remains is rounding: it moved rows of weights by at most {}. Allowed is {}.",
+          "checked. What remains is rounding: it moved rows of weights by at most {}.\nAllowed: {}.",
           short_number(v.proof.moved), v.allowed_for);
       verdict.tone = Tone::good;
       break;

@@ -73,14 +73,33 @@ def check_audit(report, work):
     figures = figures_of(work / "a.html")
     passes = figures["Parameters that each pass removes"]
     drawn = dict(zip(passes["x"]["names"], passes["series"][0]["y"]))
-    report.check("audit: what each pass saves", expect(drawn, {p["id"]: p["saved_parameters"] for p in document["passes"] if p["applies"]}))
-    report.check("audit: redundant parameters", expect(sum(figures["Redundant parameters, by symmetry"]["series"][0]["y"]), document["redundant"]))
+    report.check("audit: what each pass saves", expect(drawn, {p["id"]: p["saved_parameters"] for p in document["passes"] if p["applies"] and p["saved_parameters"] > 0}))
+    report.check("audit: redundant parameters", expect(sum(figures["Redundant parameters of each symmetry"]["series"][0]["y"]), document["redundant"]))
     report.check("audit: parameters by part", expect(sum(figures["Parameters of each part"]["series"][0]["y"]), document["parameters"]))
     text = (work / "a.html").read_text(encoding="utf-8")
     missing = [p["id"] for p in document["passes"] if any(r["remedy"] for r in p["reasons"]) and f">{p['id']}<" not in text]
     report.check("audit: refusals are listed", expect(missing, []))
     report.check("audit of a preset", ended(pare("audit", "gpt2", "--prove", "--report", "preset.html", cwd=work)))
     report.check("audit: a proof is among the verdicts", expect([v[2] for v in verdicts_of(work / "preset.html") if v[1].startswith("Is that count")], ["yes"]))
+    check_costs(report, work)
+
+
+def check_costs(report, work):
+    """A pass that adds a table is listed, and squeezes no bars; and what training could remove has its command."""
+    report.check("audit of a preset whose tables are large", ended(pare("audit", "mistral-7b", "--report", "tables.html", cwd=work)))
+    document = json.loads(pare("audit", "mistral-7b", "--json", cwd=work).stdout)
+    drawn = figures_of(work / "tables.html")["Parameters that each pass removes"]["series"][0]["y"]
+    added = [-p["saved_parameters"] for p in document["passes"] if p["applies"] and p["saved_parameters"] < 0]
+    report.check("audit: there is one that adds parameters", expect(len(added), 1))
+    report.check("audit: bars are of what is removed", expect([y for y in drawn if y <= 0], []))
+    text = html.unescape((work / "tables.html").read_text(encoding="utf-8"))
+    report.check("audit: what is added is listed", "" if f">{added[0]:,} more<" in text else f"no {added[0]:,} more")
+    away = document["without_norms"]
+    report.check("audit: how to train them away", "" if f'<pre class="command">{away["command"]}</pre>' in text else "no command")
+    card = [v for v in verdicts_of(work / "tables.html") if v[1].startswith("Removable after training without norms")]
+    report.check("audit: what would go then", "" if card and f"{away['removable']:,} parameters" in card[0][3] else f"{card}")
+    missing = [m for m in away["measured"] if f">{m['nats']:+.4f}" not in text]
+    report.check("audit: what it cost elsewhere", expect([len(away["measured"]) > 0, missing], [True, []]))
 
 
 def gaps_by_hand(work, first, second):
@@ -110,18 +129,23 @@ def check_verify(report, work):
     verdicts = verdicts_of(work / "v.html")
     report.check("verify: the certificate's verdict", expect(verdicts[0][2].replace(" ", "_"), document["verdict"]))
     report.check("verify: a good one is green", expect(verdicts[0][0], "good"))
+    title = f"“{work.name}/smaller” against “{work.name}/model”"
+    report.check("verify: the title says where the models lie", "" if f"<h1>{title}</h1>" in (work / "v.html").read_text(encoding="utf-8") else f"not {title}")
     text = (work / "v.html").read_text(encoding="utf-8")
     hashes = [h for side in ("reference", "candidate") for h in document[side]["files"].values()]
     report.check("verify: every file's hash", expect([h for h in hashes if h not in text], []))
-    errors = figures_of(work / "v.html")["How far off rows are"]["series"][0]
+    errors = figures_of(work / "v.html")["Relative error of the rows"]["series"][0]
     report.check("verify: the largest row is the largest error", expect(max(e for e in errors["y"] if e is not None), document["metrics"]["max_relative_logit_error"]))
 
     different = pare("verify", "model", "other", "--tokens", "ids.json", "--report", "d.html", cwd=work)
     report.check("verify: a page also where they differ", ended(different, 3))
     report.check("verify: which says so", expect(verdicts_of(work / "d.html")[0][:3:2], ("bad", "different")))
+    pare("rewrite", "other", "-o", "other-smaller", "--passes", "auto", "--quiet", cwd=work)
+    report.check("verify: a smaller one that is another", ended(pare("verify", "model", "other-smaller", "--report", "s.html", cwd=work), 3))
+    report.check("verify: that it is smaller is no merit then", expect([v[:3:2] for v in verdicts_of(work / "s.html") if v[1] == "Size"], [("neutral", "smaller")]))
     figures = figures_of(work / "d.html")
-    heads = figures["Where attention differs: each head of each layer"]["panels"][0]["values"]
-    stream = figures["Difference of the stream, by layer"]["series"][0]["y"]
+    heads = figures["Difference of attention, by head"]["panels"][0]["values"]
+    stream = figures["Difference of the residual stream, by layer"]["series"][0]["y"]
     problem = ""
     for layer, (by_hand, residual) in enumerate(gaps_by_hand(work, "model", "other")):
         pairs = list(zip(heads[layer], by_hand)) + [(stream[layer], residual)]
@@ -143,11 +167,14 @@ def check_probe(report, work):
     document = json.loads(pare("probe", "model", "--tokens", "ids.json", "--json", cwd=work).stdout)
     verdicts = verdicts_of(work / "p.html")
     report.check("probe: a verdict for each collapse", expect([v[2] for v in verdicts], [finding["verdict"] for finding in document["collapses"]]))
-    titles = list(figures_of(work / "p.html"))
-    wanted = ["Rank of the stream, by layer", "Attention entropy, by layer", "Attention entropy of each head", "Directional asymmetry of each head",
-              "σ₁/σ₂ of each head's attention matrix", "Smallest principal angle between what two heads write",
-              "Spectrum of the stream after each layer", "The width bound against the width that is there, by layer"]
-    report.check("probe: figures", expect([w for w in wanted if w not in titles], []))
+    numbers = [f"{finding['measure']}: {finding['number']:.3g}" for finding in document["collapses"]]
+    report.check("probe: each says what is measured, then the number", expect([v[3] for v in verdicts], numbers))
+    figures = figures_of(work / "p.html")
+    wanted = ["Rank of the residual stream, by layer", "Attention entropy, by layer", "Attention entropy of each head", "Directional asymmetry of each head",
+              "σ₁/σ₂ of each head's attention matrix", "Smallest principal angle between two heads' outputs",
+              "Singular values of the residual stream after each layer", "MLP width and its bound, by layer"]
+    report.check("probe: figures", expect([w for w in wanted if w not in figures], []))
+    report.check("probe: no rank is below 0", expect([f["title"] for f in figures.values() if "rank" in f["y"]["words"] and f["y"].get("least") != 0], []))
     report.check("probe of heads that write nothing", ended(pare("probe", "model", "--tokens", "ids.json", "--zero-gains", "1", "-o", "nothing.html", cwd=work)))
 
 
@@ -163,13 +190,17 @@ def check_compare(report, work):
     rows = json.loads(pare("compare", *runs, "--json", cwd=work).stdout)["runs"]
     cards = verdicts_of(work / "c.html")
     difference = rows[1]["difference"]
-    said = "higher" if difference["interval"][0] > 0 else "lower" if difference["interval"][1] < 0 else "too few"
+    said = "higher loss" if difference["interval"][0] > 0 else "lower loss" if difference["interval"][1] < 0 else "too few runs"
     report.check("compare: one verdict", expect([card[2] for card in cards], [said]))
     report.check("compare: its difference", "" if f"{difference['mean']:+.4f} nats" in cards[0][3] else cards[0][3])
+    text = html.unescape((work / "c.html").read_text(encoding="utf-8"))
+    least, most = difference["interval"]
+    report.check("compare: its interval in words", "" if f"95 % interval: {least:+.4f} to {most:+.4f} nats, over 3 pairs" in text else cards[0])
+    report.check("compare: the title says which runs", "" if f"<h1>Training runs: “{VARIANT}” against “base”</h1>" in text else "another title")
     figures = figures_of(work / "c.html")
     curves = {name: [[json.loads(line) for line in (work / "sweep" / f"{name}-seed{seed}" / "metrics.jsonl").read_text().splitlines()] for seed in range(3)]
               for name in ("base", VARIANT)}
-    for title, key in (("Loss on the validation set, by step", "validation"), ("Cross-entropy of training, by step", "loss")):
+    for title, key in (("Validation loss, by step", "validation"), ("Training loss, by step", "loss")):
         for series in figures[title]["series"]:
             problem = ""
             for i, step in enumerate(series["x"]):
@@ -178,7 +209,7 @@ def check_compare(report, work):
                 if len(values) != 3 or not all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip([series["y"][i], series["spread"][i]], wanted)):
                     problem = f"step {step}: {series['y'][i]} ± {series['spread'][i]}, by hand {wanted}"
             report.check(f"compare: {title}, {series['name']}", problem or expect(len(series["x"]), 5 if key == "validation" else 24))
-    drawn = figures["Difference on the validation set, by step"]["series"]
+    drawn = figures["Difference of the validation loss, by step"]["series"]
     report.check("compare: the last difference", expect([set(drawn[0]["y"]), math.isclose(drawn[1]["y"][-1], difference["mean"])], [{0}, True]))
     pairs = [b - a for a, b in zip(rows[0]["losses"], rows[1]["losses"])]
     half = 4.3026527297 * statistics.stdev(pairs) / math.sqrt(3)  # Student's t, two degrees
@@ -231,7 +262,7 @@ def check_pages(report, work, program):
     (work / "model").rename(work / HOSTILE)
     report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
     with Browser(program) as browser:
-        for name in ("a", "preset", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
+        for name in ("a", "preset", "tables", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue
@@ -245,10 +276,19 @@ def check_pages(report, work, program):
                   !f.querySelector('path.js-line, path.point, .barlayer path, .heatmaplayer image')).map(f => f.querySelector('h3').textContent)""")
                 if width == 1200:
                     report.check(f"{when}: narrow and wide again", expect(*reversed((sizes(page), turned(page)))))
+                report.check(f"{when}: no plot of one number", expect(page.evaluate(CONSTANT), []))
+                report.check(f"{when}: every scale of colours has numbers", expect([n for n in page.evaluate(COLOUR_TICKS) if n < 2], []))
                 report.check(f"{when}: every plot has marks", expect([title for title in empty if has_data(work / f"{name}.html", title)], []))
                 page.close()
 
 
+# Titles of figures that are drawn though all their numbers are the same, without a spread.
+CONSTANT = """[...document.querySelectorAll('figure')].filter(f => f.querySelector('.plot')).filter(f => {
+  const data = JSON.parse(f.querySelector('script').textContent);
+  const values = (data.panels ? data.panels.flatMap(p => p.values.flat()) : data.series.flatMap(s => s.y)).filter(v => v !== null);
+  return values.length && values.every(v => v === values[0]) && !(data.series || []).some(s => (s.spread || []).some(v => v));
+}).map(f => f.querySelector('h3').textContent)"""
+COLOUR_TICKS = "[...document.querySelectorAll('.plot .cbaxis')].map(a => a.querySelectorAll('text').length)"
 SIZES = """[...document.querySelectorAll('.plot .heatmaplayer image, .plot .cartesianlayer .bg')].map(m => Math.round(m.getBoundingClientRect().width))
   .concat(document.querySelectorAll('.plot .cbaxis').length)"""
 

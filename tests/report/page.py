@@ -193,20 +193,120 @@ def check_attack(report, browser, work, path):
 def check_empty(report, browser, work, path):
     """Figures with nothing to draw say why: no number is defined, or all are zeros on a logarithmic axis."""
     for value, words in ((None, "none of these numbers is defined"), (0, "all of these numbers are 0, and a logarithmic axis has no 0")):
-        def emptied(match):
-            data = json.loads(match[2])
+        def emptied(data):
             for series in data.get("series", []):
                 series["y"] = [value for _ in series["y"]]
                 data["y"]["log"] = True
-            return match[1] + json.dumps(data).replace("<", "\\u003c") + match[3]
 
-        changed = work / "empty.html"
-        changed.write_text(re.sub(r'(<script type="application/json">)(.*?)(</script>)', emptied, path.read_text(encoding="utf-8"), flags=re.S), encoding="utf-8")
+        changed = changed_page(work, path, "empty.html", emptied)
         page = browser.open(changed)
         said = page.evaluate("[...document.querySelectorAll('.plot')].map(p => p.textContent).filter(t => t.startsWith('Nothing to draw'))")
         report.check(f"figures of {value}", "" if said and all(words in text for text in said) else f"{said}")
         report.check(f"figures of {value}: no complaint", "; ".join(page.problems()))
         page.close()
+
+
+def changed_page(work, path, name, change):
+    """The same page with other numbers: what `change` makes of the data of each figure."""
+    def changed(match):
+        data = json.loads(match[2])
+        change(data)
+        return match[1] + json.dumps(data).replace("<", "\\u003c") + match[3]
+
+    page = work / name
+    page.write_text(re.sub(r'(<script type="application/json">)(.*?)(</script>)', changed, path.read_text(encoding="utf-8"), flags=re.S), encoding="utf-8")
+    return page
+
+
+COLOURS = "[...document.querySelectorAll('figure.heat_map .cbaxis text')].map(t => t.textContent.trim())"
+HEIGHTS = "[...document.querySelectorAll('#figure-1 .ytick text')].map(t => t.textContent)"
+
+
+def check_scales(report, browser, work, path):
+    """Every scale has three numbers or more, however little or much it spans; also when a reader looks closer."""
+    for least, most in ((1.02, 1.66), (6e-8, 6e-6), (1e-9, 1)):
+        def between(data):
+            for panel in data.get("panels", []):
+                data["value"]["log"] = True
+                panel["values"] = [[None if v is None else least * (most / least) ** (v / 90) for v in row] for row in panel["values"]]
+            for series in data["series"] if data["kind"] == "lines" else []:
+                data["y"]["log"], data["marks"], series["spread"] = True, [], [0 for _ in series["y"]]
+                series["y"] = [least * (most / least) ** (i / (len(series["y"]) - 1)) for i in range(len(series["y"]))]
+
+        page = browser.open(changed_page(work, path, "scales.html", between))
+        for name, ticks in (("colours", page.evaluate(COLOURS)), ("an axis", page.evaluate(HEIGHTS))):
+            report.check(f"{name} from {least:g} to {most:g}: numbers", "" if 3 <= len(set(ticks)) == len(ticks) <= 9 else f"{ticks}")
+        page.evaluate("Plotly.relayout(document.querySelector('#figure-1 .plot'), {'yaxis.range': [Math.log10(%r), Math.log10(%r)]}).then(() => 0)" % (least * 1.01, least * 1.03))
+        page.settle()
+        report.check(f"a closer look at {least:g}: numbers", "" if len(page.evaluate(HEIGHTS)) >= 3 else f"{page.evaluate(HEIGHTS)}")
+        report.check(f"from {least:g} to {most:g}: no complaint", "; ".join(page.problems()))
+        page.close()
+
+    def deep(data):
+        for series in data["series"] if data["kind"] == "lines" else []:
+            data["y"]["log"], data["marks"] = True, []
+            series["y"] = [10.0 ** (-2 * i) for i in range(len(series["y"]))]
+
+    page = browser.open(changed_page(work, path, "deep.html", deep))
+    bottom, top = page.evaluate("document.querySelector('#figure-1 .plot').layout.yaxis.range")
+    report.check("what is rounding squeezes nothing", "" if 12 < top - bottom < 14 else f"{bottom} to {top}")
+    page.close()
+
+
+def check_bounds(report, browser, work, path):
+    """A band or a whisker ends where its quantity does: no rank is below 0 or above what is possible."""
+    def bounded(data):
+        if data["kind"] in ("lines", "bars"):
+            data["y"] |= {"least": 0, "most": 10, "log": False}
+            data["marks"] = []
+            data["series"] = data["series"][:1]
+            for series in data["series"]:
+                series["y"] = [(0.5, 9.5, 5)[i % 3] for i in range(len(series["y"]))]
+                series["spread"] = [2 for _ in series["y"]]
+
+    page = browser.open(changed_page(work, path, "bounds.html", bounded))
+    band = page.evaluate("document.querySelector('#figure-1 .plot').data.find(t => t.fill === 'toself').y")
+    report.check("a band within its bounds", expect([min(band), max(band), 3 in band, 7 in band], [0, 10, True, True]))
+    whiskers = page.evaluate("(e => [e.arrayminus, e.array])(document.querySelector('figure.bars .plot').data[0].error_x)")
+    report.check("whiskers within theirs", expect(whiskers, [[0.5, 2, 2], [2, 0.5, 2]]))
+    numbers = page.evaluate("(t => t && [t.x, t.text.map(w => w.trim())])(document.querySelector('figure.bars .plot').data.find(t => t.mode === 'text'))")
+    report.check("no whisker through a number", expect(numbers, [[2.5, 10, 7], ["0.5", "9.5", "5"]]))
+    report.check("a figure is as high as it is drawn", expect(page.evaluate("(p => p.clientHeight - p.querySelector('svg').clientHeight)(document.querySelector('figure.bars .plot'))"), 0))
+    report.check("bounds: no complaint", "; ".join(page.problems()))
+    page.close()
+
+
+def check_scale_switch(report, browser, work, path):
+    """Lines above zero can be seen on either scale; where a logarithm would leave numbers out, there is no switch."""
+    def falling(data):
+        if data["kind"] == "lines":
+            data["marks"] = []
+            for s, series in enumerate(data["series"]):
+                series["spread"] = [0 for _ in series["y"]]
+                series["y"] = [5 * 0.7 ** i + 3 - (10 if data["y"]["log"] and s == 1 else 0) for i in range(len(series["y"]))]
+
+    page = browser.open(changed_page(work, path, "switch.html", falling))
+    report.check("only where it can be", expect(page.evaluate("[...document.querySelectorAll('figure')].map((f, i) => f.querySelector('.scale') && f.id).filter(f => f)"), ["figure-1", "figure-5"]))
+    look = "[document.querySelector('#figure-1 .plot').layout.yaxis.type || 'linear', document.querySelector('#figure-1 .scale')?.textContent, document.querySelector('#figure-1 .plot').layout.yaxis.range[0] > 0]"
+    seen = []
+    for _ in range(3):
+        seen.append(page.evaluate(look))
+        page.evaluate("document.querySelector('#figure-1 .scale')?.click()")
+        page.settle()
+    report.check("a switch of the scale", expect([s[:2] for s in seen], [["linear", "Scale: linear"], ["log", "Scale: logarithmic"], ["linear", "Scale: linear"]]))
+    report.check("its data stays what it was", expect(page.evaluate("JSON.parse(document.querySelector('#figure-1 script').textContent).y.log"), False))
+    report.check("curves that end far above zero are not squeezed by it", expect(seen[0][2], True))
+    report.check("switch: no complaint", "; ".join(page.problems()))
+    page.close()
+
+
+def check_print(report, browser, path):
+    page = browser.open(path)
+    page.send("Emulation.setEmulatedMedia", media="print")
+    page.settle()
+    shown = page.evaluate("[...document.querySelectorAll('nav, button, .chooser')].filter(e => getComputedStyle(e).display !== 'none').length")
+    report.check("nothing to press on paper", expect(shown, 0))
+    page.close()
 
 
 def check_without_plots(report, browser, work, path):
@@ -246,6 +346,10 @@ def main():
         check_resize(report, browser, path)
         check_attack(report, browser, work, path)
         check_empty(report, browser, work, path)
+        check_scales(report, browser, work, path)
+        check_bounds(report, browser, work, path)
+        check_scale_switch(report, browser, work, path)
+        check_print(report, browser, path)
         check_without_plots(report, browser, work, path)
     report.finish()
 

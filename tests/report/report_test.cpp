@@ -4,11 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "pare/report/figure.h"
 #include "pare/report/html.h"
+#include "pare/report/origin.h"
 #include "pare/report/svg.h"
 #include "pare/support/error.h"
 
@@ -129,6 +131,7 @@ TEST_CASE("numbers of a figure that do not fit each other are a bug of the calle
   refused([](Figure& f) { f.x.names = {"only one"}; });
   refused([](Figure& f) { f.kind = FigureKind::bars; });  // bars stand at names
   refused([](Figure& f) { f.kind = FigureKind::heat_map; });
+  refused([](Figure& f) { f.x.names = {"a norm", "another"}; });  // a line would say that there is something between them
   Figure map{.kind = FigureKind::heat_map,
              .title = "t",
              .x = {.names = {"a"}},
@@ -137,6 +140,70 @@ TEST_CASE("numbers of a figure that do not fit each other are a bug of the calle
   CHECK_NOTHROW(check_figure(map));
   map.panels[0].values[0].push_back(2);
   CHECK_THROWS_AS(check_figure(map), InternalError);
+}
+
+TEST_CASE("a figure whose numbers are all the same is a sentence") {
+  const double gap = std::numeric_limits<double>::quiet_NaN();
+  Figure figure = small_figure();
+  CHECK_FALSE(constant_text(figure));
+  figure.series[0].y = {8, 8};
+  figure.y.unit = "nats";
+  CHECK(constant_text(figure) == "The same everywhere: rank = 8 nats (2 numbers).");
+  figure.marks = {{"most", 64}};
+  CHECK(constant_text(figure) == "The same everywhere: rank = 8 nats (2 numbers); most: 64.");
+  figure.series[0].y = {8, gap};
+  CHECK(constant_text(figure) == "The same wherever it is defined: rank = 8 nats (1 of 2 numbers); most: 64.");
+  figure.series[0].y = {gap, gap};
+  CHECK_FALSE(constant_text(figure));  // which the page says in other words
+  figure.series[0].y = {8, 8};
+  figure.series[0].spread = {0, 0.5};
+  CHECK_FALSE(constant_text(figure));  // the mean is constant, what it is of is not
+  Figure map{.kind = FigureKind::heat_map,
+             .title = "<t>",
+             .x = {.names = {"a", "b"}},
+             .y = {.names = {"c"}},
+             .value = {.words = "<i>", .log = true},
+             .panels = {{"", {{8, 8}}}}};
+  CHECK(constant_text(map) == "The same everywhere: <i> = 8 (2 numbers).");
+  const std::string html = to_html({.title = "t", .sections = {{"s", "", {map, small_figure()}, {}}}});
+  CHECK(html.find("<p class=\"constant\">The same everywhere: &lt;i&gt; = 8 (2 numbers).</p>") != std::string::npos);
+  CHECK(count_of(html, "<div class=\"plot\"") == (reports_have_plots() ? 1 : 0));
+  CHECK(count_of(html, "<td>8</td>") == 2);                              // its table is there
+  CHECK(html.find("<figure id=\"figure-1\" class=\"lines\">") != std::string::npos);  // and it stands below what is drawn
+  const Figure bar{.kind = FigureKind::bars,
+                   .title = "t",
+                   .x = {.names = {"fold_norm_gain"}},
+                   .y = {.words = "parameters removed"},
+                   .series = {{.name = "alone", .x = {0}, .y = {640}}}};
+  CHECK(constant_text(bar) == "One number: parameters removed = 640 (fold_norm_gain).");
+}
+
+TEST_CASE("an axis says what its quantity cannot be, and only then") {
+  Figure figure = small_figure();
+  CHECK_FALSE(to_json(figure)["y"].contains("least"));
+  figure.y.least = 0;
+  figure.y.most = 64;
+  CHECK(to_json(figure)["y"]["least"] == 0);
+  CHECK(to_json(figure)["y"]["most"] == 64);
+}
+
+TEST_CASE("a title has as much of a path as says which model it is") {
+  CHECK(title_of_path("gpt2") == "gpt2");
+  CHECK(title_of_path("gpt2", 2) == "gpt2");  // a preset lies nowhere
+  CHECK(title_of_path("a/models/story/") == "story");
+  CHECK(title_of_path("/a/runs/base/smaller", 2) == "base/smaller");
+  CHECK(title_of_path("/a/runs/base/checkpoints/400") == "base/checkpoints/400");
+  CHECK(title_of_path("/a/runs/base/checkpoints/400", 2) == "base/checkpoints/400");
+  CHECK(title_of_path("/") == "/");
+  const std::filesystem::path here = std::filesystem::current_path();
+  CHECK(title_of_path(".", 2) == (here.parent_path().filename() / here.filename()).string());
+}
+
+TEST_CASE("a section's command is text, and for a shell") {
+  const std::string html =
+      to_html({.title = "t", .sections = {{.title = "s", .command = "pare train 'data.train=[\"<T>\"]'"}}});
+  CHECK(html.find("<pre class=\"command\">pare train &#39;data.train=[&quot;&lt;T&gt;&quot;]&#39;</pre>") !=
+        std::string::npos);
 }
 
 TEST_CASE("series without common places are listed point by point") {

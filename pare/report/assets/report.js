@@ -157,21 +157,22 @@
   const barHeight = (data) => Math.max(8, Math.min(23, 1600 / (data.x.names.length * data.series.length)));
   const bare = (value) => (Math.abs(value) >= 1e15 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(Number.isInteger(value) ? 15 : 3)).toLocaleString("en-US"));
 
-  // Ticks between two logarithms: powers of ten, or 1, 2 and 5 times these; and round steps where that would be fewer than
-  // three numbers, which nobody could read a scale by.
+  // Ticks between two logarithms: powers of ten, or also 5 or 2 and 5 times these, or round steps: whatever is the first to
+  // have three numbers. Nobody can read a scale by fewer.
   function logTicks(least, most) {
     const inside = (values) => values.filter((v) => Math.log10(v) >= least - 1e-9 && Math.log10(v) <= most + 1e-9);
     const powers = [];
     for (let power = Math.floor(least); power <= Math.ceil(most); power++) powers.push(10 ** power);
     const stride = Math.ceil((most - least) / 8);
-    const shown = inside(most - least > 2.2 ? powers.filter((_, i) => i % stride === 0) : powers.flatMap((p) => [p, 2 * p, 5 * p]));
-    return shown.length < 3 ? roundTicks(10 ** least, 10 ** most) : shown.map((v) => [v, 1]);
+    const choices = [powers.filter((_, i) => i % stride === 0), powers.flatMap((p) => [p, 5 * p]), powers.flatMap((p) => [p, 2 * p, 5 * p])];
+    const shown = choices.map(inside).find((values) => values.length >= 3);
+    return shown ? shown.map((v) => [v, 1]) : roundTicks(10 ** least, 10 ** most);
   }
   // Pairs of a value and how many digits it needs.
   function roundTicks(least, most) {
     if (!(most > least * (1 + 1e-9))) return [[least, 3]];
-    const rough = (most - least) / 4, power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough * (1 - 1e-9));
+    const longest = (most - least) / 3, power = 10 ** Math.floor(Math.log10(longest));
+    const step = power * [5, 2, 1].find((digit) => digit * power <= longest * (1 + 1e-9));
     const ticks = [];
     for (let k = Math.ceil(least / step - 1e-9); k * step <= most * (1 + 1e-12); k++) ticks.push([k * step, Math.floor(Math.log10(most)) - Math.floor(Math.log10(step)) + 1]);
     return ticks;
@@ -195,7 +196,7 @@
     if (isNarrow()) Object.assign(bar, { orientation: "h", y: -0.2, yanchor: "top", yref: "paper", x: 0.5, len: 1, title: { ...title, side: "bottom" } });
     if (data.value.log && scaled.length) {
       const ticks = logTicks(least, most);
-      Object.assign(bar, { tickmode: "array", tickvals: ticks.map(([v]) => Math.log10(v)), ticktext: ticks.map(tickText) });
+      Object.assign(bar, { tickmode: "array", tickvals: ticks.map(([v]) => Math.log10(v)), ticktext: ticks.map((tick) => tickText(tick) + (isNarrow() ? "" : "\u00a0\u00a0")) });
     }
     return [{
       type: "heatmap", z: panel.values.map((row) => row.map(shown)), x: unique(data.x.names), y: unique(data.y.names), customdata: panel.values,
@@ -234,8 +235,8 @@
     return data.kind === "lines" && least >= 0 && least < 0.3 * most;
   }
   // Numbers stand beyond bars that go both ways, and beyond whiskers.
-  function roomForNumbers(data) {
-    const [least, most] = extent([0, ...heights(data)]), room = (isNarrow() ? 0.25 : 0.12) * (most - least);
+  function roomForNumbers(data, width) {
+    const [least, most] = extent([0, ...heights(data)]), room = (70 / Math.max(width - 160, 120)) * (most - least);
     const whiskered = data.series.some((s) => s.spread);
     if (least === 0) return whiskered ? [most + room] : [];
     return [least - (whiskered ? room : 0), most + room];
@@ -289,7 +290,7 @@
       const rows = names.reduce((total, name) => total + Math.max((barHeight(data) < 13 ? 0 : 17) * name.split("<br>").length, barHeight(data) * data.series.length), 0);
       layout.xaxis = axisLayout(data.y, look, data.y.log ? logAxis(data.series.flatMap((s) => s.y)) : {});
       layout.yaxis = axisLayout({ words: data.x.words }, look, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false, zeroline: false, title: { text: "" } });
-      if (!data.y.log) layout.xaxis.autorangeoptions = { include: roomForNumbers(data) };
+      if (!data.y.log) layout.xaxis.autorangeoptions = { include: roomForNumbers(data, width) };
       layout.height = Math.max(150, 74 + rows);
       layout.bargap = 0.28;
     } else {
@@ -351,13 +352,13 @@
     const known = data.panels || data.kind === "bars" ? [] : data.series.flatMap((s) => s.y).filter((y) => y !== null);
     if (!known.some((y) => y > 0) || known.some((y) => (data.y.log ? y < 0 : y <= 0))) return;
     const row = document.createElement("div"), button = document.createElement("button");
-    row.className = "chooser";
+    row.className = "chooser beneath";
     Object.assign(button, { type: "button", className: "scale" });
-    const say = () => { button.textContent = `Vertical axis: ${scaled(figure).y.log ? "logarithmic" : "linear"}`; };
+    const say = () => { button.textContent = `Scale: ${scaled(figure).y.log ? "logarithmic" : "linear"}`; };
     button.addEventListener("click", () => { figure.log = !scaled(figure).y.log; say(); draw(figure); });
     say();
     row.append(button);
-    figure.plot.before(row);
+    figure.plot.after(row);
   }
 
   // Of several panels, such as the layers' matrices, one is shown; a slider goes through them.

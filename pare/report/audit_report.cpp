@@ -49,10 +49,10 @@ ReportVerdict proof_verdict(const TwinProof& proof) {
       .word = proof.is_complete() ? "yes" : "no",
       .number = fmt::format("{} measured, {} counted", with_commas(proof.measured.redundant()),
                             with_commas(proof.counted.total)),
-      .words = fmt::format(
-          "Checked on a small model of the same kind, of width {} with {} parameters. Measured: its parameters minus the "
-          "rank of its Jacobian (gap between singular values: {:.0e}).",
-          proof.twin.width, with_commas(proof.measured.parameters), proof.measured.gap),
+      .words = fmt::format("Checked on a small model of the same kind, of width {} with {} parameters. Measured: its "
+                           "parameters minus the "
+                           "rank of its Jacobian (gap between singular values: {:.0e}).",
+                           proof.twin.width, with_commas(proof.measured.parameters), proof.measured.gap),
       .tone = proof.is_complete() ? Tone::good : Tone::bad};
   if (!proof.measured.is_determined() || !proof.counted.is_exact()) {
     verdict.word = "undetermined";
@@ -78,7 +78,8 @@ std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
         {fmt::format("Removable after training without {}", audit.without_norms->what),
          share_text(audit.without_norms->removable, audit.parameters),
          fmt::format("{} parameters, instead of {}", with_commas(audit.without_norms->removable), with_commas(saved)),
-         "Such training changes the function and costs some loss. The section below has the command and measured costs.",
+         "Such training changes the function and costs some loss. The section below has the command and measured "
+         "costs.",
          Tone::neutral});
   }
   return list;
@@ -114,9 +115,10 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
       " This command fades them out during training. What that costs this model is known only after it was tried: run "
       "the same command without the morph keys as well, and compare the two runs.";
   section.command = away.command;
-  ReportTable table{"What it cost other models",
-                    {"removed", "model", "parameters", "steps to fade out", "loss above control (nats per token)", "pairs"},
-                    {}};
+  ReportTable table{
+      "What it cost other models",
+      {"removed", "model", "parameters", "steps to fade out", "loss above control (nats per token)", "pairs"},
+      {}};
   for (const MeasuredCost& cost : measured_costs()) {
     table.rows.push_back(
         {cost.what, cost.model, with_commas(cost.parameters),
@@ -162,10 +164,10 @@ std::string reasons_text(const PassStep& step) {
   for (const Reason& reason : reasons_against(step.proposal)) {
     if (!reason.remedy.empty()) {
       const std::string none = "none: ";
-      text += fmt::format("{}{}: {}. Needs {}. {}.", text.empty() ? "" : "\n", reason.where, reason.found,
-                          reason.expected,
-                          reason.remedy.starts_with(none) ? "Nothing helps: " + reason.remedy.substr(none.size())
-                                                          : "What would help: " + reason.remedy);
+      text +=
+          fmt::format("{}{}: {}. Needs {}. {}.", text.empty() ? "" : "\n", reason.where, reason.found, reason.expected,
+                      reason.remedy.starts_with(none) ? "Nothing helps: " + reason.remedy.substr(none.size())
+                                                      : "What would help: " + reason.remedy);
     }
   }
   for (const std::string& note : step.proposal.notes) {
@@ -184,9 +186,10 @@ ReportSection passes_section(const Audit& audit) {
                                          [](const PassStep& step) { return step.proposal.applies; });
   ReportSection section{
       .title = "What each pass removes",
-      .words = fmt::format("A pass is one exact rewrite, with its theorem. {} of {} apply to the model as it is. Passes "
-                           "overlap: together they may save less than the sum.",
-                           applying, passes.alone.size())};
+      .words =
+          fmt::format("A pass is one exact rewrite, with its theorem. {} of {} apply to the model as it is. Passes "
+                      "overlap: together they may save less than the sum.",
+                      applying, passes.alone.size())};
   Figure figure{.kind = FigureKind::bars,
                 .title = "Parameters that each pass removes",
                 .words =
@@ -195,9 +198,7 @@ ReportSection passes_section(const Audit& audit) {
                 .x = {.words = "pass"},
                 .y = {.words = "parameters removed"},
                 .series = {{.name = "alone"}, {.name = "together with the others"}}};
-  ReportTable table{"Results and reasons",
-                    {"pass", "result", "parameters", "reasons, and what would help"},
-                    {}};
+  ReportTable table{"Results and reasons", {"pass", "result", "parameters", "reasons, and what would help"}, {}};
   for (const PassStep& step : passes.alone) {
     const std::string id(step.call.pass->id), reasons = reasons_text(step);
     // One that adds a table, to save time, would squeeze the bars of all others.
@@ -243,19 +244,21 @@ std::optional<ReportSection> conditions_section(const PassAudit& audit) {
   if (found == audit.alone.end()) {
     return std::nullopt;
   }
-  Figure figure{.title = "Condition number of the matrices that could be eliminated",
-                .words =
-                    "A rewrite that inverts a matrix amplifies rounding errors by up to its condition number. Shown for "
-                    "the best-conditioned equivalent form of each head.",
-                .x = {.words = "block"},
-                .y = {.words = "condition number", .log = true, .least = 1}};
+  Figure figure{
+      .title = "Condition number of the matrices that could be eliminated",
+      .words =
+          "A rewrite that inverts a matrix amplifies rounding errors by up to its condition number. Shown for "
+          "the best-conditioned equivalent form of each head.",
+      .x = {.words = "block"},
+      .y = {.words = "condition number", .log = true, .least = 1}};
   for (const auto& [slot, name] : {std::pair{Slot::query, "query"}, {Slot::key, "key"}, {Slot::value, "value"}}) {
     Series series{.name = name};
     for (const Conditioning& c : found->proposal.conditioning) {
       if (c.matrix.slot == slot) {
         series.x.push_back(static_cast<double>(*c.matrix.block));
         series.y.push_back(c.gauged);
-        series.labels.push_back(fmt::format("as stored {:.3g}{}", c.stored, c.chosen ? ", this one would be eliminated" : ""));
+        series.labels.push_back(
+            fmt::format("as stored {:.3g}{}", c.stored, c.chosen ? ", this one would be eliminated" : ""));
       }
     }
     if (!series.x.empty()) {
@@ -269,10 +272,11 @@ std::optional<ReportSection> conditions_section(const PassAudit& audit) {
 
 Report audit_report(const std::string& name, const Audit& audit, const nlohmann::ordered_json& described,
                     const ReportOrigin& origin) {
-  Report report{.title = fmt::format("What “{}” can do without", title_of_path(name)),
-                .summary = "Which parameters can be removed without changing the function, by which pass, and why not more.",
-                .measured = facts_of(origin),
-                .verdicts = verdicts_of(audit)};
+  Report report{
+      .title = fmt::format("What “{}” can do without", title_of_path(name)),
+      .summary = "Which parameters can be removed without changing the function, by which pass, and why not more.",
+      .measured = facts_of(origin),
+      .verdicts = verdicts_of(audit)};
   if (audit.stored) {
     report.measured.push_back(
         {"model", fmt::format("{}, {}, {} of weights", audit.stored->family, word(audit.stored->dtype),

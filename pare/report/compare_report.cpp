@@ -40,10 +40,10 @@ std::string verdict_word(Difference difference) {
 // Why that is the verdict: the interval, and what it leaves out.
 std::string reason_of(const Estimate& difference, const std::optional<double>& margin) {
   if (!difference.interval) {
-    return difference.count == 0   ? "No two runs share seed, data and order, so they cannot be compared."
-           : difference.count == 1 ? "From one pair of runs there is no interval: run more seeds."
-                                   : fmt::format("All {} pairs of runs are exactly alike, so there is no interval.",
-                                                 difference.count);
+    return difference.count == 0 ? "No two runs share seed, data and order, so they cannot be compared."
+           : difference.count == 1
+               ? "From one pair of runs there is no interval: run more seeds."
+               : fmt::format("All {} pairs of runs are exactly alike, so there is no interval.", difference.count);
   }
   const std::string interval =
       fmt::format("95 % interval: {:+.4f} to {:+.4f} nats, over {} pairs of runs with the same seed.",
@@ -86,8 +86,8 @@ std::string steps_text(int64_t step, int64_t steps) {
 
 ReportTable table_of_runs(const RunComparison& comparison) {
   ReportTable table{fmt::format("Validation after {} steps", with_commas(comparison.step)),
-                    {"run", "parameters", "without embeddings", "peak learning rate", "steps", "loss (nats)", "difference",
-                     "deviation over seeds", "seeds", "accuracy", "initial weights", "verdict"},
+                    {"run", "parameters", "without embeddings", "peak learning rate", "steps", "loss (nats)",
+                     "difference", "deviation over seeds", "seeds", "accuracy", "initial weights", "verdict"},
                     {}};
   const ComparedRuns& first = comparison.rows.front();
   for (const ComparedRuns& row : comparison.rows) {
@@ -107,7 +107,8 @@ ReportTable table_of_runs(const RunComparison& comparison) {
 }
 
 ReportTable table_of_seeds(const RunComparison& comparison) {
-  ReportTable table{"Validation loss of each run", {"run", "folder", "seed", "steps done", "loss (nats)", "accuracy"}, {}};
+  ReportTable table{
+      "Validation loss of each run", {"run", "folder", "seed", "steps done", "loss (nats)", "accuracy"}, {}};
   for (const ComparedRuns& row : comparison.rows) {
     for (size_t i = 0; i < row.paths.size(); ++i) {
       table.rows.push_back({row.name, row.paths[i], std::to_string(row.seeds[i]), steps_text(row.done[i], row.steps),
@@ -154,10 +155,10 @@ std::string title_of(const RunComparison& comparison) {
   for (size_t i = 1; i < comparison.rows.size(); ++i) {
     others += fmt::format("{}“{}”", i > 1 ? ", " : "", comparison.rows[i].name);
   }
-  return fmt::format("Training runs: {} against “{}”",
-                     comparison.rows.size() - 1 <= most_named ? others
-                                                              : fmt::format("{} variants", comparison.rows.size() - 1),
-                     first);
+  return fmt::format(
+      "Training runs: {} against “{}”",
+      comparison.rows.size() - 1 <= most_named ? others : fmt::format("{} variants", comparison.rows.size() - 1),
+      first);
 }
 
 }  // namespace
@@ -206,7 +207,8 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
   report.sections = {
       {.title = "Losses",
        .words = fmt::format(
-           "The loss is the mean over the validation set, and over the seeds. A difference is the mean over pairs of runs "
+           "The loss is the mean over the validation set, and over the seeds. A difference is the mean over pairs of "
+           "runs "
            "with the same seed, with its 95 % interval (Student's t). The seed sets the initial weights; all runs saw "
            "the data in the same order. Lower or higher means that the interval excludes 0. {}",
            comparison.margin

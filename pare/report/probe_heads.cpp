@@ -160,23 +160,26 @@ ReportSection entropy_section(const ProbeResults& results) {
 }
 
 ReportSection heads_section(const ProbeResults& results) {
-  ReportSection section{.title = "Heads", .words = "What each head of each layer attends to, and how many directions its output has."};
+  ReportSection section{.title = "Heads",
+                        .words = "What each head of each layer attends to, and how many directions its output has."};
   if (results.layers.empty()) {
     return section;
   }
   section.figures = {
-      head_map(results,
-               {.title = "Directional asymmetry of each head",
-                .words = "‖Mₐ‖/‖M‖, with Mₐ the antisymmetric part of M = W_Q W_Kᵀ. 0: two tokens have the same score in "
-                         "both directions. 1: the score changes its sign. A random M has 0.71.",
-                .value = {.words = "asymmetry"}},
-               [](const HeadMeasures& head) { return head.asymmetry.value_or(not_known); }),
-      head_map(results,
-               {.title = "σ₁/σ₂ of each head's attention matrix",
-                .words = "The ratio of the two largest singular values. Large: near rank one, all queries attend to the "
-                         "same tokens.",
-                .value = {.words = "σ₁/σ₂", .log = true}},
-               [](const HeadMeasures& head) { return mean_of(head.gap); }),
+      head_map(
+          results,
+          {.title = "Directional asymmetry of each head",
+           .words = "‖Mₐ‖/‖M‖, with Mₐ the antisymmetric part of M = W_Q W_Kᵀ. 0: two tokens have the same score in "
+                    "both directions. 1: the score changes its sign. A random M has 0.71.",
+           .value = {.words = "asymmetry"}},
+          [](const HeadMeasures& head) { return head.asymmetry.value_or(not_known); }),
+      head_map(
+          results,
+          {.title = "σ₁/σ₂ of each head's attention matrix",
+           .words = "The ratio of the two largest singular values. Large: near rank one, all queries attend to the "
+                    "same tokens.",
+           .value = {.words = "σ₁/σ₂", .log = true}},
+          [](const HeadMeasures& head) { return mean_of(head.gap); }),
       head_map(results,
                {.title = "Output dimension of each head",
                 .words = "Rank of what a head adds to the residual stream in a sequence, mean over sequences.",

@@ -143,14 +143,16 @@ ReportSection rank_section(const ProbeResults& results) {
                  along_stream(results, "stable rank", &RankMeasures::stable_rank)},
       .marks = {{fmt::format("largest possible: {}", most), most}}};
   Figure distance{.title = "Distance of the residual stream to rank one, by layer",
-                  .words = "‖X − 1x̄ᵀ‖ / ‖X‖, with x̄ the mean token: 0 where all tokens are the same vector, at most 1. "
-                           "Mean and standard deviation over sequences.",
+                  .words =
+                      "‖X − 1x̄ᵀ‖ / ‖X‖, with x̄ the mean token: 0 where all tokens are the same vector, at most 1. "
+                      "Mean and standard deviation over sequences.",
                   .x = {.words = layers_and_halves},
                   .y = {.words = "distance to rank one", .least = 0, .most = 1},
                   .series = {along_stream(results, "residual stream", &RankMeasures::distance_to_rank_one)}};
   Figure sublayers{.title = "Effective rank at the input and output of sublayers",
-                   .words = "Input: after the norm, if one comes first. Output: what the sublayer adds to the residual "
-                            "stream. Mean and standard deviation over sequences.",
+                   .words =
+                       "Input: after the norm, if one comes first. Output: what the sublayer adds to the residual "
+                       "stream. Mean and standard deviation over sequences.",
                    .x = {.words = "layer"},
                    .y = {.words = "effective rank", .least = 0, .most = most}};
   for (const auto& [name, kind, sublayer] : {std::tuple{"attention input", PointKind::read, Sublayer::attention},
@@ -162,7 +164,8 @@ ReportSection rank_section(const ProbeResults& results) {
       sublayers.series.push_back(std::move(series));
     }
   }
-  ReportSection section{.title = "Rank", .words = "Do the tokens of a sequence stay different as they pass through the layers?"};
+  ReportSection section{.title = "Rank",
+                        .words = "Do the tokens of a sequence stay different as they pass through the layers?"};
   section.figures = {std::move(ranks), std::move(distance)};
   if (!sublayers.series.empty()) {
     section.figures.push_back(std::move(sublayers));
@@ -242,11 +245,12 @@ ReportSection width_section(const ProbeResults& results) {
   }
   ReportSection section{
       .title = "Width",
-      .words = fmt::format("Is the MLP wide enough for what attention hands to it? The bound asks for a width of 2d − r, "
-                           "where d is the width of the model and r the rank of the attention output. All exact "
-                           "symmetries of the model together: {}.",
-                           results.gauge.dimension ? whole_number(results.gauge.dimension) + " dimensions"
-                                                   : results.gauge.undetermined)};
+      .words =
+          fmt::format("Is the MLP wide enough for what attention hands to it? The bound asks for a width of 2d − r, "
+                      "where d is the width of the model and r the rank of the attention output. All exact "
+                      "symmetries of the model together: {}.",
+                      results.gauge.dimension ? whole_number(results.gauge.dimension) + " dimensions"
+                                              : results.gauge.undetermined)};
   if (results.layers.empty()) {
     return section;
   }

@@ -69,8 +69,7 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
       verdict.word = "undetermined";
       break;
   }
-  verdict.number =
-      finding.measure + ": " + (finding.number ? fmt::format("{:.3g}", *finding.number) : "not defined");
+  verdict.number = finding.measure + ": " + (finding.number ? fmt::format("{:.3g}", *finding.number) : "not defined");
   verdict.words =
       fmt::format("{}{}\nRule – {}.{}", explanation_of(finding.collapse),
                   finding.place.empty() ? "" : fmt::format("\nWorst at {}.", finding.place), finding.rule,
@@ -83,8 +82,9 @@ ReportVerdict verdict_of(const CollapseFinding& finding) {
 Report probe_report(const std::string& name, const ProbeResults& results, const nlohmann::ordered_json& described,
                     const std::string& inputs, const ReportOrigin& origin) {
   Report report{.title = fmt::format("Is “{}” collapsing?", title_of_path(name)),
-                .summary = "Rank, norms and attention heads, measured on data: which of four known kinds of collapse "
-                           "occur, and where.",
+                .summary =
+                    "Rank, norms and attention heads, measured on data: which of four known kinds of collapse "
+                    "occur, and where.",
                 .measured = facts_of(origin),
                 .fingerprint = hashes_of(described)};
   const std::string lengths = results.shortest == results.longest
@@ -93,9 +93,8 @@ Report probe_report(const std::string& name, const ProbeResults& results, const 
   report.measured.push_back(
       {"inputs", fmt::format("{}, {} {} of {} tokens, {} in all", inputs, with_commas(results.sequences),
                              results.sequences == 1 ? "sequence" : "sequences", lengths, with_commas(results.tokens))});
-  report.measured.push_back(
-      {"computed in",
-       fmt::format("{}; rank counts singular values above {:g} of the largest", results.dtype, results.threshold)});
+  report.measured.push_back({"computed in", fmt::format("{}; rank counts singular values above {:g} of the largest",
+                                                        results.dtype, results.threshold)});
   if (!results.interventions.empty()) {
     report.measured.push_back({"model changed by", fmt::format("{}", fmt::join(results.interventions, "; "))});
     if (const std::optional<double> effect = results.effect.average()) {

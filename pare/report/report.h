@@ -51,8 +51,9 @@ struct Mark {
   double value = 0;
 };
 
-// lines: with bands of their spread; they join numbers, never names. bars: lying, one row for each name of x. heat_map: a table of two different
-// things, such as heads and layers; matrix: one of a thing with itself. Of several panels one is shown at a time.
+// lines: with bands of their spread; they join numbers, never names. bars: lying, one row for each name of x. heat_map:
+// a table of two different things, such as heads and layers; matrix: one of a thing with itself. Of several panels one
+// is shown at a time.
 enum class FigureKind { lines, bars, scatter, heat_map, matrix };
 
 struct Figure {

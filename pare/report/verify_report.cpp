@@ -56,10 +56,9 @@ ReportVerdict sameness(const Verification& v) {
       verdict.tone = Tone::good;
       break;
     case Verdict::proved:
-      verdict.words = fmt::format(
-          "For all inputs: every tensor of the candidate follows from the reference by a symmetry that was found and "
-          "checked. What remains is rounding: it moved rows of weights by at most {}.\nAllowed: {}.",
-          short_number(v.proof.moved), v.allowed_for);
+      verdict.words =
+          "For all inputs: every tensor follows from the reference by a symmetry that was found and checked. What "
+          "remains is rounding.";
       verdict.tone = Tone::good;
       break;
     case Verdict::equivalent:
@@ -68,7 +67,8 @@ ReportVerdict sameness(const Verification& v) {
       break;
     case Verdict::within_noise:
       verdict.word = "within noise";
-      verdict.words = fmt::format("The outputs differ no more than by rounding the weights to {}{}.", word(v.floor_dtype), where);
+      verdict.words =
+          fmt::format("The outputs differ no more than by rounding the weights to {}{}.", word(v.floor_dtype), where);
       verdict.tone = Tone::fair;
       break;
     case Verdict::different:
@@ -77,10 +77,10 @@ ReportVerdict sameness(const Verification& v) {
         verdict.number = fmt::format("{} settings differ", v.differences.size());
         verdict.words = "Such settings change the function, so nothing else was compared.";
       } else if (!v.coverage.known_other.empty()) {
-        verdict.words = fmt::format("Seen in the weights, without an input that shows it: {}.", v.coverage.known_other.front());
-      } else if (v.first_divergence) {
         verdict.words =
-            fmt::format("The first difference is in {}, of size {}.", v.first_divergence->tap,
+            fmt::format("Seen in the weights, without an input that shows it: {}.", v.coverage.known_other.front());
+      } else if (v.first_divergence) {
+        verdict.words = fmt::format("The first difference is in {}, of size {}.", v.first_divergence->tap,
                                     short_number(v.first_divergence->difference));
       }
       break;
@@ -99,9 +99,9 @@ std::vector<ReportVerdict> verdicts_of(const Json& reference, const Json& candid
     const size_t missed = v.coverage.not_exercised.size();
     list.push_back({"Was everything checked?", v.coverage.complete ? "yes" : "no",
                     fmt::format("{} tokens in {} sequences", with_commas(v.tokens), with_commas(v.sequences)),
-                    v.coverage.complete
-                        ? "Every tensor is covered, by the proof or by these inputs."
-                        : fmt::format("Not covered by these inputs, {} in all: {}.", missed, v.coverage.not_exercised.front()),
+                    v.coverage.complete ? "Every tensor is covered, by the proof or by these inputs."
+                                        : fmt::format("Not covered by these inputs, {} in all: {}.", missed,
+                                                      v.coverage.not_exercised.front()),
                     v.coverage.complete ? Tone::good : Tone::fair});
   }
   const int64_t before = reference.at("parameters"), after = candidate.at("parameters");
@@ -175,7 +175,8 @@ ReportSection layers_section(const Verification& v) {
   ReportSection section{
       .title = "Layer by layer",
       .words = fmt::format(
-          "{} sequences, the worst one among them, were run through both models. For comparison, the second line is the "
+          "{} sequences, the worst one among them, were run through both models. For comparison, the second line is "
+          "the "
           "reference against itself with every weight moved by one rounding of {}: what is at or below it can be "
           "explained by rounding.",
           v.layers.layers.empty() ? 0 : v.layers.layers.front().residual.size(), word(v.floor_dtype))};
@@ -228,22 +229,25 @@ ReportTable metrics_table(const Verification& v) {
        {"mean KL, nats per row", short_number(m.mean_kl_nats), short_number(n.mean_kl_nats)},
        {"largest KL, nats", short_number(m.max_kl_nats), short_number(n.max_kl_nats)},
        {"share of rows with the same top prediction", plain_number(m.top1_agreement), plain_number(n.top1_agreement)},
-       {"loss of the reference, nats per token", plain_number(m.reference_nll_nats), plain_number(n.reference_nll_nats)},
-       {"loss of the candidate, nats per token", plain_number(m.candidate_nll_nats), plain_number(n.candidate_nll_nats)}}};
+       {"loss of the reference, nats per token", plain_number(m.reference_nll_nats),
+        plain_number(n.reference_nll_nats)},
+       {"loss of the candidate, nats per token", plain_number(m.candidate_nll_nats),
+        plain_number(n.candidate_nll_nats)}}};
 }
 
 ReportSection rows_section(const Verification& v) {
   ReportSection section{.title = "Row by row",
                         .words = fmt::format("A row is one output of the model, such as the logits of one token. There "
-                                             "are {}, and each is judged on its own.",
-                                             with_commas(v.rows.error.numel())),
+                                             "are {}, and each is judged on its own.{}",
+                                             with_commas(v.rows.error.numel()),
+                                             v.allowed_for.empty() ? "" : fmt::format(" Allowed: {}.", v.allowed_for)),
                         .tables = {metrics_table(v)}};
-  section.figures.push_back(
-      rows_figure(v, v.rows.error, v.noise_rows.error,
-                  {.title = "Relative error of the rows",
-                   .words = "The largest difference in a row, relative to the size of the row; rows sorted. Rows without "
-                            "any difference are left of where the line begins.",
-                   .y = {.words = "relative error"}}));
+  section.figures.push_back(rows_figure(
+      v, v.rows.error, v.noise_rows.error,
+      {.title = "Relative error of the rows",
+       .words = "The largest difference in a row, relative to the size of the row; rows sorted. Rows without "
+                "any difference are left of where the line begins.",
+       .y = {.words = "relative error"}}));
   if (v.rows.kl.defined()) {
     section.figures.push_back(rows_figure(v, v.rows.kl, v.noise_rows.kl,
                                           {.title = "KL divergence of the predictions",
@@ -268,6 +272,9 @@ ReportSection proof_section(const Proof& proof) {
                         .words =
                             "How each tensor of the candidate follows from the reference. Every relation was found "
                             "from the weights and checked element by element."};
+  if (proof.complete) {
+    section.words += fmt::format(" Rounding moved rows of weights by at most {}.", short_number(proof.moved));
+  }
   if (!ways.empty()) {
     Figure bars{.kind = FigureKind::bars,
                 .title = "Relations between the tensors",

@@ -131,7 +131,9 @@ TEST_CASE("numbers of a figure that do not fit each other are a bug of the calle
   refused([](Figure& f) { f.x.names = {"only one"}; });
   refused([](Figure& f) { f.kind = FigureKind::bars; });  // bars stand at names
   refused([](Figure& f) { f.kind = FigureKind::heat_map; });
-  refused([](Figure& f) { f.x.names = {"a norm", "another"}; });  // a line would say that there is something between them
+  refused([](Figure& f) {
+    f.x.names = {"a norm", "another"};
+  });  // a line would say that there is something between them
   Figure map{.kind = FigureKind::heat_map,
              .title = "t",
              .x = {.names = {"a"}},
@@ -168,8 +170,9 @@ TEST_CASE("a figure whose numbers are all the same is a sentence") {
   const std::string html = to_html({.title = "t", .sections = {{"s", "", {map, small_figure()}, {}}}});
   CHECK(html.find("<p class=\"constant\">The same everywhere: &lt;i&gt; = 8 (2 numbers).</p>") != std::string::npos);
   CHECK(count_of(html, "<div class=\"plot\"") == (reports_have_plots() ? 1 : 0));
-  CHECK(count_of(html, "<td>8</td>") == 2);                              // its table is there
-  CHECK(html.find("<figure id=\"figure-1\" class=\"lines\">") != std::string::npos);  // and it stands below what is drawn
+  CHECK(count_of(html, "<td>8</td>") == 2);  // its table is there
+  CHECK(html.find("<figure id=\"figure-1\" class=\"lines\">") !=
+        std::string::npos);  // and it stands below what is drawn
   const Figure bar{.kind = FigureKind::bars,
                    .title = "t",
                    .x = {.names = {"fold_norm_gain"}},

@@ -99,8 +99,8 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
     }
   }
   if (!result.pipeline.saving_nothing.empty()) {
-    text +=
-        fmt::format("auto left out what saves no parameters: {}\n", fmt::join(result.pipeline.saving_nothing, ", "));
+    text += fmt::format("auto skipped passes that save no parameters: {}\n",
+                        fmt::join(result.pipeline.saving_nothing, ", "));
   }
   const std::string change =
       before == after

@@ -85,7 +85,7 @@ std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path
     said += fmt::format(", {} into {} {} of {}{}",
                         cut.length > 0 ? "cut by --length" : "longer than the context: split", with_commas(count),
                         count == 1 ? "sequence" : "sequences", cut.equal_only ? "" : "up to ", with_commas(length));
-    said += left_out ? fmt::format("; the last {}, which fill none, are left out",
+    said += left_out ? fmt::format("; the last {} do not fill a sequence and are left out",
                                    with_commas(rest - std::ssize(tokenizer.before()) - std::ssize(tokenizer.after())))
                      : "";
   }

@@ -116,7 +116,7 @@ void prepare_command(nlohmann::json written, const TrainFlags& flags, const std:
                   {"shards", made.shards}}}});
     return;
   }
-  print_text(fmt::format("{}: {} tokens to learn from and {} to measure on, as {} in {} file{}\n", escaped(made.path),
+  print_text(fmt::format("{}: {} tokens for training and {} for validation, as {} in {} file{}\n", escaped(made.path),
                          with_commas(made.train_tokens), with_commas(made.validation_tokens), made.dtype,
                          with_commas(made.shards), made.shards == 1 ? "" : "s"));
 }

@@ -86,12 +86,12 @@ std::string metrics_table(const Verification& v) {
 // What the verdict stands on: an error beyond the noise may be right, and one below it need not be.
 std::string allowed_text(const Verification& v) {
   if (v.by_error) {
-    return fmt::format("allowed: {} in the row that comes closest, which is at {:.2g} of it\n  ({})\n",
+    return fmt::format("allowed: {} in the row closest to its limit, which uses {:.2g} of it\n  ({})\n",
                        small(v.allowed), v.excess, v.allowed_for);
   }
   return fmt::format(
-      "allowed: {} in the row that comes closest; by its KL or first choice that is at\n"
-      "  {:.2g} of what is allowed ({})\n",
+      "allowed: {} in the row closest to its limit, which by KL or first choice uses\n"
+      "  {:.2g} of it ({})\n",
       small(v.allowed), v.excess, v.allowed_for);
 }
 
@@ -225,7 +225,7 @@ std::string verdict_text(const Verification& v) {
     case Verdict::identical:
       return "verdict: identical (the same numbers, so for all inputs)\n";
     case Verdict::proved:
-      return fmt::format("verdict: proved (for all inputs; rows of weights moved by {} at most)\n",
+      return fmt::format("verdict: proved (for all inputs; each row of weights moved by at most {} of its length)\n",
                          small(v.proof.moved));
     case Verdict::equivalent:
       return fmt::format("verdict: equivalent{} (relative error {}, allowed {:.1e})\n", where,

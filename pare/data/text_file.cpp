@@ -48,7 +48,7 @@ ByteSource open_bytes(const std::filesystem::path& path) {
 
 namespace {
 
-// What is no UTF-8 but looks like another encoding of Unicode, by its mark or by its zeros; empty: nothing does. Latin
+// What is not UTF-8 but looks like another encoding of Unicode, by its mark or by its zeros; empty: nothing does. Latin
 // text has a zero in every second byte of UTF-16, which is valid UTF-8 and would pass as so many control characters.
 std::string_view other_encoding(std::string_view text) {
   using namespace std::string_view_literals;
@@ -97,7 +97,7 @@ bool TextFile::read(std::string& text, size_t bytes) {
   }
   if (const std::optional<size_t> wrong = invalid_utf8(piece, !ended_)) {
     throw InputError(fmt::format(
-        "{}: the byte 0x{:02X} at {} of the text is no UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,
+        "{}: the byte 0x{:02X} at {} of the text is not UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,
         static_cast<unsigned char>(piece[*wrong]), with_commas(static_cast<int64_t>(offset_ + *wrong))));
   }
   unfinished_ = piece.substr(piece.size() - unfinished_utf8(piece));

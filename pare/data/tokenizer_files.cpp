@@ -30,7 +30,7 @@ std::vector<std::string> read_lines(const fs::path& path) {
   const std::string text = read_text_file(path, largest_vocabulary);
   refuse_lfs_pointer(text, path.string());
   if (const std::optional<size_t> wrong = invalid_utf8(text)) {
-    throw InputError(fmt::format("{}: the byte at {} is no UTF-8: is this a vocabulary?", path.string(), *wrong));
+    throw InputError(fmt::format("{}: the byte at {} is not UTF-8: is this a vocabulary?", path.string(), *wrong));
   }
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -111,7 +111,7 @@ std::vector<ScoredToken> read_scored(const fs::path& path) {
     }
     tokens.push_back({bytes.substr(at, static_cast<size_t>(length)), score});
     if (invalid_utf8(tokens.back().text)) {
-      throw InputError(fmt::format("{}: token {} is no UTF-8", subject, tokens.size() - 1));
+      throw InputError(fmt::format("{}: token {} is not UTF-8", subject, tokens.size() - 1));
     }
     at += static_cast<size_t>(length);
   }

@@ -345,8 +345,7 @@ class CachePlanner {
           fmt::format("the matrices in place of the dropped ones are larger: {} parameters more", with_commas(more)));
     }
     if (!model_.has_weights() && best_ && inverts_) {
-      proposal_.notes.push_back(
-          "whether keys, values or inputs are kept, condition numbers decide when it is rewritten");
+      proposal_.notes.push_back("rewrite chooses keys, values or inputs by their condition numbers");
     }
     if (inputs_) {
       proposal_.notes.push_back("keys and values are recomputed from cached inputs at every step");

@@ -230,7 +230,8 @@ std::string text_of(const ProbeResults& results, HeadRows rows) {
   }
   if (!results.interventions.empty()) {
     text += wrapped(
-        fmt::format("which moves what the last layer leaves by {} of its size", spread_text(results.effect)), 2, "");
+        fmt::format("which changes the output of the last layer by {} of its size", spread_text(results.effect)), 2,
+        "");
   }
   text += title("Collapses") + findings_text(results);
   text += title("Tokens × width, from layer to layer") + ranks_text(results);

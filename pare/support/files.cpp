@@ -65,7 +65,7 @@ InputFile::InputFile(fs::path path)
     throw InputError(fmt::format("{} is a folder, expected a file", quote(shown(path_))));
   }
   if (!S_ISREG(info.st_mode)) {
-    throw InputError(fmt::format("{} is no regular file", quote(shown(path_))));
+    throw InputError(fmt::format("{} is not a regular file", quote(shown(path_))));
   }
   opened_ = state_of(info);
 }

@@ -31,15 +31,15 @@ std::string comparison_text(const RunComparison& comparison) {
     }
   }
   if (equality) {
-    words += "What may be called equal has a margin: name it with --margin, in nats.\n";
+    words += "To test for equality, give a margin in nats: --margin X.\n";
   }
   for (const std::string& note : comparison.notes) {
     words += wrapped(note + ".", 2, "");
   }
   if (comparison.rows.size() > 1) {
     words += wrapped(
-        "Differences are of runs of one seed, with the 95 % interval of their mean (Student's t): over starts, for all "
-        "saw one order of the data.",
+        "Differences are between runs of one seed. The 95 % interval of their mean (Student's t) is over "
+        "initialisations: all runs saw the data in one order.",
         2, "");
   }
   return fmt::format("Validation after {} steps, on the same data in the same order. Loss in nats a target.\n\n{}{}{}",

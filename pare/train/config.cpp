@@ -134,8 +134,8 @@ void group(Io& io, const char* key, T& value) {
 
 template <class Io>
 static void describe(Io& io, DataConfig& d) {
-  field(io, "train", d.train, "files to learn from, one after another, .gz and .xz too; none for a generated task");
-  field(io, "validation", d.validation, "files to measure on; none: the end of the text, or some of the images");
+  field(io, "train", d.train, "files to train on, one after another, .gz and .xz too; none for a generated task");
+  field(io, "validation", d.validation, "files to validate on; none: the end of the text, or some of the images");
   field(io, "validation_share", d.validation_share, "how much of data.train is measured on, where no files are",
         within(0, 1));
   field(

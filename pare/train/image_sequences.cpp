@@ -105,7 +105,7 @@ class ImageSequences : public Sequences {
     }
     validation_ = shuffled(validation_);
     if (training() == 0 || validation() == 0) {
-      throw InputError(fmt::format("the data: {} images are left to learn from and {} to measure on: both need one",
+      throw InputError(fmt::format("the data: {} images are left for training and {} for validation: both need one",
                                    training(), validation()));
     }
   }

@@ -125,7 +125,7 @@ class LabelledSequences : public Sequences {
     }
     manifest_["first_validation_line"] = config.data.validation.empty() ? train_.size() : 0;
     if (train_.empty() || validation_.empty()) {
-      throw InputError(fmt::format("the data: {} lines are left to learn from and {} to measure on: both need one",
+      throw InputError(fmt::format("the data: {} lines are left for training and {} for validation: both need one",
                                    train_.size(), validation_.size()));
     }
   }

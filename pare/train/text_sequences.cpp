@@ -91,7 +91,7 @@ class WindowedText : public Sequences {
     check_length(other_, "data.validation", apart ? validation_ : 1, problems);
     if (all > 0 && !apart && (training_ < 1 || validation_ < 1)) {
       problems.add(fmt::format(
-          "data.validation_share: of the {} windows of {} tokens, {} are left to learn from and {} to measure on: "
+          "data.validation_share: of the {} windows of {} tokens, {} are left for training and {} for validation: "
           "both need one",
           all, context_, training_, validation_));
     }

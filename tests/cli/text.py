@@ -128,7 +128,7 @@ def check_commands(place):
     rest = len(ids) % length
     place.write("whole.json", json.dumps([ids[n:n + length] for n in range(0, len(ids) - rest, length)]))
     result = place.pare("probe", "model", "--text", "text.txt", "--length", str(length), "--json")
-    said = [f"cut by --length into {len(ids) // length} sequences of {length}", f"the last {rest}, which fill none, are left out"]
+    said = [f"cut by --length into {len(ids) // length} sequences of {length}", f"the last {rest} do not fill a sequence and are left out"]
     report.check("probe: a text that is cut, without its rest", ended(result, words=said, without=["longer than the context"]))
     by_ids = place.pare("probe", "model", "--tokens", "whole.json", "--json")
     report.check("probe: the same as whole sequences", ended(by_ids) or expect(*({**json.loads(r.stdout), "inputs": ""} for r in (result, by_ids))))

@@ -270,7 +270,7 @@ def check_packed(report, work):
     for name in ("cut.xz", "cut.gz"):
         report.check(name, ended(pare("train", "text.json", "-o", "cut-run", f'data.train=["{name}"]', cwd=work), 1, [name, "incomplete download"]))
     prepared = pare("train", "--prepare", "text.json", "-o", "shards", cwd=work)
-    report.check("--prepare", ended(prepared, 0, [f"shards: {len(text):,} tokens to learn from", "uint16 in 1 file"]))
+    report.check("--prepare", ended(prepared, 0, [f"shards: {len(text):,} tokens for training", "uint16 in 1 file"]))
     words = struct.unpack(f"<{len(text)}H", (work / "shards/train-00000.u16").read_bytes())
     report.check("what it wrote", expect(bytes(words) == text, True))
     report.check("not twice", ended(pare("train", "--prepare", "text.json", "-o", "shards", cwd=work), 1, ["exists already", "remove it"], ["--force"]))

@@ -139,7 +139,7 @@ def check_verdicts(report, work):
     made = pare("rewrite", "model", "-o", "gauged", "--passes", "gauge_heads", "--dtype", "bfloat16", cwd=work)
     report.check("in other gauges, in bfloat16", ended(made, 0, ["proved"]))
     told = pare("verify", "model", "gauged", cwd=work).stdout
-    share = re.search(r"allowed: (\S+) in the row that comes closest, which is at (\S+) of it", told)
+    share = re.search(r"allowed: (\S+) in the row closest to its limit, which uses (\S+) of it", told)
     most = re.search(r"largest relative error +(\S+)", told)
     fine = share and most and float(share[1]) * float(share[2]) <= 1.05 * float(most[1])
     report.check("no row is nearer to what it may differ by than the largest error is", "" if fine else told)

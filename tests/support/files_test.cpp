@@ -94,7 +94,7 @@ TEST_CASE("what cannot be read is named, with the reason") {
   CHECK(contains(refusal(folder.write("large.json", "1234")), "has 4 bytes, more than the 3"));
   fs::path pipe = folder.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(contains(refusal(pipe), "is no regular file"));
+  CHECK(contains(refusal(pipe), "is not a regular file"));
 }
 
 TEST_CASE("a huge sparse file is refused before anything is allocated") {

@@ -28,12 +28,15 @@ std::string short_number(double value) {
   const std::string text = fmt::format("{:.2e}", value);
   const size_t e = text.find('e');
   const int power = std::stoi(text.substr(e + 1));
+  if (std::abs(power) <= 2) {
+    return fmt::format("{:.3g}", value);
+  }
   constexpr std::array<const char*, 10> raised = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string exponent = power < 0 ? "⁻" : "";
   for (const char digit : std::to_string(std::abs(power))) {
     exponent += raised.at(static_cast<size_t>(digit - '0'));
   }
-  return power == 0 ? text.substr(0, e) : fmt::format("{}·10{}", text.substr(0, e), exponent);
+  return fmt::format("{}·10{}", text.substr(0, e), exponent);
 }
 
 std::string short_number(const std::optional<double>& value) {

@@ -78,7 +78,7 @@ campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20
 	@cmake --build build -j $(JOBS) --target pare test_attacks test_passes test_probes
 	@tools/docs.py build/pare --slow
 	@PARE_CAMPAIGN=1 build/test_probes -tc='the measured redundancy*'
-	@PARE_DRAWS=400 build/test_passes
+	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*'
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
 bench: ## executor, tokenizers, probes and training against their peers; figures in benchmarks/README.md

@@ -225,7 +225,7 @@ std::string verdict_text(const Verification& v) {
     case Verdict::identical:
       return "verdict: identical (the same numbers, so for all inputs)\n";
     case Verdict::proved:
-      return fmt::format("verdict: proved (for all inputs; each row of weights moved by at most {} of its length)\n",
+      return fmt::format("verdict: proved (for all inputs; weights moved by at most {} per row)\n",
                          small(v.proof.moved));
     case Verdict::equivalent:
       return fmt::format("verdict: equivalent{} (relative error {}, allowed {:.1e})\n", where,

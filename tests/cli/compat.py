@@ -76,7 +76,7 @@ def check_claims(report, work):
     saved = sum(map(len, (t[2] for t in read_tensors(work / "normed" / "model.safetensors").values()))) - sum(
         map(len, (t[2] for t in read_tensors(work / "strict" / "model.safetensors").values())))
     report.check("and its file is smaller by that", expect(saved, sum(saved for _, saved, _ in counts(result).values())))
-    report.check("audit says of which form its bytes are", ended(pare("audit", "normed", cwd=work), 0, ["in the strict form"]))
+    report.check("audit says of which form its bytes are", ended(pare("audit", "normed", cwd=work), 0, ["those of the strict form"]))
 
 
 def check_again(report, work):

@@ -136,7 +136,7 @@ TEST_CASE("what is proved is the same function, however a rewrite is disturbed")
 TEST_CASE("what passes make is proved, in all four types") {
   const char* draws = std::getenv("PARE_DRAWS");
   const char* first = std::getenv("PARE_FIRST_SEED");
-  const uint64_t count = draws ? std::stoull(draws) : 40, begin = first ? std::stoull(first) : 0;
+  const uint64_t count = draws ? std::stoull(draws) : 60, begin = first ? std::stoull(first) : 0;
   ProofTallies tallies;
   for (uint64_t seed = begin; seed < begin + count; ++seed) {
     prove_seed(seed, tallies);

@@ -12,15 +12,27 @@ namespace {
 constexpr const char* recorded_flags =
     " --model all-MiniLM-L6-v2 --model rxnmapper_albert --model stories260K --text valid.txt.xz";
 
+// In the order of `Paper`.
+struct PaperWords {
+  const char *title, *citation;
+};
+constexpr PaperWords papers[] = {{"one of query, key, value is redundant", "Karbevski and Mijoski 2025"},
+                                 {"skipless blocks need only K and V", "Graef 2024"},
+                                 {"an MLP neuron is an attention head", "Huben and Morris 2023"},
+                                 {"the transformer reduced to its minimum", "Bermeitinger et al. 2024"},
+                                 {"four collapses and their symmetries", "Cirrincione 2026"}};
+
 }  // namespace
 
 const std::vector<PaperClaim>& claims() {
   static const std::vector<PaperClaim> all = [] {
     std::vector<PaperClaim> found;
-    for (std::vector<PaperClaim> (*of_paper)() :
-         {claims_of_query_elimination, claims_of_norm_removal, claims_of_skipless, claims_of_attention_only,
-          claims_of_minimum_transformer, claims_of_rank_and_symmetry}) {
-      for (PaperClaim& claim : of_paper()) {
+    for (std::vector<PaperClaim> (*list)() :
+         {claims_of_query_elimination, claims_of_trained_queries, claims_of_mlp_basis_transfer, claims_of_norm_removal,
+          claims_of_skipless, claims_of_trained_skipless, claims_of_attention_only, claims_of_trained_heads,
+          claims_of_minimum_transformer, claims_of_trained_images, claims_of_rank_and_symmetry, claims_of_collapse,
+          claims_of_probed_models, claims_of_trained_gates, claims_of_trained_ranks}) {
+      for (PaperClaim& claim : list()) {
         found.push_back(std::move(claim));
       }
     }
@@ -39,7 +51,7 @@ const PaperClaim* find_claim(const std::string& id) {
 }
 
 std::string training_flags(const PaperClaim& claim) {
-  return claim.keeps_runs ? " --data FOLDER --device cuda" : claim.trains() ? " --device cuda" : "";
+  return claim.keeps_runs() ? " --data FOLDER --device cuda" : claim.trains() ? " --device cuda" : "";
 }
 
 std::string recorded_run(const PaperClaim& claim) {
@@ -48,19 +60,12 @@ std::string recorded_run(const PaperClaim& claim) {
 }
 
 std::string to_words(Paper paper) {
-  switch (paper) {
-    case Paper::query_elimination:
-      return "0: one of query, key, value is redundant";
-    case Paper::skipless:
-      return "1: skipless blocks need only K and V";
-    case Paper::attention_only:
-      return "2: an MLP neuron is an attention head";
-    case Paper::minimum_transformer:
-      return "3: the transformer reduced to its minimum";
-    case Paper::rank_and_symmetry:
-      return "4: four collapses and their symmetries";
-  }
-  PARE_UNREACHABLE("a paper");
+  const size_t number = static_cast<size_t>(paper);
+  return fmt::format("{}: {}", number, papers[number].title);
+}
+
+std::string citation_of(Paper paper) {
+  return papers[static_cast<size_t>(paper)].citation;
 }
 
 std::string to_words(ClaimVerdict verdict) {

@@ -33,7 +33,9 @@ struct ClaimTable {
   std::vector<std::string> settings = {};  // columns that are not drawn: no measurements, or of another kind
   std::string rows_are = {};               // what the rows are, where they have names: "model"
   std::vector<std::string> names = {};     // of the rows; empty: none
-  std::optional<int> decimals = {};        // of numbers that are not whole; none: three digits that mean something
+  std::string notes_are = {};              // a last column of words, where there is one: its head
+  std::vector<std::string> notes = {};
+  std::optional<int> decimals = {};  // of numbers that are not whole; none: three digits that mean something
   std::string band = "one standard deviation over the sequences";  // what a column ± is
 };
 constexpr const char* interval_of_pairs = "the 95 % interval of a mean over pairs of one seed";
@@ -50,6 +52,8 @@ struct Outcome {
 };
 
 struct TrainProgress;
+struct PlannedRun;
+class TrainedRuns;
 
 struct Trial {
   ClaimScale scale = ClaimScale::smoke;
@@ -71,13 +75,18 @@ struct PaperClaim {
   std::string place;  // in the paper
   std::string says;   // one sentence
   ClaimVerdict recorded = ClaimVerdict::undecided;
-  std::function<Outcome(const Trial&)> measure;
+  std::string number;  // of the recorded run, that the verdict hangs on; empty where nothing is decided
+  std::function<Outcome(const Trial&)> measure = {};
   bool of_trained_models = false;  // undecided where none is named
   bool of_activations = false;     // measured on the models of the trial
   std::string cost_in_full = {};   // of what the paper trained, or would have; empty: nothing is trained for it
   bool trains() const { return !cost_in_full.empty(); }
   bool paper_trained = true;  // else there is no full scale
-  bool keeps_runs = false;    // of a plan (trained.h): they are found again in the folder that they were written to
+  // Of runs that are found again in the folder that they were written to (trained.h): what is trained, and what is said
+  // of what was trained of it.
+  std::function<std::vector<PlannedRun>(const Trial&)> plan = {};
+  std::function<Outcome(const Trial&, const TrainedRuns&)> judge = {};
+  bool keeps_runs() const { return plan != nullptr; }
   ClaimScale recorded_at = ClaimScale::small;  // the scale of the run that came to the verdict
   std::string discussed = {};                  // a page beside that of the recorded run, on what follows from it
 };
@@ -91,25 +100,26 @@ std::string recorded_run(const PaperClaim& claim);
 const std::vector<PaperClaim>& claims();
 const PaperClaim* find_claim(const std::string& id);
 
-std::string to_words(Paper paper);           // its title, in short
+std::string to_words(Paper paper);           // its number and its title, in short
+std::string citation_of(Paper paper);        // "Graef 2024"
 std::string to_words(ClaimVerdict verdict);  // "holds", "holds with a correction", ...
 std::string to_words(ClaimScale scale);
 
-// One list for each paper, in a file of its own.
+// One list for each file.
 std::vector<PaperClaim> claims_of_query_elimination();
-std::vector<PaperClaim> claims_of_norm_removal();  // the part of them that trains and takes norms out
+std::vector<PaperClaim> claims_of_trained_queries();
+std::vector<PaperClaim> claims_of_mlp_basis_transfer();
+std::vector<PaperClaim> claims_of_norm_removal();
 std::vector<PaperClaim> claims_of_skipless();
+std::vector<PaperClaim> claims_of_trained_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
+std::vector<PaperClaim> claims_of_trained_heads();
 std::vector<PaperClaim> claims_of_minimum_transformer();
+std::vector<PaperClaim> claims_of_trained_images();
 std::vector<PaperClaim> claims_of_rank_and_symmetry();
-std::vector<PaperClaim> claims_of_probed_models();   // the part of them that measures activations
-std::vector<PaperClaim> claims_of_collapse();        // the part of them that runs layers
-std::vector<PaperClaim> claims_of_trained_images();  // the part of paper 3 that trains
-std::vector<PaperClaim> claims_of_trained_gates();   // the parts of paper 4 that do
+std::vector<PaperClaim> claims_of_collapse();
+std::vector<PaperClaim> claims_of_probed_models();
+std::vector<PaperClaim> claims_of_trained_gates();
 std::vector<PaperClaim> claims_of_trained_ranks();
-PaperClaim claim_of_query_elimination();
-PaperClaim claim_of_mlp_basis_transfer();
-PaperClaim claim_of_skipless();
-PaperClaim claim_of_attention_only();
 
 }  // namespace pare

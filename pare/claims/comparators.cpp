@@ -6,24 +6,34 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/support/text.h"
+
 namespace pare {
+
+// Why the interval does not decide, and how many pairs would.
+static std::string undecided_by(const Estimate& difference, double margin) {
+  if (!difference.interval) {
+    return difference.count == 1 ? "one seed only" : "all pairs alike";
+  }
+  const std::optional<int64_t> needed = pairs_needed(difference, margin);
+  return fmt::format("the 95 % interval includes {}the margin of {:g}{}",
+                     difference.interval->least > 0 ? "" : "0 and ", margin,
+                     needed ? fmt::format("; about {} pairs would decide", with_commas(*needed)) : "");
+}
 
 ClaimFinding equal_within(const std::string& what, const Estimate& difference, double margin) {
   if (difference.count == 0) {
     return {what};
   }
-  ClaimFinding finding{what, Found::too_few, in_words(difference, margin)};
-  if (!difference.interval) {
-    return finding;
-  }
-  if (difference.interval->most <= margin) {
-    finding.found = Found::holds;
-  } else if (difference.interval->least > margin) {
-    finding.found = Found::fails;
-  } else if (difference.interval->least > 0) {
-    finding.words += fmt::format(", whether by more than {:g} is not told", margin);
-  }
-  return finding;
+  const Found found = !difference.interval                  ? Found::too_few
+                      : difference.interval->most <= margin ? Found::holds
+                      : difference.interval->least > margin ? Found::fails
+                                                            : Found::too_few;
+  return {what, found,
+          fmt::format("{}, {}", in_short(difference),
+                      found == Found::holds   ? fmt::format("within the margin of {:g}", margin)
+                      : found == Found::fails ? fmt::format("above the margin of {:g}", margin)
+                                              : undecided_by(difference, margin))};
 }
 
 ClaimFinding ranked(const std::string& what, const Estimate& difference, ClaimedTrend direction) {
@@ -36,20 +46,7 @@ ClaimFinding ranked(const std::string& what, const Estimate& difference, Claimed
           found == Difference::too_few ? Found::too_few
           : found == wanted            ? Found::holds
                                        : Found::fails,
-          in_words(difference, {})};
-}
-
-ClaimFinding threshold(const std::string& what, const Interval& interval, double mean, const Limit& limit,
-                       const Shown& shown) {
-  const bool at_most = limit.bound == Bound::at_most;
-  const bool holds = at_most ? interval.most <= limit.number : interval.least >= limit.number;
-  const bool fails = at_most ? interval.least > limit.number : interval.most < limit.number;
-  return {what,
-          holds   ? Found::holds
-          : fails ? Found::fails
-                  : Found::too_few,
-          fmt::format("{} ({} to {}){}", shown(mean), shown(interval.least), shown(interval.most),
-                      holds || fails ? "" : ", too few to tell")};
+          in_short(difference)};
 }
 
 ClaimFinding threshold(const std::string& what, const Estimate& mean, const Limit& limit, const Shown& shown,
@@ -60,8 +57,15 @@ ClaimFinding threshold(const std::string& what, const Estimate& mean, const Limi
   if (!mean.interval) {
     return {what, Found::too_few, fmt::format("{}, {}", shown(mean.mean), mean.count == 1 ? "one run" : "runs alike")};
   }
-  const double half = std::hypot(mean.half_width(), also);
-  return threshold(what, Interval{mean.mean - half, mean.mean + half}, mean.mean, limit, shown);
+  const double least = mean.mean - std::hypot(mean.mean - mean.interval->least, also),
+               most = mean.mean + std::hypot(mean.interval->most - mean.mean, also);
+  const bool at_most = limit.bound == Bound::at_most;
+  const Found found = (at_most ? most <= limit.number : least >= limit.number) ? Found::holds
+                      : (at_most ? least > limit.number : most < limit.number) ? Found::fails
+                                                                               : Found::too_few;
+  return {what, found,
+          fmt::format("{} ({} to {}){}", shown(mean.mean), shown(least), shown(most),
+                      found == Found::too_few ? ", undecided" : "")};
 }
 
 ClaimFinding exact_limit(const std::string& what, double number, const Limit& limit, const Shown& shown) {
@@ -101,7 +105,7 @@ ClaimFinding trend(const std::string& what, std::span<const double> x, std::span
                    ClaimedTrend direction) {
   const Estimate slope = slope_of(x, y);
   if (!slope.interval) {
-    return {what, Found::too_few, slope.count == 0 ? "not trained yet" : "too few points to tell"};
+    return {what, Found::too_few, slope.count == 0 ? "not trained yet" : "too few points"};
   }
   const bool falls = slope.interval->most<0, rises = slope.interval->least> 0;
   const bool wanted = direction == ClaimedTrend::falls ? falls : rises,
@@ -166,20 +170,21 @@ ClaimVerdict verdict_of(const ClaimFindings& findings) {
 void decide(ClaimScale scale, const ClaimFindings& findings, Outcome& outcome) {
   const ClaimFinding& headline = findings.headline;
   if (scale == ClaimScale::smoke) {
-    outcome.because = fmt::format("nothing follows from smoke scale ({}: {})", headline.what, headline.words);
+    outcome.because = fmt::format("smoke scale decides nothing ({}: {})", headline.what, headline.words);
     return;
   }
   outcome.verdict = verdict_of(findings);
   outcome.because = headline.what + ": " + headline.words;
   for (const auto& [found, words] :
-       {std::pair(Found::holds, "it holds for"), std::pair(Found::fails, "it fails for")}) {
+       {std::pair(Found::holds, "it holds for"), std::pair(Found::fails, "it does not hold for")}) {
     const std::vector<ClaimFinding> those = those_that(found, findings.further);
     if (headline.found != found && !those.empty()) {
       outcome.because += fmt::format("; {} {}", words, listed(those));
     }
   }
   const size_t open = those_that(Found::too_few, findings.further).size();
-  outcome.because += open > 0 ? fmt::format("; in {} more too few to tell", open) : "";
+  outcome.because +=
+      open > 0 ? fmt::format("; {} further {} undecided", open, open == 1 ? "comparison is" : "comparisons are") : "";
 }
 
 }  // namespace pare

@@ -38,8 +38,6 @@ struct Limit {
 };
 ClaimFinding threshold(const std::string& what, const Estimate& mean, const Limit& limit, const Shown& shown,
                        double also = 0);
-ClaimFinding threshold(const std::string& what, const Interval& interval, double mean, const Limit& limit,
-                       const Shown& shown);
 ClaimFinding exact_limit(const std::string& what, double number, const Limit& limit, const Shown& shown);
 
 // The slope of a line of least squares through points, with its interval by Student's t.

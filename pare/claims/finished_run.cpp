@@ -1,9 +1,16 @@
 #include "pare/claims/finished_run.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "pare/arch/count.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/rewrite/rewrite.h"
+#include "pare/support/error.h"
+#include "pare/support/scratch_folder.h"
+#include "pare/support/text.h"
 #include "pare/train/batches.h"
 #include "pare/train/run_folder.h"
 
@@ -32,6 +39,33 @@ Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tok
   const TrainBatch batch = data->batch(/*of_validation=*/true, numbers, /*draw=*/0);
   return each_of(batch.inputs,
                  [tokens](const at::Tensor& x) { return x.narrow(1, 0, std::min(tokens, x.size(1))).contiguous(); });
+}
+
+nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes) {
+  const ModelFolder model = open_model(checkpoints_of(run).back().folder);
+  const ScratchFolder scratch("rewritten");
+  try {
+    const Rewritten rewritten =
+        rewrite(model, scratch.path() / "model", {.passes = parse_passes(passes), .dtype = Dtype::f64});
+    return {{"before", count(model.model.architecture).total},
+            {"after", count(rewritten.pipeline.after.architecture).total},
+            {"verdict", word(rewritten.verification->verdict)},
+            {"error", rewritten.verification->metrics.max_relative_logit_error}};
+  } catch (const Refused& refused) {
+    return {{"refused", refused.reasons.front().message}};
+  } catch (const VerificationFailed& failed) {
+    return {{"refused", failed.reasons.front().message}};
+  }
+}
+
+std::string removed_in_words(const nlohmann::ordered_json& rewritten) {
+  if (rewritten.contains("refused")) {
+    return "refused";
+  }
+  const int64_t before = rewritten.at("before").get<int64_t>(), after = rewritten.at("after").get<int64_t>();
+  return fmt::format("{} ({:.2f} %), {}, {:.0e}", with_commas(before - after),
+                     100.0 * static_cast<double>(before - after) / static_cast<double>(before),
+                     rewritten.at("verdict").get<std::string>(), rewritten.at("error").get<double>());
 }
 
 }  // namespace pare

@@ -1,7 +1,10 @@
 #pragma once
-// What a look at a finished run needs: its checkpoints, and sequences that it did not learn from.
+// What a look at a finished run needs: its checkpoints, sequences that it did not learn from, and what can be removed
+// from it exactly.
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "pare/model/inputs.h"
@@ -16,5 +19,10 @@ std::vector<StoredCheckpoint> checkpoints_of(const std::filesystem::path& run); 
 
 // The beginnings of so many of the sequences that the run was measured on, from all over them.
 Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tokens);
+
+// The last checkpoint of a run folder, rewritten by these passes in float64 and verified; kept nowhere:
+// {"before", "after", "verdict", "error"} with parameters and the relative error, or {"refused": why}.
+nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes);
+std::string removed_in_words(const nlohmann::ordered_json& rewritten);  // "884,736 parameters, 8.09 %, proved, 3e-15"
 
 }  // namespace pare

@@ -21,6 +21,7 @@ struct PlanForm {
   bool look_at_all = false;  // else at the first seed
 };
 PlanForm form_of(std::string id, std::string words, ConfigChanges changes);
+PlanForm fixed_form(std::string id, nlohmann::json config);  // this configuration, whatever the condition has
 
 struct PlanCondition {
   std::string ending;  // of the names of variants; empty: the usual one

@@ -123,6 +123,20 @@ std::vector<const PointMeasures*> stream_of(const ProbeResults& results) {
   return found;
 }
 
+std::map<int64_t, double> written_ranks(const ProbeResults& results) {
+  std::map<int64_t, double> ranks;
+  for (const PointMeasures& point : results.points) {
+    if (point.kind == PointKind::written && point.sublayer == Sublayer::attention) {
+      ranks[point.layer] = average_of(point.ranks.effective_rank);
+    }
+  }
+  return ranks;
+}
+
+double average_of(const Spread& spread) {
+  return spread.average().value_or(std::nan(""));
+}
+
 Correlation correlation(const std::vector<double>& x, const std::vector<double>& y) {
   PARE_CHECK(x.size() == y.size(), "pairs are correlated");
   const int64_t count = std::ssize(x);

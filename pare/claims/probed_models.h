@@ -2,6 +2,7 @@
 // The models that a claim about activations is measured on: a random one of BERT's shape, and those that were named.
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ void measure_each(const std::vector<ProbedModel>& models, Outcome& found,
 
 // The stream before each layer and after the last, in order.
 std::vector<const PointMeasures*> stream_of(const ProbeResults& results);
+
+// The effective rank of what attention writes, by layer.
+std::map<int64_t, double> written_ranks(const ProbeResults& results);
+double average_of(const Spread& spread);  // no number of nothing
 
 struct Correlation {
   double r = 0, p = 1;  // two-sided, by Fisher's transformation

@@ -97,9 +97,9 @@ Outcome linear_recovery(const Trial& trial) {
                     {"how far those heads' own outputs are apart", "not said", shown(relative_error(other, values))}};
   found.verdict = largest < 1e-8 ? ClaimVerdict::does_not_hold : ClaimVerdict::holds;
   found.because = fmt::format(
-      "with W_O square, invertible and known, W_O^-1 P_h W_O recovers every head to {:.0e}; what is lost is which "
-      "basis a "
-      "head has",
+      "with W_O square, invertible and known, W_O^-1 P_h W_O recovers every head to {:.0e}; only the basis of a head "
+      "is "
+      "lost",
       largest);
   return found;
 }
@@ -136,7 +136,8 @@ Outcome random_addition(const Trial& trial) {
   found.tables = {table};
   found.verdict = raised ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
-      "full, {}, in all of {} draws; what is small beside A raises no rank that a threshold is asked for", n, draws);
+      "the rank is full, {}, in all {} draws; but an addition that is small beside A raises no rank above a threshold",
+      n, draws);
   return found;
 }
 
@@ -156,14 +157,14 @@ Outcome commuting_symmetries(const Trial& trial) {
                                        at::matmul(averaged(at::matmul(x, values)), gauge));
   const at::Tensor uniform = at::full({n, n}, 1.0 / static_cast<double>(n), at::kDouble);
   Outcome found;
-  found.compared = {{"averaging and rescaling rows, apart by", "0", shown(rescaled)},
+  found.compared = {{"averaging and rescaling rows, difference", "0", shown(rescaled)},
                     {"averaging and shifting rows", "0", shown(shifted)},
                     {"averaging rows and turning a head", "0", shown(turned)},
                     {fmt::format("rank of the uniform average of {} rows, which a group undoes", n), std::to_string(n),
                      std::to_string(rank_of(uniform, exact_threshold))}};
   found.verdict = std::max(rescaled, shifted) < 1e-12 ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
-      "rows averaged and rescaled are apart by {}, by {} with shifts, whichever comes first; and averages are no group",
+      "averaging and rescaling rows in the other order differs by {}, with shifts by {}; and averages form no group",
       shown(rescaled), shown(shifted));
   return found;
 }
@@ -194,8 +195,7 @@ Outcome identical_tokens(const Trial& trial) {
       {fmt::format("rank of identical tokens after {} layers", layers), "more than 1", shown(table.rows.back()[1])}};
   found.tables = {table};
   found.verdict = !generic ? ClaimVerdict::does_not_hold : stuck ? ClaimVerdict::holds_corrected : ClaimVerdict::holds;
-  found.because =
-      "true of almost every input, but identical tokens stay at rank 1 for ever, and they are where collapse ends";
+  found.because = "true of almost every input, but identical tokens, where collapse ends, stay at rank 1";
   return found;
 }
 
@@ -292,7 +292,7 @@ Outcome multi_head_rank(const Trial& trial) {
   found.verdict = !agrees(table.rows.back())                                  ? ClaimVerdict::does_not_hold
                   : std::all_of(table.rows.begin(), table.rows.end(), agrees) ? ClaimVerdict::holds
                                                                               : ClaimVerdict::holds_corrected;
-  found.because = "true only with enough tokens: a rank is at most n, the sum of row spaces is not";
+  found.because = "true only with enough tokens: a rank is at most n, the dimension of the sum of row spaces is not";
   return found;
 }
 
@@ -320,7 +320,8 @@ Outcome attention_curvature(const Trial& trial) {
   const bool curved = std::abs(exact) > 1e-3 && std::abs(second - exact) < 1e-3 * std::abs(exact);
   found.verdict = curved ? ClaimVerdict::does_not_hold : ClaimVerdict::holds;
   found.because =
-      "one head has curvature (paper 2: a neuron is a head); a Jacobian at one point is linear for every map";
+      "one head has curvature (a neuron is a head: Huben and Morris 2023); a Jacobian at one point is linear for every "
+      "map";
   return found;
 }
 
@@ -371,40 +372,34 @@ Outcome pgop_overhead(const Trial&) {
 std::vector<PaperClaim> claims_of_rank_and_symmetry() {
   constexpr Paper paper = Paper::rank_and_symmetry;
   constexpr ClaimVerdict corrected = ClaimVerdict::holds_corrected, fails = ClaimVerdict::does_not_hold;
-  std::vector<PaperClaim> all = {
+  return {
       {"gauge-symmetry", paper, "Experiment 3",
        "A gauge of every head leaves attention unchanged to 2e-15, at condition numbers up to e^20.", corrected,
-       gauge_symmetry},
+       "1.6e-15 to 1.08e-08", gauge_symmetry},
       {"linear-recovery", paper, "Theorem 7.3", "No linear map recovers a head's contribution from the sum of heads.",
-       fails, linear_recovery},
+       fails, "every head recovered to 4.26e-13", linear_recovery},
       {"random-addition", paper, "Proposition 5.1",
-       "Adding a random matrix raises any rank that is not full, almost surely.", ClaimVerdict::holds, random_addition},
+       "Adding a random matrix raises any rank that is not full, almost surely.", ClaimVerdict::holds,
+       "full, 32, in all of 200 draws", random_addition},
       {"commuting-symmetries", paper, "Proposition C.2",
        "The symmetries of depth, heads and LayerNorm commute (a framework, not fully proved).", fails,
-       commuting_symmetries},
+       "a difference of 0.588, of 0.973 with shifts", commuting_symmetries},
       {"identical-tokens", paper, "Theorem 5.3", "A residual connection raises the rank of almost every input.",
-       corrected, identical_tokens},
+       corrected, "rank 4 becomes 20, identical tokens stay at 1", identical_tokens},
       {"affine-rank-hypotheses", paper, "Theorem 4.2, H1 to H4",
        "LayerNorm keeps the affine rank under H1 to H4, which are mild and hold generically.", corrected,
-       affine_rank_hypotheses},
+       "in 0 % of draws with tokens of full rank", affine_rank_hypotheses},
       {"multi-head-rank", paper, "Proposition 6.2",
        "The rank of multi-head attention is the dimension of the sum of the heads' output subspaces.", corrected,
-       multi_head_rank},
+       "8 of 32 with 8 tokens, 64 of 64 with 128", multi_head_rank},
       {"attention-curvature", paper, "Corollary 5.7", "Attention with residual has no curvature; only an MLP has.",
-       fails, attention_curvature},
+       fails, "second derivative -0.726, not 0", attention_curvature},
       {"recovery-ambiguity", paper, "Theorem 7.6", "Recovering a head is ambiguous in n (H - 1) k dimensions.", fails,
-       recovery_ambiguity},
+       "a kernel of 0 dimensions, not 12", recovery_ambiguity},
       {"pgop-overhead", paper, "Section 8",
        "A position gate costs 18,408 parameters, less than 1.6 % of W_O, and contains plain attention at gate 1.",
-       fails, pgop_overhead},
+       fails, "18,444, and 3.13 % of W_O", pgop_overhead},
   };
-  for (std::vector<PaperClaim> (*further)() :
-       {claims_of_collapse, claims_of_probed_models, claims_of_trained_gates, claims_of_trained_ranks}) {
-    for (PaperClaim& claim : further()) {
-      all.push_back(std::move(claim));
-    }
-  }
-  return all;
 }
 
 }  // namespace pare

@@ -46,51 +46,81 @@ std::string picture_name(size_t number) {
   return fmt::format("figure-{}.svg", number + 1);
 }
 
-// Of a cell in Markdown: a bar would end it.
-std::string cell(const std::string& text) {
-  std::string found;
-  for (const char c : text) {
-    found += c == '|' ? std::string("\\|") : std::string(1, c);
+// A table in words: the first row is its head, the first and the last column may be words.
+struct Grid {
+  std::vector<std::vector<std::string>> rows;
+  bool named = true, noted = false;
+
+  Align align(size_t column) const {
+    return (named && column == 0) || (noted && column + 1 == rows.front().size()) ? Align::left : Align::right;
   }
-  return found;
+};
+
+Grid grid_of(const std::vector<Compared>& compared) {
+  Grid grid{{{"", "claimed", "measured"}}};
+  for (const Compared& row : compared) {
+    grid.rows.push_back({row.what, row.claimed, row.measured});
+  }
+  return grid;
+}
+
+Grid grid_of(const ClaimTable& table) {
+  Grid grid{{table.columns}, !table.names.empty(), !table.notes.empty()};
+  for (const std::vector<double>& row : table.rows) {
+    std::vector<std::string> cells;
+    std::transform(row.begin(), row.end(), std::back_inserter(cells),
+                   [&](double number) { return shown(number, table.decimals); });
+    grid.rows.push_back(std::move(cells));
+  }
+  for (size_t i = 0; i < grid.rows.size(); ++i) {
+    std::vector<std::string>& row = grid.rows[i];
+    if (grid.named) {
+      row.insert(row.begin(), i == 0 ? table.rows_are : table.names[i - 1]);
+    }
+    if (grid.noted) {
+      row.push_back(i == 0 ? table.notes_are : table.notes[i - 1]);
+    }
+  }
+  return grid;
 }
 
 std::string markdown_row(const std::vector<std::string>& cells) {
-  return fmt::format("| {} |\n", fmt::join(cells, " | "));
+  std::string row = "|";
+  for (const std::string& cell : cells) {
+    row += " ";
+    for (const char c : cell) {
+      row += c == '|' ? std::string("\\|") : std::string(1, c);  // a bar would end the cell
+    }
+    row += " |";
+  }
+  return row + "\n";
 }
 
-std::vector<std::string> head_of(const ClaimTable& table) {
-  std::vector<std::string> head = table.columns;
-  if (!table.names.empty()) {
-    head.insert(head.begin(), table.rows_are);
+std::string markdown_of(const Grid& grid) {
+  std::string text = markdown_row(grid.rows.front()) + "|";
+  for (size_t i = 0; i < grid.rows.front().size(); ++i) {
+    text += grid.align(i) == Align::left ? " --- |" : " ---: |";
   }
-  return head;
-}
-
-std::vector<std::string> cells_of(const ClaimTable& table, size_t row) {
-  std::vector<std::string> cells;
-  if (!table.names.empty()) {
-    cells.push_back(table.names[row]);
-  }
-  for (const double number : table.rows[row]) {
-    cells.push_back(shown(number, table.decimals));
-  }
-  return cells;
-}
-
-std::string markdown_of(const ClaimTable& table) {
-  std::string text = fmt::format("{}:\n\n", table.title) + markdown_row(head_of(table));
-  std::vector<std::string> rule(table.columns.size(), "---:");
-  if (!table.names.empty()) {
-    rule.insert(rule.begin(), "---");
-  }
-  text += markdown_row(rule);
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    std::vector<std::string> cells = cells_of(table, row);
-    std::transform(cells.begin(), cells.end(), cells.begin(), cell);
-    text += markdown_row(cells);
+  text += "\n";
+  for (size_t i = 1; i < grid.rows.size(); ++i) {
+    text += markdown_row(grid.rows[i]);
   }
   return text + "\n";
+}
+
+std::string text_of(const Grid& grid) {
+  std::vector<Align> alignment;
+  for (size_t i = 0; i < grid.rows.front().size(); ++i) {
+    alignment.push_back(grid.align(i));
+  }
+  Table columns(alignment);
+  for (const std::vector<std::string>& row : grid.rows) {
+    columns.row(row);
+    if (&row == &grid.rows.front()) {
+      columns.rule();
+    }
+  }
+  return columns.text();
 }
 
 // A few decades want a scale of powers of ten.
@@ -106,6 +136,8 @@ std::vector<double> column_of(const ClaimTable& table, size_t column) {
   }
   return values;
 }
+
+}  // namespace
 
 Figure figure_of(const ClaimTable& table) {
   const bool named = !table.names.empty();
@@ -137,22 +169,6 @@ Figure figure_of(const ClaimTable& table) {
   return figure;
 }
 
-std::string text_of(const ClaimTable& table) {
-  std::vector<Align> alignment(table.columns.size(), Align::right);
-  if (!table.names.empty()) {
-    alignment.insert(alignment.begin(), Align::left);
-  }
-  Table columns(alignment);
-  columns.row(head_of(table));
-  columns.rule();
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    columns.row(cells_of(table, row));
-  }
-  return "\n" + wrapped(table.title, 0) + columns.text();
-}
-
-}  // namespace
-
 Measured measure(const PaperClaim& claim, const Trial& trial) {
   const std::clock_t started = std::clock();  // of all threads: what else runs on the machine does not count
   Outcome outcome = claim.measure(trial);
@@ -177,15 +193,9 @@ std::string text_of(const Measured& measured) {
   const Outcome& outcome = measured.outcome;
   std::string text = wrapped(claim.says, 11, "claim      ");
   text += wrapped(fmt::format("paper {}, {}", to_words(claim.paper), claim.place), 11, "from       ");
-  Table table({Align::left, Align::right, Align::right});
-  table.row({"", "claimed", "measured"});
-  table.rule();
-  for (const Compared& row : outcome.compared) {
-    table.row({row.what, row.claimed, row.measured});
-  }
-  text += "\n" + table.text();
-  for (const ClaimTable& further : outcome.tables) {
-    text += text_of(further);
+  text += "\n" + text_of(grid_of(outcome.compared));
+  for (const ClaimTable& table : outcome.tables) {
+    text += "\n" + wrapped(table.title, 0) + text_of(grid_of(table));
   }
   text += "\n" + wrapped(fmt::format("{}: {}", to_words(outcome.verdict), outcome.because), 11, "verdict    ");
   if (outcome.verdict != claim.recorded) {
@@ -197,36 +207,34 @@ std::string text_of(const Measured& measured) {
 std::string page_of(const Measured& measured) {
   const PaperClaim& claim = *measured.claim;
   const Outcome& outcome = measured.outcome;
-  std::string page =
-      fmt::format("# {}\n\n{} (paper {}, {})\n\n", claim.id, claim.says, to_words(claim.paper), claim.place);
-  page += fmt::format("**{}**: {}.\n\n", to_words(outcome.verdict), outcome.because);
-  page += claim.discussed.empty() ? "" : fmt::format("What follows from it: [{0}]({0}).\n\n", claim.discussed);
-  page += fmt::format("```\n{}\n```\n\nCost: {}.\n\n", command_of(measured), cost_of(measured));
-  page += claim.trains() ? fmt::format(
-                               "`pare reproduce {}` alone does the same at smoke scale, in seconds on a CPU, and "
-                               "decides nothing.\n\n",
-                               claim.id)
-                         : "";
+  std::string page = fmt::format(
+      "# {}\n\nWhat one claim of a paper says, what was measured, and how to repeat it.\n\n"
+      "**Claim** ({}, {}): {}\n\n**Verdict**: **{}**. Reason: {}.\n\n## How to repeat it\n\n```\n{}\n```\n\nCost: "
+      "{}.\n\n",
+      claim.id, citation_of(claim.paper), claim.place, claim.says, to_words(outcome.verdict), outcome.because,
+      command_of(measured), cost_of(measured));
+  if (claim.trains()) {
+    page += fmt::format("`pare reproduce {}` alone runs it at smoke scale: seconds on a CPU, and no verdict.\n\n",
+                        claim.id);
+  }
   if (claim.trains() && measured.trial.scale != ClaimScale::full) {
-    page += fmt::format(
-        "{}: {}.\n\n",
-        claim.paper_trained ? "What the paper trained (`--scale full`) was not run" : "The paper trained nothing",
-        claim.cost_in_full);
+    page += fmt::format("{}: {}.\n\n",
+                        claim.paper_trained ? "Cost of the paper's own size (`--scale full`), which was not run"
+                                            : "The paper trained no model. Cost at a realistic size",
+                        claim.cost_in_full);
   }
-  page += outcome.how.empty() ? "" : outcome.how + ".\n\n";
-  page += markdown_row({"", "claimed", "measured"}) + markdown_row({"---", "---:", "---:"});
-  for (const Compared& row : outcome.compared) {
-    page += markdown_row({cell(row.what), cell(row.claimed), cell(row.measured)});
-  }
-  page += "\n";
+  page += "## Claimed and measured\n\n" + (outcome.how.empty() ? "" : outcome.how + ".\n\n") +
+          markdown_of(grid_of(outcome.compared));
   for (const ClaimTable& table : outcome.tables) {
-    page += markdown_of(table);
+    page += fmt::format("{}:\n\n", table.title) + markdown_of(grid_of(table));
   }
   for (size_t i = 0; i < drawn_figures(measured); ++i) {
     page += fmt::format("![{}]({})\n\n", outcome.figures[i].title, picture_name(i));
   }
-  page.pop_back();
-  return page;
+  return page + "## Next\n\n" +
+         (claim.discussed.empty() ? ""
+                                  : fmt::format("What follows from these numbers: [{0}]({0}). ", claim.discussed)) +
+         "[All claims](../README.md), [the papers](../../docs/papers.md).\n";
 }
 
 std::map<std::string, std::string> pictures_of(const Measured& measured) {
@@ -263,6 +271,10 @@ nlohmann::ordered_json to_json(const Measured& measured) {
       of_table["rows_are"] = table.rows_are;
       of_table["names"] = table.names;
     }
+    if (!table.notes.empty()) {
+      of_table["notes_are"] = table.notes_are;
+      of_table["notes"] = table.notes;
+    }
     json["tables"].push_back(std::move(of_table));
   }
   return json;
@@ -279,17 +291,15 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
   report.measured = {{"command", command_of(measured)},
                      {"measured", time},
                      {"version", "pare " PARE_VERSION},
-                     {"claimed in", fmt::format("paper {}, {}", to_words(claim.paper), claim.place)},
+                     {"claimed in", fmt::format("{}, {}", citation_of(claim.paper), claim.place)},
                      {"cost", cost_of(measured)}};
   report.fingerprint = hashes;
   if (!outcome.partial.empty()) {
     report.partial = fmt::format("Interrupted: {} were done, and decide nothing.", outcome.partial);
   }
   report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
-  ReportTable compared{"Claimed and measured", {"", "claimed", "measured"}, {}};
-  for (const Compared& row : outcome.compared) {
-    compared.rows.push_back({row.what, row.claimed, row.measured});
-  }
+  std::vector<std::vector<std::string>> rows = grid_of(outcome.compared).rows;
+  const ReportTable compared{"Claimed and measured", rows.front(), {rows.begin() + 1, rows.end()}};
   report.sections = {
       {.title = "Claimed and measured", .words = outcome.how.empty() ? "" : outcome.how + ".", .tables = {compared}}};
   std::vector<Figure>& figures = report.sections.front().figures;
@@ -344,23 +354,26 @@ std::string list_of_claims() {
 std::string page_of_claims() {
   std::string page = fmt::format(
       "# What the papers claim, and what was measured\n\n"
-      "{}. A claim with a folder here is an experiment that anybody can repeat: `pare reproduce ID`; the folder has "
-      "its numbers, and the command that came to the verdict. The others are shown by the page that they name, and a "
-      "test case of `{}` computes them, some from kept runs and certificates. The "
-      "number is the one that the verdict hangs on. This page is printed by `pare reproduce --list --markdown`.\n\n",
+      "The list of all claims of [five papers](../docs/papers.md), with a verdict and the number that decides it. "
+      "{}.\n\n"
+      "A claim with a folder here is an experiment: `pare reproduce ID` repeats it, and the folder has its numbers and "
+      "the "
+      "command of the recorded run. The others link to the page that shows them; a test case in `{}` computes each.\n\n"
+      "`pare reproduce --list --markdown` prints this page.\n\n",
       tally_of_claims(), tests_of_stated);
-  page += markdown_row({"claim", "where", "it says", "verdict", "number"}) +
-          markdown_row({"---", "---", "---", "---", "---"});
+  Grid grid{{{"claim", "where", "it says", "verdict", "number"}}};
   const auto from_here = [](const std::string& path) {
     const std::string here = "experiments/";
     return path.starts_with(here) ? path.substr(here.size()) : "../" + path;
   };
   for (const StatedClaim& claim : stated_claims()) {
-    page += markdown_row({claim.page.empty() ? "" : fmt::format("[{}]({})", claim.name, from_here(claim.page)),
-                          fmt::format("paper {}, {}", static_cast<int>(claim.paper), claim.place), cell(claim.says),
-                          to_words(claim.verdict), cell(claim.number)});
+    grid.rows.push_back({claim.page.empty() ? "" : fmt::format("[{}]({})", claim.name, from_here(claim.page)),
+                         fmt::format("{}, {}", citation_of(claim.paper), claim.place), claim.says,
+                         to_words(claim.verdict), claim.number});
   }
-  return page;
+  return page + markdown_of(grid) +
+         "Next: [the papers](../docs/papers.md), [how runs are trained](../docs/training.md), [how claims are decided]"
+         "(../docs/design.md).\n";
 }
 
 nlohmann::ordered_json claims_to_json() {

@@ -19,6 +19,8 @@ struct Measured {
 
 Measured measure(const PaperClaim& claim, const Trial& trial);
 
+Figure figure_of(const ClaimTable& table);
+
 std::string text_of(const Measured& measured);
 // experiments/ID/README.md: claim, command, cost, claimed and measured, verdict.
 std::string page_of(const Measured& measured);

@@ -3,59 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
-
 #include "pare/support/error.h"
 
 namespace pare {
 
 namespace {
-
-// Of each experiment, the number of the recorded run that its verdict hangs on. Undecided ones have none yet.
-const std::map<std::string, std::string>& recorded_numbers() {
-  static const std::map<std::string, std::string> numbers = {
-      {"collapsed-single-head", "50 % at head width d, 0 % at d / 2"},
-      {"shared-weights", "-589,824 for the query, +3,840,000 for the head"},
-      {"score-deviation", "0.0058 against 0.0032"},
-      {"semi-conjugacy", "off by 1.18e-13"},
-      {"semi-conjugacy-of-others", "7.29e-17 and 4.06e-17; DyT with larger gains"},
-      {"largest-singular-value", "2, and 39 % are clamped"},
-      {"skip-into-relu", "5.77e-15 where J is planted, 2.83 elsewhere"},
-      {"query-elimination", "+0.0110 ± 0.0014; an MLP of 3.5 d +0.0014 ± 0.0030"},
-      {"mlp-basis-transfer", "6.6 to 7.4 %; a linear map 10.0 % (9.9 to 10.0)"},
-      {"norm-removal", "+0.0029 ± 0.0013; stories260K +0.0529 ± 0.0050"},
-      {"skipless", "shaped, 6 layers: 4 of 4 train; plain: 0 of 4"},
-      {"weight-table", "16% and 15%, as printed"},
-      {"parallel-blocks", "33 of 64 matrices go, 8.1%"},
-      {"neuron-is-a-head", "off by 5.4e-16"},
-      {"neuron-with-bias", "0.147 as printed, 6.63e-18 turned round"},
-      {"norm-of-extended", "off by 0.00797"},
-      {"heads-of-gpt3", "2.00:1 and 512:1"},
-      {"activation-approximation", "0.02033, and 0.27846 / c"},
-      {"nonlinearity-order", "3, 9, 27 for 1, 2, 3 layers"},
-      {"attention-only", "off by 2.4e-10; a step costs 2.65 times"},
-      {"minimum-transformer", "96.8 % and 51.5 %; MNIST 1.6667 ± 0.1368 points less"},
-      {"gauge-symmetry", "1.6e-15 to 1.08e-08"},
-      {"linear-recovery", "every head back to 4.26e-13"},
-      {"random-addition", "full, 32, in all of 200 draws"},
-      {"commuting-symmetries", "apart by 0.588, by 0.973 with shifts"},
-      {"identical-tokens", "rank 4 becomes 20, identical tokens stay at 1"},
-      {"affine-rank-hypotheses", "in 0 % of draws with tokens of full rank"},
-      {"multi-head-rank", "8 of 32 with 8 tokens, 64 of 64 with 128"},
-      {"attention-curvature", "second derivative -0.726, not 0"},
-      {"recovery-ambiguity", "a kernel of 0 dimensions, not 12"},
-      {"pgop-overhead", "18,444, and 3.13 % of W_O"},
-      {"pgop", "r = 0.29 (0.15 to 0.41) in a model of bytes"},
-      {"ffn-width", "+0.0405 ± 0.0025 nats a byte (5 pairs)"},
-      {"rank-dynamics", "fell in 0 of 5 layers, and in 0 of all 12"},
-      {"parametric-simulation", "31 and 31 where it should grow"},
-      {"rank-neutrality", "0.00521, and 46.3 with half of the gains zero"},
-      {"residual-stability", "63.4 of 64 with, 1 without"},
-      {"asymmetry-vs-rank", "in 0 of 2 trained models"},
-      {"asymmetry-vs-angles", "in 0 of 3 trained models"},
-  };
-  return numbers;
-}
 
 // What is shown without an experiment of its own, and what is not shown.
 std::vector<StatedClaim> further_claims() {
@@ -75,18 +27,20 @@ std::vector<StatedClaim> further_claims() {
   };
 
   Paper paper = Paper::query_elimination;
-  shown(paper, "Lemma 3.1", "Attention sees its input only through three products, so any basis of it will do.", holds,
+  shown(paper, "Lemma 3.1",
+        "Attention depends on its input only through three products, so any basis of the input will do.", holds,
         "off by 4.5e-14 at condition number 1e2", "eliminate_projection", eliminate);
   shown(paper, "Proposition 4.2", "A block diagonal matrix between queries and keys changes nothing.", holds,
         "off by 4.1e-15", "gauge_heads", gauge);
-  shown(paper, "Theorem 4.1", "Without norms the query of one layer goes exactly, whatever the skips.", holds,
+  shown(paper, "Theorem 4.1", "Without norms, the query of one layer can be removed exactly, with any skips.", holds,
         "2,304 parameters; a tied head takes 4,656", "eliminate_projection", eliminate);
-  shown(paper, "Theorem 4.2", "With a skip around attention alone, and no norms, the query goes in every layer.", holds,
+  shown(paper, "Theorem 4.2",
+        "With a skip around attention only, and no norms, the query can be removed in every layer.", holds,
         "-7.32 %, off by 1.0e-6 in float32", "eliminate_projection", certificates);
-  shown(paper, "Section 6", "RoPE, grouped heads, QK-norm and encoders change nothing in that.", holds,
+  shown(paper, "Section 6", "The same holds with RoPE, grouped heads, QK-norm and encoders.", holds,
         "3.7e-14 with RoPE, 4 heads on 2", "merge_skipless", "docs/theorems/merge_skipless.md");
-  shown(paper, "Remark 6", "Through LayerNorm no query goes exactly.", holds, "241 = 241: the count of gpt2 has none",
-        "redundancy", "docs/redundancy.md");
+  shown(paper, "Remark 6", "Through LayerNorm, no query can be removed exactly.", holds,
+        "241 = 241: the count of gpt2 has none", "redundancy", "docs/redundancy.md");
   shown(paper, "Corollary 8.4.1", "A skip Z x becomes a skip Z' x iff some J has W₂[:,J] W₁[J,:] = Z' - Z.", holds, "",
         "absorb_skip", "docs/theorems/absorb_skip.md");
   shown(paper, "Section 5.1", "Weight decay below 0.1 is slightly worse for the reduced model.",
@@ -97,7 +51,7 @@ std::vector<StatedClaim> further_claims() {
   paper = Paper::skipless;
   shown(paper, "Figure 1(b), Table 1", "Without skips and norms P and Q merge into their neighbours, exactly.", holds,
         "3.7e-14, predicted 1.8e-13", "merge_skipless", "docs/theorems/merge_skipless.md");
-  shown(paper, "Figures 1(c), 1(d)", "K or V goes instead of Q where no heads share them.", holds,
+  shown(paper, "Figures 1(c), 1(d)", "K or V can be removed instead of Q if no heads share them.", holds,
         "-14.63 %, off by 5.9e-7 in float32", "merge_skipless", certificates);
   open(paper, "Section 4", "Decoding one sequence is 1.17 times as fast without Q and P.");
   open(paper, "Section 5", "All square matrices of Mistral-7B are invertible.");
@@ -137,9 +91,7 @@ std::vector<StatedClaim> stated_claims() {
                             Paper::minimum_transformer, Paper::rank_and_symmetry}) {
     for (const PaperClaim& claim : claims()) {
       if (claim.paper == paper) {
-        const auto number = recorded_numbers().find(claim.id);
-        all.push_back({claim.id, paper, claim.place, claim.says, claim.recorded,
-                       number == recorded_numbers().end() ? "" : number->second,
+        all.push_back({claim.id, paper, claim.place, claim.says, claim.recorded, claim.number,
                        fmt::format("experiments/{}/README.md", claim.id)});
       }
     }

@@ -52,6 +52,7 @@ struct TrainedRun {
   nlohmann::ordered_json seen;
 
   double mean_loss() const;  // of it and its repetitions: a seed is one number
+  double points() const { return 100 * accuracy; }
 };
 
 TrainedRun run_of(const PlannedRun& planned);  // its name and what follows from the plan
@@ -99,25 +100,21 @@ TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std
 bool diverged(const TrainedRun& run);
 double least_loss(const TrainedRun& run);  // of validation, at any step
 
-// The claim of these parts: measured by judging what was trained of the plan.
-using PlanOfClaim = std::function<std::vector<PlannedRun>(const Trial&)>;
-using JudgeOfClaim = std::function<Outcome(const Trial&, const TrainedRuns&)>;
-PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge);
+// The claim is measured by judging what was trained of its plan.
+PaperClaim trained_claim(PaperClaim claim);
 
 // By how much the first is above the other, over the pairs of one seed that saw the same data in the same order.
 Estimate loss_above(const Settled& a, const Settled& reference);
-Estimate accuracy_above(const Settled& a, const Settled& reference);
-Estimate accuracy_of(const Settled& settled);
-// The same of two variants, each at its best rate; or of the rates that both were trained at, each at its best of
-// these. Nothing is known of what was not trained.
-Estimate loss_above(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
-Estimate loss_above_at_common_rates(const TrainedRuns& runs, const std::string& variant, const std::string& reference);
+Estimate points_above(const Settled& a, const Settled& reference);  // of a hundred, in accuracy
+Estimate points_of(const Settled& settled);
+// Two variants, each at its best rate; or at its best of the rates that both were trained at. Nothing where one was not
+// trained.
+std::optional<std::pair<Settled, Settled>> at_best_rates(const TrainedRuns& runs, const std::string& variant,
+                                                         const std::string& reference);
+std::optional<std::pair<Settled, Settled>> at_common_rates(const TrainedRuns& runs, const std::string& variant,
+                                                           const std::string& reference);
 
-// Each variant at its best rate: loss, parameters, rate, seeds, and the difference to the first with its interval,
-// which is no number where they share no seed, data and order. Variants that nobody has trained have no row.
-ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
-                             const std::vector<std::string>& variants);
-// The same over the steps: by how much each is above the first, with the 95 % interval as a band.
+// Over the steps, each variant at its best rate: by how much it is above the first, with the 95 % interval as a band.
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
                                const std::vector<std::string>& variants);
 // Validation loss over the steps, of each variant at its best rate, mean over its seeds.

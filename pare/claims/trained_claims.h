@@ -1,52 +1,36 @@
 #pragma once
-// The claims that train, in their parts: what each plans to train, and how it judges what was trained of that.
+// What is computed of single claims that train, and tested by itself.
+
+#include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "pare/claims/trained.h"
+#include "pare/checkpoint/model.h"
+#include "pare/claims/judged.h"
+#include "pare/model/inputs.h"
 
 namespace pare {
 
-// What may be called no loss, in nats a token: half of what the controls of paper 0's Table 2 lose (0.011 and 0.012),
-// which it calls worse.
-constexpr double least_cost = 0.005;
-
-// Paper 0, Table 2 and Figure 1: W_Q = I from scratch, against the baseline and controls, under many conditions.
-std::vector<PlannedRun> plan_query_elimination(const Trial& trial);
-Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs);
-
-// Paper 0, Remark 2: norms taken out of a trained model.
-std::vector<PlannedRun> plan_norm_removal(const Trial& trial);
-Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs);
-
-// Paper 0, Section 8.4: relative errors of what was fitted, at each width.
+// mlp-basis-transfer: relative errors of what was fitted, at each width, as the rows that decide it.
 struct FittedErrors {
   std::vector<double> trained, linear;
 };
-void judge_basis_transfer(ClaimScale scale, const FittedErrors& errors, Outcome& outcome);
+std::vector<ClaimRow> rows_of_errors(ClaimScale scale, const FittedErrors& errors);
 
-// Paper 1, Figures 1, 3 and 4: neither skips nor norms, nor Q and P.
-std::vector<PlannedRun> plan_skipless(const Trial& trial);
-Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs);
+// pgop: position gates follow positions, the paper says, where heads are directional.
+// The derivative of the sinusoidal encoding by the position, at 0, 1, ...: [tokens, width] in float64.
+at::Tensor sinusoidal_slopes(int64_t tokens, int64_t width);
 
-// Paper 2, Section 5: neurons that are heads, trained.
-std::vector<PlannedRun> plan_attention_only(const Trial& trial);
-Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs);
+// Of each layer: the asymmetry of each head, the mean of its gate, and the mean of |∂g/∂i|, the token's own content
+// held still, over all tokens of the inputs.
+nlohmann::ordered_json gates_of(const Model& model, const Inputs& inputs);
 
-// Paper 3, Section 6: how much of a transformer a classifier of images can do without. Beyond smoke scale the folder of
-// corpora holds MNIST's four files in mnist/, and CIFAR-10's pictures in cifar10/train and cifar10/test, a folder for
-// each class.
-std::vector<PlannedRun> plan_minimum_transformer(const Trial& trial);
-Outcome judge_minimum_transformer(const Trial& trial, const TrainedRuns& runs);
-
-// Paper 4, Proposition 8.2 and Appendix A: position gates (trained_pgop.h), and MLPs of half the width with them.
-std::vector<PlannedRun> plan_pgop(const Trial& trial);
-Outcome judge_pgop(const Trial& trial, const TrainedRuns& runs);
-std::vector<PlannedRun> plan_ffn_width(const Trial& trial);
-Outcome judge_ffn_width(const Trial& trial, const TrainedRuns& runs);
-
-// Paper 4, Section 12: whether ranks rise or fall while a model learns. Every checkpoint is probed.
-std::vector<PlannedRun> plan_rank_dynamics(const Trial& trial);
-Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs);
+// How the heads of a layer go together with their gates.
+struct GatedHeads {
+  std::vector<double> asymmetry;    // ‖M_a‖/‖M‖ of M = W_Q W_Kᵀ
+  std::vector<double> sensitivity;  // mean of |∂g/∂i|
+};
+// Pearson's r of heads beside others of their own layer and run; without an interval where it is not defined.
+Estimate correlation_within(const std::vector<GatedHeads>& layers);
 
 }  // namespace pare

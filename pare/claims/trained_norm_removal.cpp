@@ -1,20 +1,18 @@
-// Norms taken out of a trained model, after which paper 0's theorems apply to it: what that costs in loss, in tokens
-// and against as many parameters taken out of the MLP, and what then goes exactly.
+// Norms removed from a trained model: what that costs in loss, in tokens and against a smaller MLP, and what can then
+// be removed exactly.
 
 #include "pare/claims/trained_claims.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <map>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/presets.h"
-#include "pare/claims/comparators.h"
-#include "pare/claims/exact_rewrite.h"
+#include "pare/claims/finished_run.h"
+#include "pare/claims/judged.h"
 #include "pare/claims/plan.h"
-#include "pare/support/error.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -23,55 +21,35 @@ namespace {
 
 using nlohmann::json;
 
-// Sizes of a scale. Steps that follow a baseline: few, as many as the headline has, and many.
+// Steps of the baselines, steps that follow the baseline, seeds of the headline, and further widths.
 struct NormRemovalSizes {
-  int64_t early_baseline = 0, baseline = 0, longer_baseline = 0, few = 0, usual = 0, many = 0;
+  int64_t early_baseline, baseline, longer_baseline;
+  int64_t few, usual, many;
   std::vector<int64_t> seeds, widths;
 };
 
-NormRemovalSizes sizes_of_norm_removal(ClaimScale scale) {
-  switch (scale) {
-    case ClaimScale::smoke:
-      return {.baseline = 20, .longer_baseline = 30, .few = 5, .usual = 10, .many = 15, .seeds = {0, 1}, .widths = {}};
-    case ClaimScale::small:
-      return {.early_baseline = 250,
-              .baseline = 1000,
-              .longer_baseline = 4000,
-              .few = 200,
-              .usual = 1000,
-              .many = 3000,
-              .seeds = {0, 1, 2, 3, 4},
-              .widths = {256, 768}};
-    case ClaimScale::full:
-      return {.baseline = 60'000,
-              .longer_baseline = 120'000,
-              .few = 1200,
-              .usual = 6000,
-              .many = 18'000,
-              .seeds = {0},
-              .widths = {}};
-  }
-  PARE_UNREACHABLE("a scale");
+const NormRemovalSizes& sizes_of_norm_removal(ClaimScale scale) {
+  static const std::map<ClaimScale, NormRemovalSizes> sizes = {
+      {ClaimScale::smoke, {0, 20, 30, 5, 10, 15, {0, 1}, {}}},
+      {ClaimScale::small, {250, 1000, 4000, 200, 1000, 3000, {0, 1, 2, 3, 4}, {256, 768}}},
+      {ClaimScale::full, {0, 60'000, 120'000, 1200, 6000, 18'000, {0}, {}}}};
+  return sizes.at(scale);
 }
 
-// The model that norms are taken out of.
+// The model whose norms are removed: at small scale with 33k tokens a step and a baseline that has learnt most of it,
+// in full as the paper trained, with 490k tokens a step of OpenWebText.
 json model_of(const Trial& trial) {
   const json usual = usual_run(trial);
-  switch (trial.scale) {
-    case ClaimScale::smoke:
-      return usual;
-    case ClaimScale::small:  // as the pilot: 33k tokens a step, and a baseline that has learnt most of it
-      return changed(usual, {{"batch", 64}});
-    case ClaimScale::full:  // as paper 0 trained: 490k tokens a step of OpenWebText
-      return changed(usual, {{"architecture", architecture_to_json(find_preset("gpt2").value())},
-                             {"data", {{"shards", "openwebtext"}}},
-                             {"batch", 24},
-                             {"accumulate", 20},
-                             {"optimiser.lr", 6e-4},
-                             {"optimiser.min_lr", 6e-5},
-                             {"optimiser.warmup", 2000}});
-  }
-  PARE_UNREACHABLE("a scale");
+  return trial.scale == ClaimScale::smoke ? usual
+         : trial.scale == ClaimScale::small
+             ? changed(usual, {{"batch", 64}})
+             : changed(usual, {{"architecture", architecture_to_json(find_preset("gpt2").value())},
+                               {"data", {{"shards", "openwebtext"}}},
+                               {"batch", 24},
+                               {"accumulate", 20},
+                               {"optimiser.lr", 6e-4},
+                               {"optimiser.min_lr", 6e-5},
+                               {"optimiser.warmup", 2000}});
 }
 
 // Of that many steps; what comes after three fifths of them is there to recover. The same batches for all, and none as
@@ -93,9 +71,9 @@ json with_steps(const json& model, int64_t steps) {
 }
 
 PlanForm baseline_form(const std::string& ending, const json& model, int64_t steps) {
-  const json config = changed(
-      model, {{"steps", steps}, {"optimiser.warmup", std::min<int64_t>(100, steps / 5)}, {"evaluate.every", steps}});
-  return {.id = "baseline" + ending, .make = [config](const json&, int64_t) { return config; }};
+  return fixed_form("baseline" + ending, changed(model, {{"steps", steps},
+                                                         {"optimiser.warmup", std::min<int64_t>(100, steps / 5)},
+                                                         {"evaluate.every", steps}}));
 }
 
 nlohmann::ordered_json look_at_elimination(const std::filesystem::path& folder) {
@@ -177,141 +155,55 @@ std::vector<PlanForm> forms_of_stories() {
           made("norms" + stories_recovered, longer, {{"morph.evenness", 5.0}, {"morph.steps", usual * 3 / 5}})};
 }
 
-// The same model, trained on as it is and with its norms gone.
-struct NormSetting {
-  std::string words, ending;            // of the variants' names
-  std::string control_ending = ending;  // of the one that was trained on
-};
-
-std::vector<NormSetting> norm_settings(ClaimScale scale) {
+// A model without its norms, beside the same model that was trained on as it is.
+std::vector<LossRow> rows_of_settings(ClaimScale scale) {
   const NormRemovalSizes sizes = sizes_of_norm_removal(scale);
-  std::vector<NormSetting> found = {{with_commas(sizes.usual) + " steps", ""},
-                                    {with_commas(sizes.few) + " steps", "-few"},
-                                    {with_commas(sizes.many) + " steps", "-many"},
-                                    {fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer"},
-                                    {"12 layers", "-layers-12"},
-                                    {fmt::format("after {} steps of larger batches", sizes.early_baseline), "-early"},
-                                    {"stories260K", stories},
-                                    {"stories260K, slowly, 6,400 steps", stories_longer},
-                                    {"stories260K, quickly, 6,400 steps", stories_recovered, stories_longer}};
-  for (const int64_t width : sizes.widths) {
-    found.push_back({fmt::format("width {}", width), fmt::format("-width-{}", width)});
-  }
-  return found;
-}
-
-// How many seeds came to an end trained on as they were, and to none at that rate or another without norms.
-int64_t seeds_lost(const TrainedRuns& runs, const std::string& control, const std::string& without) {
-  const auto has = [](const std::vector<const TrainedRun*>& all, int64_t seed, std::optional<double> rate) {
-    return std::any_of(all.begin(), all.end(),
-                       [&](const TrainedRun* run) { return run->seed == seed && (!rate || run->rate == *rate); });
+  const std::string many = with_commas(sizes.many) + " steps";
+  std::vector<LossRow> rows;
+  const auto add = [&](const std::string& words, const std::string& ending, const std::string& control) {
+    const std::string reference = "control" + control;
+    if (control == ending) {
+      rows.push_back({"trained on, " + words, reference});
+    }
+    rows.push_back({.words = "no norms, " + words,
+                    .variant = "norms" + ending,
+                    .reference = reference,
+                    .claimed = rows.size() == 1 ? "minimal" : "",
+                    .role = rows.size() == 1 ? ClaimRole::headline : ClaimRole::further,
+                    .common_rates = true,
+                    .stops_fail = true});
   };
-  std::set<int64_t> seeds;
-  for (const TrainedRun* run : runs.stopped(without)) {
-    if (has(runs.ended(control), run->seed, run->rate) && !has(runs.ended(without), run->seed, {})) {
-      seeds.insert(run->seed);
-    }
+  add(with_commas(sizes.usual) + " steps", "", "");
+  add(with_commas(sizes.few) + " steps", "-few", "-few");
+  add(many, "-many", "-many");
+  rows.push_back({"no norms or MLP skips, " + many, "norms-and-skips-many", "control-many"});
+  rows.push_back({"smaller MLP, " + many, "smaller-mlp-many", "control-many"});
+  add(fmt::format("after {} steps", with_commas(sizes.longer_baseline)), "-longer", "-longer");
+  add("12 layers", "-layers-12", "-layers-12");
+  add(fmt::format("after {} steps of larger batches", sizes.early_baseline), "-early", "-early");
+  for (const int64_t width : sizes.widths) {
+    const std::string ending = fmt::format("-width-{}", width);
+    add(fmt::format("width {}", width), ending, ending);
   }
-  return std::ssize(seeds);
+  add("stories260K", stories, stories);
+  add("stories260K, slowly, 6,400 steps", stories_longer, stories_longer);
+  add("stories260K, quickly, 6,400 steps", stories_recovered, stories_longer);
+  return rows;
 }
 
-// A seed that is lost is a cost that has no number.
-ClaimFinding cost_in(const NormSetting& setting, const TrainedRuns& runs) {
-  const std::string control = "control" + setting.control_ending, without = "norms" + setting.ending;
-  if (const int64_t lost = seeds_lost(runs, control, without); lost > 0) {
-    return {setting.words, runs.ended(control).size() > 1 ? Found::fails : Found::too_few,
-            fmt::format("{} of {} seeds stopped", lost, runs.ended(control).size())};
-  }
-  return equal_within(setting.words, loss_above_at_common_rates(runs, without, control), least_cost);
-}
-
-std::string goes_exactly(const nlohmann::ordered_json& eliminated) {
-  if (eliminated.contains("refused")) {
-    return "refused";
-  }
-  const int64_t before = eliminated.at("before").get<int64_t>(), after = eliminated.at("after").get<int64_t>();
-  return fmt::format("{} fewer, {:.2f} %: {}", with_commas(before - after),
-                     100.0 * static_cast<double>(before - after) / static_cast<double>(before),
-                     eliminated.at("verdict").get<std::string>());
-}
-
-ClaimTable table_of_settings(const std::vector<NormSetting>& settings, const TrainedRuns& runs) {
-  ClaimTable table{.title = "What norms cost to remove, in nats a token",
-                   .columns = {"trained on", "norms gone", "difference", "±", "pairs"},
-                   .measured = "loss above that of the model trained on, nats a token",
-                   .settings = {"trained on", "norms gone", "pairs"},
-                   .rows_are = "setting",
-                   .decimals = 4,
-                   .band = interval_of_pairs};
-  for (const NormSetting& setting : settings) {
-    const std::string control = "control" + setting.control_ending, without = "norms" + setting.ending;
-    const Estimate above = loss_above_at_common_rates(runs, without, control);
-    if (above.count == 0) {
-      continue;
+// What a rewrite then removed of each run exactly, and which runs stopped.
+std::vector<ClaimRow> rows_of_runs(const TrainedRuns& runs) {
+  std::vector<ClaimRow> rows;
+  for (const TrainedRun& run : runs.all()) {
+    if (run.seen.is_object()) {
+      rows.push_back({{run.variant + ": removed exactly", Found::too_few, removed_in_words(run.seen)}, "yes"});
     }
-    table.names.push_back(setting.words);
-    table.rows.push_back({runs.best(control)->loss, runs.best(without)->loss, above.mean,
-                          above.interval ? above.half_width() : std::nan(""), static_cast<double>(above.count)});
-  }
-  return table;
-}
-
-// What the change costs in tokens: the same after few, more and many steps.
-ClaimTable table_of_steps(const NormRemovalSizes& sizes, const TrainedRuns& runs) {
-  const std::vector<std::pair<std::string, std::string>> variants = {{"control", "trained on"},
-                                                                     {"norms", "norms gone"},
-                                                                     {"norms-and-skips", "norms and MLP skips gone"},
-                                                                     {"smaller-mlp", "smaller MLP"}};
-  ClaimTable table{.title = "Loss by steps that followed the baseline or its repetition",
-                   .columns = {"steps"},
-                   .measured = "validation loss, nats a token",
-                   .decimals = 4};
-  for (const auto& [variant, words] : variants) {
-    table.columns.push_back(words);
-  }
-  for (const auto& [steps, ending] :
-       {std::pair(sizes.few, "-few"), std::pair(sizes.usual, ""), std::pair(sizes.many, "-many")}) {
-    std::vector<double> row = {static_cast<double>(steps)};
-    for (const auto& [variant, words] : variants) {
-      const std::optional<Settled> best = runs.best(variant + ending);
-      row.push_back(best ? best->loss : std::nan(""));
-    }
-    if (std::any_of(row.begin() + 1, row.end(), [](double loss) { return !std::isnan(loss); })) {
-      table.rows.push_back(std::move(row));
+    if (!run.stopped.empty()) {
+      rows.push_back({{fmt::format("{}, seed {}", run.variant, run.seed), Found::too_few, "stopped"}, "trains"});
     }
   }
-  return table;
+  return rows;
 }
-
-// A point for each variant: what it lost in parameters, what the run's end can still lose exactly included.
-Figure loss_by_parameters(const TrainedRuns& runs, const std::vector<std::string>& variants) {
-  Figure figure{.kind = FigureKind::scatter, .title = "Loss against parameters removed"};
-  figure.words =
-      "Of all variants after as many steps on the same batches. Parameters that go exactly once the norms are "
-      "gone count as removed.";
-  figure.x = {.words = "parameters removed"};
-  figure.y = {.words = "validation loss", .unit = "nats a token"};
-  const std::optional<Settled> control = runs.best("control");
-  for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!control || !best) {
-      continue;
-    }
-    int64_t parameters = best->parameters;
-    for (const TrainedRun* run : best->runs) {
-      if (run->seen.is_object() && run->seen.contains("after")) {
-        parameters = run->seen.at("after").get<int64_t>();
-      }
-    }
-    figure.series.push_back({.name = variant,
-                             .x = {static_cast<double>(control->parameters - parameters)},
-                             .y = {best->loss},
-                             .labels = {variant}});
-  }
-  return figure;
-}
-
-}  // namespace
 
 std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
   const NormRemovalSizes sizes = sizes_of_norm_removal(trial.scale);
@@ -380,65 +272,48 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
 }
 
 Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
-  Outcome found;
-  const std::vector<NormSetting> settings = norm_settings(trial.scale);
-  ClaimFindings findings{cost_in(settings.front(), runs)};
-  findings.headline.what = "norms gone, " + findings.headline.what;
-  for (const NormSetting& setting : settings) {
-    const ClaimFinding cost = cost_in(setting, runs);
-    if (cost.words == ClaimFinding().words) {
-      continue;
-    }
-    const Estimate above =
-        loss_above_at_common_rates(runs, "norms" + setting.ending, "control" + setting.control_ending);
-    found.compared.push_back({fmt::format("no norms, {}", setting.words), "minimal",
-                              cost.found == Found::fails && above.count == 0 ? cost.words : in_short(above)});
-    if (&setting != &settings.front()) {
-      findings.further.push_back(cost);
-    }
-  }
-  for (const TrainedRun& run : runs.all()) {
-    if (run.seen.is_object()) {
-      found.compared.push_back({run.variant + ": goes exactly", "yes", goes_exactly(run.seen)});
-    }
-    if (!run.stopped.empty()) {
-      found.compared.push_back({fmt::format("{}, seed {}", run.variant, run.seed), "trains", "stopped"});
-    }
-  }
-  const std::vector<std::string> headline = {"control",         "norms",      "norms-evenness-0", "norms-evenness-1",
+  const std::vector<std::string> variants = {"control",         "norms",      "norms-evenness-0", "norms-evenness-1",
                                              "norms-teacher",   "no-query",   "no-key",           "no-value",
                                              "norms-and-skips", "smaller-mlp"};
-  const std::vector<std::string> after = {"after-norms-control", "after-norms-skips", "after-norms-widened"};
-  found.tables = {table_of_settings(settings, runs),
-                  table_of_variants("From the baseline or its repetition, on the same batches", runs, headline),
-                  table_of_variants("From the model without norms: its MLP skips go too", runs, after),
-                  table_of_steps(sizes_of_norm_removal(trial.scale), runs)};
-  std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
-  found.figures = {differences_of_variants("Loss above that of the model trained on", runs, headline),
-                   loss_by_parameters(runs, headline)};
-  std::erase_if(found.figures, [](const Figure& figure) { return figure.series.empty(); });
-  if (found.compared.empty()) {
-    found.compared.push_back({"no norms", "minimal", "not trained"});
+  ParameterSeries points{"variants", {}};
+  for (const std::string& variant : variants) {
+    points.variants.emplace_back(variant, variant);
   }
+  Outcome found = judged(
+      trial.scale, runs,
+      {.losses = {{"Loss after the norms were removed, and of the same model trained on",
+                   rows_of_settings(trial.scale)},
+                  {.title = "Variants of the first setting, all continued from one baseline on the same batches",
+                   .rows = beside_first(variants),
+                   .differences = "Loss above that of the model trained on"},
+                  {"From the model without norms: its MLP skips are removed too",
+                   beside_first({"after-norms-control", "after-norms-skips", "after-norms-widened"})}},
+       .rows = rows_of_runs(runs),
+       .figures = {figure_by_parameters("Loss against parameters", {.words = "validation loss", .unit = "nats a token"},
+                                        runs, {points}, &Settled::loss)}});
   found.how =
-      " of the baseline that norms are taken out of, and the order of the data is one for all; but of stories260K, "
-      "whose "
-      "weights are given, they are those of the order";
-  decide(trial.scale, findings, found);
+      "Two runs form a pair only if they continued from the same training of the model: on a GPU a second training "
+      "with the same seed ends in another model. A seed is that of the baseline; the order of the data is the same for "
+      "all. For stories260K, whose weights are given, a seed is that of the order";
   return found;
 }
+
+}  // namespace
 
 std::vector<PaperClaim> claims_of_norm_removal() {
   return {trained_claim(
       {.id = "norm-removal",
        .paper = Paper::query_elimination,
        .place = "Remark 2",
-       .says =
-           "Norms can be taken out of a trained model with minimal degradation, and then a projection goes exactly.",
+       .says = "Norms can be removed from a trained model with minimal degradation; then a projection can be removed "
+               "exactly.",
        .recorded = ClaimVerdict::holds_corrected,
-       .cost_in_full = "40 hours on one H200: GPT-2 124M on 29.5B tokens of OpenWebText (18.5 h at 442k tokens/s), and "
-                       "eleven times 2.9B tokens from there"},
-      plan_norm_removal, judge_norm_removal)};
+       .number = "+0.0029 ± 0.0013; stories260K +0.0529 ± 0.0050",
+       .cost_in_full =
+           "40 hours on one H200: GPT-2 124M on 29.5B tokens of OpenWebText (18.5 h at 442k tokens/s), then "
+           "eleven variants with 2.9B tokens each",
+       .plan = plan_norm_removal,
+       .judge = judge_norm_removal})};
 }
 
 }  // namespace pare

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "pare/claims/comparators.h"
+#include "pare/claims/judged.h"
 #include "pare/claims/plan.h"
 
 namespace pare {
@@ -66,11 +66,13 @@ const std::vector<PlanForm>& query_forms() {
   static const std::vector<PlanForm> all = {
       {.id = "baseline", .words = "baseline"},
       made("no-query", "W_Q = I", without_query),
-      made("no-query-half", "W_Q = I, scale / 2", [](const Json& config) { return without_query_scaled(config, 0.5); }),
-      made("no-query-double", "W_Q = I, scale x 2", [](const Json& config) { return without_query_scaled(config, 2); }),
-      made("no-query-larger-mlp", "W_Q = I, MLP of 4.5 d",
+      made("no-query-half", "W_Q = I, half scale",
+           [](const Json& config) { return without_query_scaled(config, 0.5); }),
+      made("no-query-double", "W_Q = I, double scale",
+           [](const Json& config) { return without_query_scaled(config, 2); }),
+      made("no-query-larger-mlp", "W_Q = I, MLP 4.5 d",
            [](const Json& config) { return with_mlp_of(without_query(config), 4.5); }),
-      made("no-query-half-larger-mlp", "W_Q = I, scale / 2, MLP of 4.5 d",
+      made("no-query-half-larger-mlp", "W_Q = I, half, MLP 4.5 d",
            [](const Json& config) { return with_mlp_of(without_query_scaled(config, 0.5), 4.5); }),
       made("smaller-mlp", "MLP of 3.5 d", [](const Json& config) { return with_mlp_of(config, 3.5); }),
       made("smaller-width", "smaller d",
@@ -188,13 +190,13 @@ double millions_of_tokens(const Json& config) {
 
 // Of the forms that were trained at more than one rate.
 ClaimTable table_of_rates(const TrainedRuns& runs) {
+  std::map<std::string, std::map<double, double>> losses;  // of each form by its rate
   std::set<double> rates;
-  std::vector<const PlanForm*> forms;
   for (const PlanForm& form : query_forms()) {
     const std::vector<Settled> all = runs.at_rates(form.id);
-    if (all.size() > 1) {
-      forms.push_back(&form);
-      std::for_each(all.begin(), all.end(), [&rates](const Settled& settled) { rates.insert(settled.rate); });
+    for (const Settled& settled : all.size() > 1 ? all : std::vector<Settled>()) {
+      losses[form.id][settled.rate] = settled.loss;
+      rates.insert(settled.rate);
     }
   }
   ClaimTable table{.title = "Validation loss by learning rate, means over seeds",
@@ -204,111 +206,79 @@ ClaimTable table_of_rates(const TrainedRuns& runs) {
   for (const double rate : rates) {
     table.columns.push_back(fmt::format("{:g}", rate));
   }
-  for (const PlanForm* form : forms) {
-    std::vector<double> row;
+  for (const auto& [form, of_form] : losses) {
+    table.names.push_back(form_called(form).words);
+    table.rows.emplace_back();
     for (const double rate : rates) {
-      const std::optional<Settled> settled = runs.at_rate(form->id, rate);
-      row.push_back(settled ? settled->loss : std::nan(""));
+      table.rows.back().push_back(of_form.contains(rate) ? of_form.at(rate) : std::nan(""));
     }
-    table.names.push_back(form->words);
-    table.rows.push_back(row);
   }
   return table;
 }
-
-const std::vector<std::string> compared_by_condition = {"no-query", "no-key", "no-value", "nonlinear-query"};
 
 // What each form costs under each condition, at rates that its baseline was trained at too: one more would be an
 // advantage.
-ClaimTable table_of_conditions(const std::vector<PlanCondition>& conditions, const TrainedRuns& runs) {
-  ClaimTable table{
-      .title = "What a form costs, by condition, at rates that the baseline has too; ± and pairs of W_Q = I",
-      .columns = {"W_Q = I", "±", "pairs"},
-      .measured = "less the baseline, nats",
-      .settings = {"pairs"},
-      .rows_are = "condition",
-      .decimals = 4,
-      .band = interval_of_pairs};
-  for (size_t i = 1; i < compared_by_condition.size(); ++i) {
-    table.columns.push_back(form_called(compared_by_condition[i]).words);
-  }
+std::vector<LossRow> rows_of_conditions(const std::vector<PlanCondition>& conditions) {
+  std::vector<LossRow> rows;
   for (const PlanCondition& condition : conditions) {
-    std::vector<double> row;
-    for (const std::string& form : compared_by_condition) {
-      const Estimate above = loss_above_at_common_rates(runs, form + condition.ending, "baseline" + condition.ending);
-      row.push_back(above.count > 0 ? above.mean : std::nan(""));
-      if (row.size() == 1) {
-        row.insert(row.end(), {above.interval ? above.half_width() : std::nan(""), static_cast<double>(above.count)});
-      }
-    }
-    if (!std::isnan(row.front())) {
-      table.names.push_back(condition.words);
-      table.rows.push_back(row);
-    }
-  }
-  return table;
-}
-
-// Pairs of one condition, seed and rate, whichever: a point for each, against the tokens that both saw.
-struct PairsOfForm {
-  Series by_tokens, by_width;
-};
-
-PairsOfForm pairs_of(const std::vector<PlanCondition>& conditions, const TrainedRuns& runs, const std::string& form) {
-  PairsOfForm found;
-  found.by_tokens.name = form_called(form).words;
-  for (const PlanCondition& condition : conditions) {
-    const bool of_width = condition.ending.starts_with("-d") && std::isdigit(condition.ending[2]);
-    for (const Settled& after : runs.at_rates(form + condition.ending)) {
-      const std::optional<Settled> before = runs.at_rate("baseline" + condition.ending, after.rate);
-      for (const TrainedRun* run : after.runs) {
-        const Settled one{.runs = {run}};
-        const Estimate above = before ? loss_above(one, *before) : Estimate();
-        if (above.count == 0) {
-          continue;
-        }
-        found.by_tokens.x.push_back(millions_of_tokens(condition.config));
-        found.by_tokens.y.push_back(above.mean);
-        if ((of_width || condition.ending == "-half-steps") && after.rate == condition.rates.front()) {
-          found.by_width.x.push_back(std::log2(static_cast<double>(width_of(condition.config))));
-          found.by_width.y.push_back(above.mean);
-        }
+    for (const char* form : {"no-query", "no-key", "no-value", "nonlinear-query"}) {
+      const bool first = form == std::string("no-query");
+      if (!condition.ending.empty()) {
+        rows.push_back({.words = (first ? "" : form_called(form).words + ", ") + condition.words,
+                        .variant = form + condition.ending,
+                        .reference = "baseline" + condition.ending,
+                        .role = first ? ClaimRole::further : ClaimRole::shown,
+                        .common_rates = true});
       }
     }
   }
-  return found;
+  return rows;
 }
 
-void compare_pairs(const std::vector<PlanCondition>& conditions, const TrainedRuns& runs, Outcome& found) {
+// A point for each pair of one condition, seed and rate, against the tokens that both saw. Of the first form also how
+// the difference goes with the width, where the steps are the same.
+void compare_pairs(const std::vector<PlanCondition>& conditions, const TrainedRuns& runs, ClaimSheet& sheet) {
   Figure figure{.kind = FigureKind::scatter,
-                .title = "What a form costs: every pair of runs, by tokens",
-                .words = "A point for each pair of one condition, seed and rate.",
+                .title = "Loss above the baseline by tokens seen: every pair of runs",
+                .words = "A point for each pair with the same condition, seed and rate.",
                 .x = {.words = "million tokens", .log = true},
                 .y = {.words = "loss above the baseline", .unit = "nats a token"}};
+  std::vector<double> widths, by_width;
   for (const char* form : {"no-query", "no-key", "no-value"}) {
-    const PairsOfForm pairs = pairs_of(conditions, runs, form);
-    std::vector<double> differences = pairs.by_tokens.y;
-    if (differences.empty()) {
+    Series series{.name = form_called(form).words};
+    for (const PlanCondition& condition : conditions) {
+      const bool of_width = condition.words.find("half steps, width") == 0 || condition.ending == "-half-steps";
+      for (const Settled& after : runs.at_rates(form + condition.ending)) {
+        const std::optional<Settled> before = runs.at_rate("baseline" + condition.ending, after.rate);
+        for (const TrainedRun* run : after.runs) {
+          const Estimate above = before ? loss_above(Settled{.runs = {run}}, *before) : Estimate();
+          if (above.count == 0) {
+            continue;
+          }
+          series.x.push_back(millions_of_tokens(condition.config));
+          series.y.push_back(above.mean);
+          if (form == std::string("no-query") && of_width && after.rate == condition.rates.front()) {
+            widths.push_back(std::log2(static_cast<double>(width_of(condition.config))));
+            by_width.push_back(above.mean);
+          }
+        }
+      }
+    }
+    if (series.y.empty()) {
       continue;
     }
-    figure.series.push_back(pairs.by_tokens);
-    const int64_t lost = std::count_if(differences.begin(), differences.end(), [](double d) { return d > 0; });
-    std::sort(differences.begin(), differences.end());
-    const size_t count = differences.size();
-    found.compared.push_back({fmt::format("{}, pairs that lose", pairs.by_tokens.name), "not said",
-                              fmt::format("{} of {}, median {:+.4f}", lost, count,
-                                          (differences[(count - 1) / 2] + differences[count / 2]) / 2)});
-    if (form == std::string("no-query") && pairs.by_width.x.size() > 1) {
-      found.compared.push_back({"W_Q = I, slope by doubled width", "not said",
-                                trend("", pairs.by_width.x, pairs.by_width.y, ClaimedTrend::falls).words});
-    }
+    std::vector<double> sorted = series.y;
+    std::sort(sorted.begin(), sorted.end());
+    const size_t count = sorted.size();
+    const int64_t higher = std::count_if(sorted.begin(), sorted.end(), [](double one) { return one > 0; });
+    sheet.rows.push_back(
+        {{fmt::format("{}: pairs with a higher loss", series.name), Found::too_few,
+          fmt::format("{} of {}, median {:+.4f}", higher, count, (sorted[(count - 1) / 2] + sorted[count / 2]) / 2)}});
+    figure.series.push_back(std::move(series));
   }
-  if (!figure.series.empty()) {
-    found.figures.push_back(figure);
-  }
+  sheet.rows.push_back({trend("W_Q = I: slope by doubled width", widths, by_width, ClaimedTrend::falls)});
+  sheet.figures.push_back(figure);
 }
-
-}  // namespace
 
 // A run comes first whose absence leaves more open: each form once, five seeds of the headline, other rates, then
 // conditions and what makes them surer.
@@ -368,63 +338,56 @@ std::vector<PlannedRun> plan_query_elimination(const Trial& trial) {
 }
 
 Outcome judge_query_elimination(const Trial& trial, const TrainedRuns& runs) {
-  Outcome found;
-  const std::vector<std::pair<std::string, std::string>> rows = {
-      {"no-query-half", "+0.000"},     {"no-query-half-larger-mlp", "-0.015"},
-      {"smaller-mlp", "+0.011"},       {"smaller-width", "+0.012"},
-      {"no-query", "not said"},        {"no-query-larger-mlp", "not said"},
-      {"no-key", "not said"},          {"no-value", "not said"},
-      {"nonlinear-query", "not said"}, {"no-query-double", "not said"}};
-  const std::optional<Settled> baseline = runs.best("baseline");
-  found.compared = {{"baseline, nats a token", "2.944, BPE", baseline ? fmt::format("{:.4f}", baseline->loss) : "-"}};
-  std::vector<std::string> variants = {"baseline"};
-  for (const auto& [form, claimed] : rows) {
-    if (const Estimate above = loss_above(runs, form, "baseline"); above.count > 0) {
-      const bool one_rate = runs.at_rates(form).size() == 1;  // with others it could come lower, not higher
-      found.compared.push_back({form_called(form).words, claimed, in_short(above) + (one_rate ? ", one rate" : "")});
-      variants.push_back(form);
-    }
-  }
   // At whichever scale of the scores ends lower.
   const std::optional<Settled> plain = runs.best("no-query"), halved = runs.best("no-query-half");
   const std::string better = !plain || (halved && halved->loss < plain->loss) ? "no-query-half" : "no-query";
-  if (const Estimate above = loss_above(runs, better, "smaller-mlp"); above.count > 0) {
-    found.compared.push_back({"W_Q = I against an MLP of 3.5 d", "-0.011", in_short(above)});
+  std::vector<LossRow> forms;
+  for (const auto& [form, claimed] :
+       std::vector<std::pair<std::string, std::string>>{{"no-query-half", "+0.000"},
+                                                        {"no-query-half-larger-mlp", "-0.015"},
+                                                        {"smaller-mlp", "+0.011"},
+                                                        {"smaller-width", "+0.012"},
+                                                        {"no-query", "not said"},
+                                                        {"no-query-larger-mlp", ""},
+                                                        {"no-key", ""},
+                                                        {"no-value", ""},
+                                                        {"nonlinear-query", ""},
+                                                        {"no-query-double", ""}}) {
+    forms.push_back(
+        {form_called(form).words, form, "baseline", claimed, form == better ? ClaimRole::headline : ClaimRole::shown});
   }
-  ClaimFindings findings{equal_within(form_called(better).words + " against the baseline",
-                                      loss_above(runs, better, "baseline"), least_cost)};
+  forms.insert(forms.begin(), {"baseline, nats a token", "baseline", "", "2.944, BPE"});
+  forms.push_back({form_called(better).words + " over MLP of 3.5 d", better, "smaller-mlp", "-0.011"});
+  ClaimSheet sheet{.losses = {{.title = "Validation loss of each form at its best rate, and above the baseline",
+                               .rows = forms,
+                               .curves = "Validation loss while training",
+                               .differences = "The same, above the baseline"}}};
   if (trial.scale != ClaimScale::full) {
     const std::vector<PlanCondition> conditions = query_conditions(trial);
-    for (const PlanCondition& condition : conditions) {
-      const Estimate above =
-          loss_above_at_common_rates(runs, "no-query" + condition.ending, "baseline" + condition.ending);
-      if (!condition.ending.empty() && above.count > 0) {
-        findings.further.push_back(equal_within(condition.words, above, least_cost));
-      }
-    }
-    compare_pairs(conditions, runs, found);
-    found.tables = {table_of_rates(runs), table_of_conditions(conditions, runs)};
+    sheet.losses.push_back(
+        {"W_Q = I, or the form that is named, under other conditions; at rates that the baseline has too",
+         rows_of_conditions(conditions)});
+    sheet.tables = {table_of_rates(runs)};
+    compare_pairs(conditions, runs, sheet);
   }
-  found.tables.insert(found.tables.begin(),
-                      table_of_variants("Validation loss, each at its best rate", runs, variants));
-  found.figures.insert(found.figures.begin(),
-                       {curves_of_variants("Validation loss while training", runs, variants),
-                        differences_of_variants("The same, above the baseline", runs, variants)});
-  decide(trial.scale, findings, found);
-  return found;
+  return judged(trial.scale, runs, sheet);
 }
 
-PaperClaim claim_of_query_elimination() {
-  return trained_claim(
+}  // namespace
+
+std::vector<PaperClaim> claims_of_trained_queries() {
+  return {trained_claim(
       {.id = "query-elimination",
        .paper = Paper::query_elimination,
        .place = "Table 2, Figure 1",
        .says = "Trained with W_Q = I, a model reaches the baseline's loss with 8 % fewer parameters.",
        .recorded = ClaimVerdict::does_not_hold,
+       .number = "+0.0110 ± 0.0014; an MLP of 3.5 d +0.0014 ± 0.0030",
        .cost_in_full = "its five configurations of GPT-2 124M and three more, each with three seeds of 29.5 billion "
                        "tokens: 19 hours a run on one H200 at 442 thousand tokens a second",
-       .discussed = "LAW.md"},
-      plan_query_elimination, judge_query_elimination);
+       .plan = plan_query_elimination,
+       .judge = judge_query_elimination,
+       .discussed = "LAW.md"})};
 }
 
 }  // namespace pare

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "pare/checkpoint/model_folder.h"
-#include "pare/claims/comparators.h"
 #include "pare/claims/finished_run.h"
+#include "pare/claims/judged.h"
 #include "pare/claims/plan.h"
 #include "pare/claims/probed_models.h"
 #include "pare/probes/probe.h"
@@ -21,16 +21,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t probed_sequences = 8, probed_length = 64;  // tokens, as many as the paper's sentences have
 
-double average_of(const Spread& spread) {
-  return spread.average().value_or(std::nan(""));
-}
-
 // Of each layer: the stream after it, what its attention wrote, how directional and how aligned its heads are.
 Json ranks_of(const Model& model, const Inputs& inputs) {
   Probe probe(model, {.arithmetic = {.dtype = at::kFloat}});
   probe.measure(inputs);
   const ProbeResults results = probe.results();
-  const std::vector<const PointMeasures*> stream = stream_of(results);
+  std::map<int64_t, double> written = written_ranks(results);
   Json layers = Json::array();
   for (const LayerMeasures& layer : results.layers) {
     Spread asymmetry, alignment;
@@ -40,17 +36,14 @@ Json ranks_of(const Model& model, const Inputs& inputs) {
     for (const HeadPair& pair : layer.pairs) {
       alignment.add(average_of(pair.alignment));
     }
-    const auto written = std::find_if(results.points.begin(), results.points.end(), [&](const PointMeasures& point) {
-      return point.kind == PointKind::written && point.layer == layer.layer && point.sublayer == Sublayer::attention;
-    });
-    const auto after = std::find_if(stream.begin(), stream.end(),
-                                    [&](const PointMeasures* point) { return point->layer == layer.layer + 1; });
-    layers.push_back(
-        {{"stream", after == stream.end() ? Json() : Json(average_of((*after)->ranks.effective_rank))},
-         {"stream_rank", after == stream.end() ? Json() : Json(average_of((*after)->ranks.rank))},
-         {"attention", written == results.points.end() ? Json() : Json(average_of(written->ranks.effective_rank))},
-         {"asymmetry", average_of(asymmetry)},
-         {"alignment", average_of(alignment)}});
+    layers.push_back({{"asymmetry", average_of(asymmetry)}, {"alignment", average_of(alignment)}});
+    layers.back()["attention"] = written.contains(layer.layer) ? Json(written[layer.layer]) : Json();
+    for (const PointMeasures* point : stream_of(results)) {
+      if (point->layer == layer.layer + 1) {
+        layers.back()["stream"] = average_of(point->ranks.effective_rank);
+        layers.back()["stream_rank"] = average_of(point->ranks.rank);
+      }
+    }
   }
   return layers;
 }
@@ -93,75 +86,89 @@ std::vector<const TrainedRun*> probed_runs(const TrainedRuns& runs, const std::s
 struct LayerChanges {
   std::vector<double> asymmetry, rank;
   std::vector<double> directional;  // the change of the rank where the asymmetry rose
-  size_t runs = 0;
 };
 
-LayerChanges changes_of(const TrainedRuns& runs, const std::string& variant) {
+LayerChanges changes_of(const std::vector<const TrainedRun*>& runs) {
   LayerChanges found;
-  for (const TrainedRun* run : probed_runs(runs, variant)) {
+  for (const TrainedRun* run : runs) {
     const Json &first = run->seen.front().at("layers"), &last = run->seen.back().at("layers");
     for (size_t layer = 0; layer < std::min(first.size(), last.size()); ++layer) {
-      const double asymmetry = rank_number(last[layer], "asymmetry") - rank_number(first[layer], "asymmetry");
-      const double rank = rank_number(last[layer], "attention") - rank_number(first[layer], "attention");
-      if (!std::isfinite(asymmetry) || !std::isfinite(rank)) {
+      const auto change = [&](const char* key) {
+        return rank_number(last[layer], key) - rank_number(first[layer], key);
+      };
+      if (!std::isfinite(change("asymmetry")) || !std::isfinite(change("attention"))) {
         continue;
       }
-      found.asymmetry.push_back(asymmetry);
-      found.rank.push_back(rank);
-      if (asymmetry > 0) {
-        found.directional.push_back(rank);
+      found.asymmetry.push_back(change("asymmetry"));
+      found.rank.push_back(change("attention"));
+      if (change("asymmetry") > 0) {
+        found.directional.push_back(change("attention"));
       }
     }
-    ++found.runs;
   }
   return found;
 }
 
-// Mean over the runs of a variant, of a number at their first or last checkpoint.
-double mean_over_runs(const std::vector<const TrainedRun*>& runs, bool last, double (*number)(const Json&, const char*),
-                      const char* key) {
-  Spread all;
-  for (const TrainedRun* run : runs) {
-    all.add(number(last ? run->seen.back() : run->seen.front(), key));
+// What is shown of a checkpoint, over the steps.
+struct RankColumn {
+  const char *column, *words, *key;
+  double (*number)(const Json&, const char*);
+  int digits;
+  const char* claimed;  // of the baseline
+};
+const std::vector<RankColumn> rank_columns = {
+    {"stream", "effective rank of the stream", "stream", over_layers, 1, "not said"},
+    {"written by attention", "effective rank that attention writes", "attention", over_layers, 1, "falls"},
+    {"after the last", "effective rank after the last layer", "stream", last_layer, 1, "open"},
+    {"asymmetry", "asymmetry of heads", "asymmetry", over_layers, 3, "rises"},
+    {"alignment", "alignment of heads (cos²)", "alignment", over_layers, 3, "rises"}};
+
+// First and last checkpoints of all runs of a variant, and all checkpoints of the first.
+void add_variant(const std::string& variant, const std::vector<const TrainedRun*>& runs, ClaimSheet& sheet) {
+  ClaimTable table{.title = fmt::format("While it learns: {}, one seed, means over the layers", variant),
+                   .columns = {"step"},
+                   .measured = "effective rank",
+                   .settings = {rank_columns[3].column, rank_columns[4].column}};
+  for (const Json& checkpoint : runs.front()->seen) {
+    table.rows.push_back({checkpoint.at("step").get<double>()});
   }
-  return average_of(all);
+  for (const RankColumn& column : rank_columns) {
+    Spread first, last;
+    for (const TrainedRun* run : runs) {
+      first.add(column.number(run->seen.front(), column.key));
+      last.add(column.number(run->seen.back(), column.key));
+    }
+    const bool skips = !variant.ends_with("skip") && !variant.ends_with("skips");
+    if (variant == "baseline" || column.number == last_layer) {
+      sheet.rows.push_back(
+          {{fmt::format("{}: {}", variant, column.words), Found::too_few,
+            fmt::format("{:.{}f} -> {:.{}f}", average_of(first), column.digits, average_of(last), column.digits)},
+           skips ? column.claimed : "1"});
+    }
+    table.columns.push_back(column.column);
+    for (size_t i = 0; i < table.rows.size(); ++i) {
+      table.rows[i].push_back(column.number(runs.front()->seen[i], column.key));
+    }
+  }
+  sheet.tables.push_back(std::move(table));
 }
 
-Figure rank_curves(const TrainedRuns& runs, const std::string& title, const std::string& words, const char* key) {
-  Figure figure{.kind = FigureKind::lines,
-                .title = title,
+// A number of all variants over the steps.
+Figure rank_curves(const std::vector<ClaimTable>& tables, const std::vector<std::string>& variants, size_t column) {
+  Figure figure{.title = std::string(rank_columns[column].words),
                 .words = "Mean over the layers and the sequences that were probed; one seed.",
                 .x = {.words = "step"},
-                .y = {.words = words}};
-  for (const std::string& variant : rank_variants) {
-    const std::vector<const TrainedRun*> probed = probed_runs(runs, variant);
-    if (probed.empty()) {
-      continue;
-    }
-    Series series{.name = variant};
-    for (const Json& checkpoint : probed.front()->seen) {
-      series.x.push_back(checkpoint.at("step").get<double>());
-      series.y.push_back(over_layers(checkpoint, key));
+                .y = {.words = rank_columns[column].words}};
+  for (size_t i = 0; i < tables.size(); ++i) {
+    Series series{.name = variants[i]};
+    for (const std::vector<double>& row : tables[i].rows) {
+      series.x.push_back(row[0]);
+      series.y.push_back(row[column + 1]);
     }
     figure.series.push_back(std::move(series));
   }
   return figure;
 }
-
-ClaimTable table_of_checkpoints(const TrainedRun& run, const std::string& variant) {
-  ClaimTable table{.title = fmt::format("While it learns: {}, one seed, means over the layers", variant),
-                   .columns = {"step", "stream", "written by attention", "after the last", "asymmetry", "alignment"},
-                   .measured = "effective rank",
-                   .settings = {"asymmetry", "alignment"}};
-  for (const Json& checkpoint : run.seen) {
-    table.rows.push_back({checkpoint.at("step").get<double>(), over_layers(checkpoint, "stream"),
-                          over_layers(checkpoint, "attention"), last_layer(checkpoint, "stream"),
-                          over_layers(checkpoint, "asymmetry"), over_layers(checkpoint, "alignment")});
-  }
-  return table;
-}
-
-}  // namespace
 
 std::vector<PlannedRun> plan_rank_dynamics(const Trial& trial) {
   const bool smoke = trial.scale == ClaimScale::smoke;
@@ -197,77 +204,63 @@ std::vector<PlannedRun> plan_rank_dynamics(const Trial& trial) {
 }
 
 Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
-  Outcome found;
+  ClaimSheet sheet;
+  std::vector<std::string> shown;
   for (const std::string& variant : rank_variants) {
-    const std::vector<const TrainedRun*> probed = probed_runs(runs, variant);
-    if (probed.empty()) {
-      continue;
+    if (const std::vector<const TrainedRun*> probed = probed_runs(runs, variant); !probed.empty()) {
+      add_variant(variant, probed, sheet);
+      shown.push_back(variant);
     }
-    const auto change = [&](double (*number)(const Json&, const char*), const char* key, int digits) {
-      return fmt::format("{:.{}f} -> {:.{}f}", mean_over_runs(probed, false, number, key), digits,
-                         mean_over_runs(probed, true, number, key), digits);
-    };
-    const bool skips = variant == "baseline" || variant == "no-mlp";
-    found.compared.push_back(
-        {variant + ": effective rank, last layer", skips ? "kept, or open" : "1", change(last_layer, "stream", 1)});
-    if (variant == "baseline") {
-      found.compared.push_back({"effective rank that attention writes", "falls", change(over_layers, "attention", 1)});
-      found.compared.push_back({"asymmetry of heads", "rises", change(over_layers, "asymmetry", 3)});
-      found.compared.push_back({"alignment of heads (cos²)", "rises", change(over_layers, "alignment", 3)});
-    }
-    found.tables.push_back(table_of_checkpoints(*probed.front(), variant));
   }
-  const LayerChanges changes = changes_of(runs, "baseline");
+  const std::vector<const TrainedRun*> baselines = probed_runs(runs, "baseline");
+  const LayerChanges changes = changes_of(baselines);
   const auto fell = [](const std::vector<double>& ranks) {
-    return std::count_if(ranks.begin(), ranks.end(), [](double change) { return change < 0; });
+    const int64_t number = std::count_if(ranks.begin(), ranks.end(), [](double change) { return change < 0; });
+    return fmt::format("{} of {}", number, ranks.size());
   };
-  ClaimFindings findings{{"change of the rank in layers whose heads became more directional"}};
+  ClaimFinding headline{"change of the rank, more directional heads"};
   if (!changes.rank.empty()) {
-    ClaimFinding& headline = findings.headline;
     const Estimate change = estimate_of(changes.directional);
     headline = ranked(headline.what, change, ClaimedTrend::falls);
-    headline.words = change.interval
-                         ? fmt::format("{:+.1f} ± {:.1f}, fell in {} of {} layers of {} runs", change.mean,
-                                       change.half_width(), fell(changes.directional), change.count, changes.runs)
-                         : fmt::format("too few: {} layers", change.count);
-    if (changes.runs < 2) {  // its layers learned together
+    headline.words = change.interval ? fmt::format("{:+.1f} ± {:.1f}, fell in {} layers of {} runs", change.mean,
+                                                   change.half_width(), fell(changes.directional), baselines.size())
+                                     : fmt::format("too few: {} layers", change.count);
+    if (baselines.size() < 2) {  // its layers learned together
       headline.found = Found::too_few;
     }
-    findings.further = {
-        trend("its slope by the change of the asymmetry", changes.asymmetry, changes.rank, ClaimedTrend::falls)};
-    found.compared.push_back({"layers whose asymmetry rose: rank fell", "all",
-                              fmt::format("{} of {}", fell(changes.directional), changes.directional.size())});
-    found.compared.push_back(
-        {"all layers: rank fell", "not said", fmt::format("{} of {}", fell(changes.rank), changes.rank.size())});
-    found.compared.push_back({"slope of rank by asymmetry, changes", "falls", findings.further[0].words});
-    found.figures.push_back(
+    sheet.rows.push_back({{"layers whose rank fell", Found::too_few, fell(changes.rank)}});
+    sheet.figures.push_back(
         {.kind = FigureKind::scatter,
          .title = "What training changes in a layer: asymmetry of its heads, effective rank of what they write",
-         .words = "A point for each layer of each run with skips, from its first checkpoint to its last.",
+         .words = "A point for each layer of each baseline run, from its first checkpoint to its last.",
          .x = {.words = "change of the mean asymmetry"},
          .y = {.words = "change of the effective rank that attention writes"},
          .series = {{.name = "layers", .x = changes.asymmetry, .y = changes.rank}}});
   }
-  if (found.compared.empty()) {
-    found.compared.push_back({"runs with checkpoints that were probed", "some", "0"});
-  } else {
-    found.figures.push_back(rank_curves(runs, "Effective rank of the stream", "effective rank", "stream"));
-    found.figures.push_back(rank_curves(runs, "Effective rank that attention writes", "effective rank", "attention"));
-    found.figures.push_back(rank_curves(runs, "Asymmetry of the heads", "‖Mₐ‖/‖M‖", "asymmetry"));
+  sheet.rows.push_back({headline, "falls", ClaimRole::headline});
+  sheet.rows.push_back(
+      {trend("slope of that change by the asymmetry's", changes.asymmetry, changes.rank, ClaimedTrend::falls), "falls",
+       ClaimRole::further});
+  for (const size_t column : {0, 1, 3}) {
+    sheet.figures.push_back(rank_curves(sheet.tables, shown, column));
   }
-  decide(trial.scale, findings, found);
-  return found;
+  return judged(trial.scale, runs, sheet);
 }
 
+}  // namespace
+
 std::vector<PaperClaim> claims_of_trained_ranks() {
-  return {trained_claim({.id = "rank-dynamics",
-                         .paper = Paper::rank_and_symmetry,
-                         .place = "Section 12, Corollary 6.6",
-                         .says = "As heads become directional in training, the rank of what attention writes falls; "
-                                 "whether the stream's does is open.",
-                         .recorded = ClaimVerdict::does_not_hold,
-                         .cost_in_full = "7 models of BERT-base's size, 8 G bytes each: 35 hours of one H200"},
-                        plan_rank_dynamics, judge_rank_dynamics)};
+  return {
+      trained_claim({.id = "rank-dynamics",
+                     .paper = Paper::rank_and_symmetry,
+                     .place = "Section 12, Corollary 6.6",
+                     .says = "As heads become directional in training, the rank of the attention output falls; whether "
+                             "that of the residual stream falls is open.",
+                     .recorded = ClaimVerdict::does_not_hold,
+                     .number = "fell in 0 of 5 layers, and in 0 of all 12",
+                     .cost_in_full = "7 models of BERT-base's size, 8 G bytes each: 35 hours of one H200",
+                     .plan = plan_rank_dynamics,
+                     .judge = judge_rank_dynamics})};
 }
 
 }  // namespace pare

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pare/claims/comparators.h"
-#include "pare/claims/exact_rewrite.h"
+#include "pare/claims/finished_run.h"
+#include "pare/claims/judged.h"
 #include "pare/claims/plan.h"
 
 namespace pare {
@@ -18,7 +18,7 @@ namespace {
 
 // A figure of the paper as settings of a block.
 struct Figured {
-  std::string id, words;
+  std::string id;
   ConfigChanges block;      // without architecture.blocks.*. before them
   bool norm_free = true;    // nor a final norm; another start
   bool mergeable = false;   // its Q and P can be merged exactly
@@ -42,15 +42,15 @@ std::vector<Figured> figured_forms() {
   };
   const ConfigChanges no_query = without("query"), no_key = without("key"), no_value = without("value");
   return {
-      {"fig1a", "1a: no skips, norms", serial, true, true, true},
-      {"fig1b", "1b: no skips, norms, Q, P", together(serial, no_query), true, false, true},
-      {"fig1c", "1c: no skips, norms, K, P", together(serial, no_key), true, false, true},
-      {"fig1d", "1d: no skips, norms, V, P", together(serial, no_value), true, false, true},
-      {"fig3a", "3a: parallel, no Q, P", together(parallel, no_query)},
-      {"fig3b", "3b: parallel, no K, P", together(parallel, no_key)},
-      {"fig3c", "3c: parallel, no V, P", together(parallel, no_value)},
-      {"fig4a", "4a: with norms and skips, no Q, P", no_query, false},
-      {"fig4b", "4b: 4a, parallel", together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
+      {"fig1a", serial, true, true, true},
+      {"fig1b", together(serial, no_query), true, false, true},
+      {"fig1c", together(serial, no_key), true, false, true},
+      {"fig1d", together(serial, no_value), true, false, true},
+      {"fig3a", together(parallel, no_query)},
+      {"fig3b", together(parallel, no_key)},
+      {"fig3c", together(parallel, no_value)},
+      {"fig4a", no_query, false},
+      {"fig4b", together(no_query, {{"wiring", "parallel"}, {"mlp.norm", nullptr}}), false},
   };
 }
 
@@ -74,7 +74,7 @@ PlanForm plan_form(const Figured& form, bool shaped) {
     changes.emplace_back("architecture.final_norm", nullptr);
     changes.emplace_back("init.recipe", "orthogonal");
   }
-  PlanForm found = form_of(id_of(form, shaped), form.words, changes);
+  PlanForm found = form_of(id_of(form, shaped), "", changes);
   found.rates = form.norm_free ? std::vector<double>{1e-3, 5e-4, 2e-3} : std::vector<double>{2e-3};
   if (form.mergeable) {
     found.look = [](const std::filesystem::path& folder) { return rewritten_exactly(folder, "merge_skipless"); };
@@ -85,8 +85,6 @@ PlanForm plan_form(const Figured& form, bool shaped) {
 int64_t shallow_of(ClaimScale scale) {
   return scale == ClaimScale::smoke ? 2 : 6;
 }
-
-}  // namespace
 
 std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   const bool smoke = trial.scale == ClaimScale::smoke;
@@ -135,8 +133,6 @@ std::vector<PlannedRun> plan_skipless(const Trial& trial) {
   return planned_runs(table);
 }
 
-namespace {
-
 // Who comes three quarters of the way of the usual model of as many layers, from its first loss to its last, trains.
 // One that has learnt nothing but how frequent each byte is has come half of it.
 double bar_of(const Settled& usual) {  // no number where its first loss is not known
@@ -145,162 +141,124 @@ double bar_of(const Settled& usual) {  // no number where its first loss is not 
   return start == run.validation.end() ? std::nan("") : start->second / 4 + 3 * usual.loss / 4;
 }
 
-struct Judged {
-  std::optional<Settled> settled = {};  // nothing: no run came to an end that means anything
-  ClaimFinding trains = {};
-};
-
 // It does where the losses of its seeds are below the bar for all of their interval; it does not where none of several
 // runs was, at whatever rate: one rate more may still do where there was one.
-Judged judged(const TrainedRuns& runs, const std::string& variant, const std::string& words,
-              const std::optional<Settled>& usual) {
-  const std::optional<Settled> settled = runs.best(variant);
-  const std::vector<const TrainedRun*> stopped = runs.stopped(variant);
-  Judged found{settled, {.what = words}};
-  if (!settled && stopped.empty()) {
-    return found;
+ClaimFinding trains(const TrainedRuns& runs, const std::string& variant, const std::string& words, double bar) {
+  const std::vector<const TrainedRun*> stopped = runs.stopped(variant), ended = runs.ended(variant);
+  const Found none = ended.size() + stopped.size() > 1 ? Found::fails : Found::too_few;
+  const std::optional<Settled> best = runs.best(variant);
+  if (!best && stopped.empty()) {
+    return {words};
   }
-  if (!settled) {
+  if (!best) {
     const TrainedRun& slowest = **std::min_element(
         stopped.begin(), stopped.end(), [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
-    const char* only = stopped.size() > 1 ? "" : " only";
-    found.trains.found = stopped.size() > 1 ? Found::fails : Found::too_few;
-    found.trains.words = diverged(slowest)
-                             ? fmt::format("diverges to {:.2f}, lr {:g}{}", slowest.loss, slowest.rate, only)
-                             : fmt::format("explodes at {}, lr {:g}{}", slowest.steps, slowest.rate, only);
-    return found;
+    const std::string rate = fmt::format("lr {:g}{}", slowest.rate, stopped.size() > 1 ? "" : " only");
+    return {words, none,
+            diverged(slowest) ? fmt::format("diverges to {:.2f}, {}", slowest.loss, rate)
+                              : fmt::format("explodes at step {}, {}", slowest.steps, rate)};
   }
-  const double bar = usual ? bar_of(*usual) : std::nan("");
   if (std::isnan(bar)) {
-    found.trains.words = fmt::format("{:.4f}", settled->loss);
-    return found;
+    return {words, Found::too_few, fmt::format("{:.4f}", best->loss)};
   }
   std::vector<double> losses;
-  for (const TrainedRun* run : settled->runs) {
+  for (const TrainedRun* run : best->runs) {
     losses.push_back(run->loss);
   }
-  const auto below = [bar](const TrainedRun* run) { return run->loss < bar; };
-  const std::vector<const TrainedRun*> ended = runs.ended(variant);
-  const bool some = std::any_of(ended.begin(), ended.end(), below);
-  found.trains.found =
+  const bool some = std::any_of(ended.begin(), ended.end(), [bar](const TrainedRun* run) { return run->loss < bar; });
+  const Found found =
       some ? threshold("", estimate_of(losses), {Bound::at_most, bar}, [](double) { return std::string(); }).found
-      : ended.size() + stopped.size() > 1 ? Found::fails
-                                          : Found::too_few;
-  const double least = least_loss(*settled->runs.front());
+           : none;
+  const double least = least_loss(*best->runs.front());
   const int64_t lost =
-      std::count_if(stopped.begin(), stopped.end(), [&](const TrainedRun* run) { return run->rate == settled->rate; });
-  found.trains.words =
-      fmt::format("{}, {}{}{}", settled->loss < bar ? "yes" : "no", in_short(loss_above(*settled, *usual)),
-                  settled->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
-                  lost > 0 ? fmt::format(", {} more stopped", lost) : "");
-  return found;
+      std::count_if(stopped.begin(), stopped.end(), [&](const TrainedRun* run) { return run->rate == best->rate; });
+  return {words, found,
+          fmt::format("{}{}{}", best->loss < bar ? "yes" : "no",
+                      best->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
+                      lost > 0 ? fmt::format(", {} more stopped", lost) : "")};
 }
 
-std::string merge_in_words(const nlohmann::ordered_json& seen) {
-  if (seen.contains("refused")) {
-    return "refused";
+// The forms of one depth, with plain or shaped attention: whether each trains, whether all of figure 1 do, and what
+// merges.
+ClaimFinding add_forms(const TrainedRuns& runs, int64_t layers, bool shaped, ClaimSheet& sheet) {
+  const std::string reference = "baseline" + ending_of(layers);
+  const std::optional<Settled> baseline = runs.best(reference);
+  const double bar = baseline ? bar_of(*baseline) : std::nan("");
+  const std::string group = fmt::format("{} attention, {} layers", shaped ? "shaped" : "plain", layers);
+  std::vector<ClaimFinding> of_figure_one;
+  for (const Figured& form : figured_forms()) {
+    const std::string variant = id_of(form, shaped) + ending_of(layers),
+                      words = form.id.substr(3) + (shaped ? ", shaped" : "");
+    const ClaimFinding found = trains(runs, variant, words, bar);
+    const bool trained = found.words != ClaimFinding().words;
+    sheet.losses.back().rows.push_back(
+        {.words = words, .variant = variant, .reference = reference, .note = trained ? found.words : ""});
+    if (form.figure_one) {
+      of_figure_one.push_back(found);
+    }
+    const std::optional<Settled> best = runs.best(variant);
+    if (best && best->runs.front()->seen.is_object() && !best->runs.front()->seen.empty()) {
+      const nlohmann::ordered_json& seen = best->runs.front()->seen;
+      sheet.rows.push_back(
+          {{fmt::format("1a merged, {}, {} layers", shaped ? "shaped" : "plain", layers),
+            seen.value("verdict", "") == "proved" ? Found::holds : Found::fails, removed_in_words(seen)},
+           "exact",
+           ClaimRole::further});
+    }
   }
-  const double before = seen.at("before").get<double>(), after = seen.at("after").get<double>();
-  return fmt::format("{}, {:.0e}, {:+.1f} %", seen.at("verdict").get<std::string>(), seen.at("error").get<double>(),
-                     100 * (after / before - 1));
+  const auto counted = [&](Found one) {
+    return std::count_if(of_figure_one.begin(), of_figure_one.end(),
+                         [one](const ClaimFinding& form) { return form.found == one; });
+  };
+  ClaimFinding all = all_of(group, of_figure_one);
+  const int64_t open = counted(Found::too_few);
+  all.words = fmt::format("{} of 4 train, {} do not{}", counted(Found::holds), counted(Found::fails),
+                          open > 0 ? fmt::format(", {} undecided", open) : "");
+  sheet.rows.push_back({all, "4 of 4", ClaimRole::further});
+  return all;
+}
+
+Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
+  const int64_t shallow = shallow_of(trial.scale);
+  ClaimSheet sheet;
+  std::vector<ClaimFinding> groups;
+  for (const int64_t layers : {shallow, 2 * shallow}) {
+    sheet.losses.push_back({.title = fmt::format("Validation loss, {} layers", layers),
+                            .rows = {{"baseline", "baseline" + ending_of(layers)}},
+                            .notes_are = "trains",
+                            .curves = fmt::format("Validation loss while training, {} layers", layers)});
+    for (const bool shaped : {false, true}) {
+      groups.push_back(add_forms(runs, layers, shaped, sheet));
+    }
+  }
+  sheet.rows.push_back({any_of("all four forms of figure 1 train", groups), "", ClaimRole::headline});
+  Outcome found = judged(trial.scale, runs, sheet);
+  found.how =
+      "The forms are the paper's figures. 1a: no skips and no norms; 1b, 1c, 1d: also without P and without Q, K or V. "
+      "3a, "
+      "3b, 3c: the same in parallel blocks. 4a: skips and norms, without Q and P; 4b: 4a in parallel. A form trains if "
+      "its "
+      "loss falls by three quarters or more of what the baseline's does, from its first loss. A "
+      "model that learns only how frequent each byte is gets half of that. A seed is that of the initial weights; the "
+      "order of the data is the same for all runs";
+  return found;
 }
 
 }  // namespace
 
-Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
-  const int64_t shallow = shallow_of(trial.scale);
-  Outcome found;
-  ClaimTable behind{.title = "How far behind the usual model of as many layers",
-                    .columns = {fmt::format("{} layers", shallow), fmt::format("{} layers", 2 * shallow)},
-                    .measured = "nats behind",
-                    .rows_are = "form"};
-  std::vector<std::vector<std::string>> variants;  // that have a loss, the usual model first, by depth
-  std::vector<ClaimFinding> groups, merges;
-  for (const int64_t layers : {shallow, 2 * shallow}) {
-    const std::string reference = "baseline" + ending_of(layers);
-    const std::optional<Settled> usual = runs.best(reference);
-    variants.push_back({reference});
-    if (usual) {
-      found.compared.push_back(
-          {fmt::format("usual model, {} layers, nats a token", layers), "trains", fmt::format("{:.4f}", usual->loss)});
-    }
-    size_t place = 0;
-    for (const bool shaped : {false, true}) {
-      std::vector<ClaimFinding> of_figure_one;
-      for (const Figured& form : figured_forms()) {
-        const std::string variant = id_of(form, shaped) + ending_of(layers);
-        const std::string words = form.words + (shaped ? ", shaped" : "");
-        const Judged result = judged(runs, variant, words, usual);
-        if (form.figure_one) {
-          of_figure_one.push_back(result.trains);
-        }
-        if (place == behind.rows.size()) {
-          behind.names.push_back(words);
-          behind.rows.push_back({std::nan(""), std::nan("")});
-        }
-        if (result.settled) {
-          variants.back().push_back(variant);
-        }
-        if (result.settled && usual) {
-          behind.rows[place][layers == shallow ? 0 : 1] = loss_above(*result.settled, *usual).mean;
-        }
-        ++place;
-        if (result.trains.words != ClaimFinding().words) {
-          found.compared.push_back(
-              {fmt::format("{}, {} layers", words, layers), form.norm_free ? "trains" : "open", result.trains.words});
-        }
-        const TrainedRun* run = result.settled ? result.settled->runs.front() : nullptr;
-        if (run && run->seen.is_object() && !run->seen.empty()) {
-          const std::string what = fmt::format("1a, Q and P merged{}, {} layers", shaped ? ", shaped" : "", layers);
-          merges.push_back({what, run->seen.value("verdict", "") == "proved" ? Found::holds : Found::fails,
-                            merge_in_words(run->seen)});
-          found.compared.push_back({what, "exact", merges.back().words});
-        }
-      }
-      ClaimFinding group =
-          all_of(fmt::format("{} attention, {} layers", shaped ? "shaped" : "plain", layers), of_figure_one);
-      const auto counted = [&](Found one) {
-        return std::count_if(of_figure_one.begin(), of_figure_one.end(),
-                             [one](const ClaimFinding& form) { return form.found == one; });
-      };
-      group.words = fmt::format("of {} forms {} train, {} do not", of_figure_one.size(), counted(Found::holds),
-                                counted(Found::fails));
-      groups.push_back(group);
-    }
-  }
-  for (size_t row = behind.rows.size(); row-- > 0;) {
-    if (std::isnan(behind.rows[row][0]) && std::isnan(behind.rows[row][1])) {
-      behind.rows.erase(behind.rows.begin() + static_cast<int64_t>(row));
-      behind.names.erase(behind.names.begin() + static_cast<int64_t>(row));
-    }
-  }
-  found.compared.push_back({"it trains: share of the usual model's way", "not said", "3/4 or more"});
-  found.tables.push_back(behind);
-  for (size_t i = 0; i < variants.size(); ++i) {
-    const std::string layers = fmt::format("{} layers", (i + 1) * static_cast<size_t>(shallow));
-    found.tables.push_back(table_of_variants("Validation loss, " + layers, runs, variants[i]));
-    found.figures.push_back(curves_of_variants("Validation loss while training, " + layers, runs, variants[i]));
-  }
-  std::erase_if(found.tables, [](const ClaimTable& table) { return table.rows.empty(); });
-  ClaimFindings findings{any_of("all four forms of figure 1 train", groups), groups};
-  findings.further.insert(findings.further.end(), merges.begin(), merges.end());
-  decide(trial.scale, findings, found);
-  return found;
-}
-
-PaperClaim claim_of_skipless() {
-  return trained_claim(
+std::vector<PaperClaim> claims_of_trained_skipless() {
+  return {trained_claim(
       {.id = "skipless",
        .paper = Paper::skipless,
        .place = "Figures 1, 3 and 4",
        .says = "Models without skips and norms train, also without Q, K or V and without the output matrix P, and then "
                "merge exactly.",
        .recorded = ClaimVerdict::holds_corrected,
-       .cost_in_full =
-           "a skipless Pythia-6.9B on its 300 billion tokens would be 1.2e22 operations, about a year of one "
-           "H200",
-       .paper_trained = false},
-      plan_skipless, judge_skipless);
+       .number = "shaped, 6 layers: 4 of 4 train; plain: 0 of 4",
+       .cost_in_full = "a skipless Pythia-6.9B on 300 billion tokens, 1.2e22 operations, about a year of one H200",
+       .paper_trained = false,
+       .plan = plan_skipless,
+       .judge = judge_skipless})};
 }
 
 }  // namespace pare

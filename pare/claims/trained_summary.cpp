@@ -217,66 +217,36 @@ Estimate loss_above(const Settled& a, const Settled& reference) {
                            observed(reference, &TrainedRun::mean_loss));
 }
 
-Estimate accuracy_above(const Settled& a, const Settled& reference) {
-  return paired_difference(observed(a, &TrainedRun::accuracy), observed(reference, &TrainedRun::accuracy));
+Estimate points_above(const Settled& a, const Settled& reference) {
+  return paired_difference(observed(a, &TrainedRun::points), observed(reference, &TrainedRun::points));
 }
 
-Estimate accuracy_of(const Settled& settled) {
+Estimate points_of(const Settled& settled) {
   std::vector<double> values;
   for (const TrainedRun* run : settled.runs) {
-    values.push_back(run->accuracy);
+    values.push_back(run->points());
   }
   return estimate_of(values);
 }
 
-Estimate loss_above(const TrainedRuns& runs, const std::string& variant, const std::string& reference) {
+std::optional<std::pair<Settled, Settled>> at_best_rates(const TrainedRuns& runs, const std::string& variant,
+                                                         const std::string& reference) {
   const std::optional<Settled> a = runs.best(variant), b = runs.best(reference);
-  return a && b ? loss_above(*a, *b) : Estimate();
+  return a && b ? std::optional(std::pair(*a, *b)) : std::nullopt;
 }
 
-Estimate loss_above_at_common_rates(const TrainedRuns& runs, const std::string& variant, const std::string& reference) {
-  std::vector<Settled> ours = runs.at_rates(variant), theirs = runs.at_rates(reference);
-  const auto without = [](std::vector<Settled>& all, const std::vector<Settled>& others) {
-    std::erase_if(all, [&](const Settled& one) {
-      return std::none_of(others.begin(), others.end(), [&](const Settled& other) { return other.rate == one.rate; });
-    });
+std::optional<std::pair<Settled, Settled>> at_common_rates(const TrainedRuns& runs, const std::string& variant,
+                                                           const std::string& reference) {
+  const auto least = [&runs](const std::string& of, const std::string& other) -> std::optional<Settled> {
+    std::vector<Settled> all = runs.at_rates(of);
+    std::erase_if(all, [&](const Settled& one) { return !runs.at_rate(other, one.rate); });
     leave_tried_once(all);
+    const auto found =
+        std::min_element(all.begin(), all.end(), [](const Settled& a, const Settled& b) { return a.loss < b.loss; });
+    return found == all.end() ? std::nullopt : std::optional(*found);
   };
-  const std::vector<Settled> all_ours = ours;
-  without(ours, theirs);
-  without(theirs, all_ours);
-  const auto less = [](const Settled& a, const Settled& b) { return a.loss < b.loss; };
-  return ours.empty() ? Estimate()
-                      : loss_above(*std::min_element(ours.begin(), ours.end(), less),
-                                   *std::min_element(theirs.begin(), theirs.end(), less));
-}
-
-ClaimTable table_of_variants(const std::string& title, const TrainedRuns& runs,
-                             const std::vector<std::string>& variants) {
-  ClaimTable table{.title = title,
-                   .columns = {"loss", "difference", "±", "pairs", "parameters", "rate", "seeds"},
-                   .measured = "loss above that of the first, nats a token",
-                   // bars of whole losses would all look alike
-                   .settings = {"loss", "pairs", "parameters", "rate", "seeds"},
-                   .rows_are = "variant",
-                   .decimals = 4,
-                   .band = interval_of_pairs};
-  std::optional<Settled> reference;
-  for (const std::string& variant : variants) {
-    const std::optional<Settled> best = runs.best(variant);
-    if (!best) {
-      continue;
-    }
-    const bool first = !reference;
-    reference = reference ? reference : best;
-    const Estimate above = first ? Estimate() : loss_above(*best, *reference);
-    table.names.push_back(variant);
-    table.rows.push_back({best->loss, above.count > 0 ? above.mean : std::nan(""),
-                          above.interval ? above.half_width() : std::nan(""),
-                          first ? std::nan("") : static_cast<double>(above.count),
-                          static_cast<double>(best->parameters), best->rate, static_cast<double>(best->runs.size())});
-  }
-  return table;
+  const std::optional<Settled> ours = least(variant, reference), theirs = least(reference, variant);
+  return ours ? std::optional(std::pair(*ours, *theirs)) : std::nullopt;
 }
 
 Figure differences_of_variants(const std::string& title, const TrainedRuns& runs,
@@ -311,31 +281,32 @@ std::string cost_in_words(const TrainedRuns& runs) {
 
 }  // namespace
 
-PaperClaim trained_claim(PaperClaim claim, PlanOfClaim plan, JudgeOfClaim judge) {
-  PARE_CHECK(claim.trains(), "a claim that trains says what that costs in full: " + claim.id);
-  claim.keeps_runs = true;
-  claim.measure = [id = claim.id, plan = std::move(plan), judge = std::move(judge)](const Trial& trial) {
-    const std::vector<PlannedRun> planned = plan(trial);
-    const TrainedRuns runs = trained_runs(id, trial, planned);
+PaperClaim trained_claim(PaperClaim claim) {
+  PARE_CHECK(claim.trains() && claim.plan && claim.judge,
+             "a claim that trains has a plan, a judge and a cost: " + claim.id);
+  claim.measure = [claim](const Trial& trial) {
+    const TrainedRuns runs = trained_runs(claim.id, trial, claim.plan(trial));
     Outcome outcome = [&]() -> Outcome {
       try {
-        return judge(trial, runs);
+        return claim.judge(trial, runs);
       } catch (const nlohmann::json::exception& error) {  // of what was seen of a run, which only a judge reads
         throw InputError(fmt::format("{}: what was seen of a run is not as it was kept ({})",
                                      quote((trial.folder / kept_runs_file).string()), error.what()));
       }
     }();
     if (const auto [spread, pairs] = runs.spread_of_repeated("cuda"); pairs > 0) {
-      outcome.compared.push_back({fmt::format("the same run again, {} {}", pairs, pairs == 1 ? "pair" : "pairs"),
-                                  "not said", fmt::format("a deviation of {:.4f}", spread)});
+      outcome.compared.push_back(
+          {fmt::format("standard deviation of repeated runs, {} {}", pairs, pairs == 1 ? "pair" : "pairs"), "not said",
+           fmt::format("{:.4f}", spread)});
     }
-    outcome.how = fmt::format(
-        "Differences are means over pairs of runs of one seed, which saw the same data in the same order, ± half of "
-        "their 95 % interval (Student's t). Seeds are those of the start{}. Runs on a GPU in bfloat16 are not repeated "
-        "to the bit: a run that was repeated counts once, by its mean, and what else that changes is within the "
-        "intervals. Of many intervals one in twenty leaves out what is so",
-        outcome.how.empty() ? ", and the order of the data is one for all, so that intervals are over starts"
-                            : outcome.how);
+    if (outcome.how.empty()) {
+      outcome.how = "A seed is that of the initial weights; the order of the data is the same for all runs";
+    }
+    outcome.how +=
+        ".\n\nA difference (diff) is the mean over pairs of runs with the same seed, data and order of the data, ± "
+        "half of "
+        "its 95 % interval (Student's t). A run that was repeated on a GPU counts once, by its mean: in bfloat16, "
+        "repetitions differ. About one interval in twenty does not contain the true difference";
     outcome.cost = cost_in_words(runs);
     if (runs.interrupted()) {
       const size_t done = runs.all().size();

@@ -112,7 +112,7 @@ void write_folder(const AskedClaim& asked, const Measured& measured, const Repor
   files[page_name] = page_of(measured);
   files[results_name] = to_json(measured).dump(1) + "\n";
   files[report_name] = to_html(report_of(measured, origin.time, hashes));
-  if (measured.claim->keeps_runs) {  // they stay where they are
+  if (measured.claim->keeps_runs()) {  // they stay where they are
     for (const auto& [name, text] : files) {
       AtomicFile file(output_target(asked.output) / name, [](const std::filesystem::path&) {});
       write_text_file(file.temporary(), text);
@@ -150,7 +150,7 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
   if (asked.minutes && !(*asked.minutes > 0)) {
     throw InputError(fmt::format("--minutes {}: expected a time above 0", *asked.minutes));
   }
-  if (claim.keeps_runs && seed != 0) {
+  if (claim.keeps_runs() && seed != 0) {
     throw InputError(fmt::format("{} trains with the seeds of its plan: leave --seed out", claim.id));
   }
   if (!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full")) {
@@ -160,11 +160,11 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
     throw InputError(
         fmt::format("the paper of {} trained nothing, so that it has no full scale: give --scale small", claim.id));
   }
-  if (!claim.keeps_runs && (!asked.data.empty() || asked.minutes)) {
+  if (!claim.keeps_runs() && (!asked.data.empty() || asked.minutes)) {
     throw InputError(
         fmt::format("{} draws its data and is trained at once: --data and --minutes say nothing to it", claim.id));
   }
-  if (claim.keeps_runs && asked.force) {
+  if (claim.keeps_runs() && asked.force) {
     throw InputError(fmt::format("{} goes on in the folder of -o and replaces no run: leave --force out", claim.id));
   }
   std::error_code unknown;
@@ -174,7 +174,7 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
   if (!asked.data.empty() && asked.scale == "smoke") {
     throw InputError("smoke scale draws its data: give --scale small too, or leave --data out");
   }
-  if (claim.keeps_runs && asked.data.empty() && asked.scale != "smoke" && asked.output.empty()) {
+  if (claim.keeps_runs() && asked.data.empty() && asked.scale != "smoke" && asked.output.empty()) {
     throw InputError(
         fmt::format("{} trains at scale {}: give --data FOLDER with the corpora, or -o FOLDER with runs "
                     "that are judged as they are",
@@ -223,7 +223,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
     throw InputError("--text is what the models of --model read: name one, or leave it out");
   }
   check_training(asked, *claim, settings.seed);
-  if (!asked.output.empty() && claim->keeps_runs) {
+  if (!asked.output.empty() && claim->keeps_runs()) {
     check_folder_of_runs(asked);
   } else if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work

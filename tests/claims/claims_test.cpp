@@ -195,7 +195,7 @@ TEST_CASE("runs that were kept come to the recorded verdict, and to the sentence
   for (const PaperClaim& claim : claims()) {
     const std::filesystem::path there = std::filesystem::path("experiments") / claim.id;
     if (!std::filesystem::exists(there / "runs.json")) {
-      CHECK_FALSE((claim.keeps_runs && claim.recorded != ClaimVerdict::undecided));
+      CHECK_FALSE((claim.keeps_runs() && claim.recorded != ClaimVerdict::undecided));
       continue;
     }
     CAPTURE(claim.id);

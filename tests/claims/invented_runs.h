@@ -24,6 +24,14 @@ inline TrainedRun invented_run(const std::string& variant, int64_t seed, double 
   return run;
 }
 
+inline Outcome judged_by(const std::string& claim, const Trial& trial, const TrainedRuns& runs) {
+  return find_claim(claim)->judge(trial, runs);
+}
+
+inline std::vector<PlannedRun> plan_of(const std::string& claim, const Trial& trial) {
+  return find_claim(claim)->plan(trial);
+}
+
 // Every configuration is read, under a name of its own.
 inline void check_plan(const std::vector<PlannedRun>& plan) {
   std::set<std::string> names;

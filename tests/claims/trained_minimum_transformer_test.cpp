@@ -30,7 +30,7 @@ Outcome judged(const Trial& trial, const Accuracies& a) {
     runs.push_back(invented_run("cifar10-full", seed, 1, a.cifar_full + more, 1'200'000));
     runs.push_back(invented_run("cifar10-minimum", seed, 1, a.cifar_minimum + less, 120'000));
   }
-  return judge_minimum_transformer(trial, {runs, {}});
+  return judged_by("minimum-transformer", trial, {runs, {}});
 }
 
 std::string idx(const std::vector<int64_t>& sizes, const std::string& bytes) {
@@ -53,8 +53,9 @@ TEST_CASE("minimum-transformer: each verdict") {
   CHECK(judged(full_trial, {.cifar_minimum = 0.35}).verdict == ClaimVerdict::does_not_hold);
   CHECK(judged(full_trial, {.cifar_minimum = 0.388}).verdict ==
         ClaimVerdict::undecided);  // within the noise of testing
-  CHECK(judge_minimum_transformer(small_trial, {{}, {"mnist-full-lr0.001-seed0"}}).verdict == ClaimVerdict::undecided);
-  CHECK(judge_minimum_transformer(small_trial, {{invented_run("mnist-full", 0, 1, 0.99)}, {}}).verdict ==
+  CHECK(judged_by("minimum-transformer", small_trial, {{}, {"mnist-full-lr0.001-seed0"}}).verdict ==
+        ClaimVerdict::undecided);
+  CHECK(judged_by("minimum-transformer", small_trial, {{invented_run("mnist-full", 0, 1, 0.99)}, {}}).verdict ==
         ClaimVerdict::undecided);
   CHECK(judged({}, {}).verdict == ClaimVerdict::undecided);  // smoke
 }
@@ -66,7 +67,7 @@ TEST_CASE("the rate that classifies best stands for a form, and its table has sh
   other.rate = 0.003;
   runs.push_back(other);
   runs.push_back(invented_run("mnist-minimum", 0, 0.2, 0.96, 30'000));
-  const Outcome outcome = judge_minimum_transformer(small_trial, {runs, {}});
+  const Outcome outcome = judged_by("minimum-transformer", small_trial, {runs, {}});
   const ClaimTable& table = outcome.tables.front();
   REQUIRE(table.names == std::vector<std::string>{"full", "minimum, W_QK"});
   CHECK(table.rows[0][0] == doctest::Approx(99));
@@ -95,7 +96,7 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
   folder.write("cifar10/batch.bin", records);
   const Trial trial{.scale = ClaimScale::small, .data = folder.path()};
   std::vector<PlannedRun> plan;
-  for (PlannedRun& run : plan_minimum_transformer(trial)) {
+  for (PlannedRun& run : plan_of("minimum-transformer", trial)) {
     const bool digits = run.variant.rfind("mnist-", 0) == 0;
     if (run.seed() == 0 && (digits || run.variant == "cifar10-full" || run.variant == "cifar10-minimum")) {
       run.config = changed(run.config, {{"steps", 1}, {"batch", 2}, {"dtype", "float32"}});
@@ -122,7 +123,7 @@ TEST_CASE("forms have the paper's shares of the parameters, and each takes a ste
   CHECK(parameters["mnist-minimum-symmetric-4-heads"] == parameters["mnist-minimum"]);
   // Two matrices of every head, d x d: of four heads twice what they had, in each of six layers.
   CHECK(parameters["mnist-collapsed-4-heads"] == parameters["mnist-no-mlp-4-heads"] + 6 * 4 * 64 * 64);
-  check_plan(plan_minimum_transformer(small_trial));
-  check_plan(plan_minimum_transformer(full_trial));
-  CHECK(run_of(plan_minimum_transformer(small_trial).front()).classifies);
+  check_plan(plan_of("minimum-transformer", small_trial));
+  check_plan(plan_of("minimum-transformer", full_trial));
+  CHECK(run_of(plan_of("minimum-transformer", small_trial).front()).classifies);
 }

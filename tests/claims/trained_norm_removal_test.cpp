@@ -25,7 +25,7 @@ void add(std::vector<TrainedRun>& runs, const std::string& variant, const std::v
 }
 
 Outcome judged(const std::vector<TrainedRun>& runs, ClaimScale scale = ClaimScale::small) {
-  return judge_norm_removal({.scale = scale}, {runs, {}});
+  return test::judged_by("norm-removal", {.scale = scale}, {runs, {}});
 }
 
 Architecture preset(const std::string& name) {
@@ -40,13 +40,15 @@ TEST_CASE("norm-removal: within the margin it holds, beyond it does not, and thr
   add(runs, "norms", {1.1582, 1.1593, 1.1611});  // +0.0020, +0.0040, +0.0016: 0.0025 ± 0.0032
   const Outcome few = judged(runs);
   CHECK(few.verdict == ClaimVerdict::undecided);
-  CHECK(few.because.find("too few to tell: +0.0025 ± 0.0032 (3 pairs); about 4 would") != std::string::npos);
+  CHECK(few.because.find(
+            "+0.0025 ± 0.0032 (3 pairs), the 95 % interval includes 0 and the margin of 0.005; about 4 pairs") !=
+        std::string::npos);
   runs.clear();
   add(runs, "control", {1.160, 1.162, 1.164, 1.166, 1.168});
   add(runs, "norms", {1.1622, 1.1649, 1.1661, 1.1684, 1.1706});
   const Outcome found = judged(runs);
   CHECK(found.verdict == ClaimVerdict::holds);
-  CHECK(found.because.find("higher, yet equal within 0.005") != std::string::npos);
+  CHECK(found.because.find(", within the margin of 0.005") != std::string::npos);
   for (TrainedRun& run : runs) {
     run.loss += run.variant == "norms" ? 0.02 : 0;
   }
@@ -61,8 +63,10 @@ TEST_CASE("norm-removal: free in one setting and not in another is a correction 
   add(runs, "norms-stories260K", {1.622, 1.6232, 1.621});
   const Outcome found = judged(runs);
   CHECK(found.verdict == ClaimVerdict::holds_corrected);
-  CHECK(found.because.starts_with("norms gone, 1,000 steps: lower: "));
-  CHECK(found.because.find("it fails for stories260K (higher: +0.0441 ± 0.0003 (3 pairs))") != std::string::npos);
+  CHECK(found.because.starts_with("no norms, 1,000 steps: -0.0100 ± "));
+  CHECK(found.because.find(
+            "it does not hold for no norms, stories260K (+0.0441 ± 0.0003 (3 pairs), above the margin of 0.005)") !=
+        std::string::npos);
 }
 
 TEST_CASE("norm-removal: one seed says nothing, whatever the difference is") {
@@ -74,7 +78,7 @@ TEST_CASE("norm-removal: one seed says nothing, whatever the difference is") {
   add(runs, "norms-few", {1.230, 1.2321, 1.234});
   const Outcome found = judged(runs);
   CHECK(found.verdict == ClaimVerdict::undecided);
-  CHECK(found.because.find("+0.0200, one pair says nothing") != std::string::npos);
+  CHECK(found.because.find("+0.0200 (one pair), one seed only") != std::string::npos);
 }
 
 TEST_CASE("norm-removal: only rates that both were trained at are compared") {
@@ -98,7 +102,7 @@ TEST_CASE("norm-removal: what is missing is no verdict, and what stopped is told
   runs[4].stopped = runs[5].stopped = "training stopped";
   const Outcome found = judged(runs);
   CHECK(found.verdict == ClaimVerdict::does_not_hold);  // every seed is lost
-  CHECK(found.because == "norms gone, 1,000 steps: 2 of 2 seeds stopped");
+  CHECK(found.because == "no norms, 1,000 steps: 2 of 2 seeds stopped");
   CHECK(std::count_if(found.compared.begin(), found.compared.end(),
                       [](const Compared& row) { return row.measured == "stopped"; }) == 2);
 }
@@ -112,7 +116,7 @@ TEST_CASE("norm-removal: where a seed diverges without norms that is a cost, not
   runs.back().validation = {{0, 1.8}, {100, 4.5}};
   const Outcome found = judged(runs);
   CHECK(found.verdict == ClaimVerdict::holds_corrected);
-  CHECK(found.because.ends_with("; it fails for 200 steps (1 of 2 seeds stopped)"));
+  CHECK(found.because.ends_with("; it does not hold for no norms, 200 steps (1 of 2 seeds stopped)"));
   // At another rate it trains: no cost.
   TrainedRun slower = test::invented_run("norms-few", 1, 1.232, 0, 1000, 5e-4);
   runs.push_back(slower);
@@ -139,21 +143,19 @@ TEST_CASE("norm-removal: what went exactly is shown, and counted in the figure")
   runs[2].seen = {{"before", 1000}, {"after", 900}, {"verdict", "proved"}, {"error", 1e-15}};
   const Outcome found = judged(runs);
   const auto row = std::find_if(found.compared.begin(), found.compared.end(), [](const Compared& compared) {
-    return compared.what == "norms-and-skips: goes exactly";
+    return compared.what == "norms-and-skips: removed exactly";
   });
   REQUIRE(row != found.compared.end());
-  CHECK(row->measured == "100 fewer, 10.00 %: proved");
-  REQUIRE(found.tables.back().title.starts_with("Loss by steps"));
-  CHECK(found.tables.back().rows.size() == 1);  // of the three numbers of steps one was trained
+  CHECK(row->measured == "100 (10.00 %), proved, 1e-15");
   const Figure& figure = found.figures.back();
-  REQUIRE(figure.series.size() == 2);
-  CHECK(figure.series[1].x == std::vector<double>{100});
+  REQUIRE(figure.series.size() == 1);
+  CHECK(figure.series[0].x == std::vector<double>{1000, 900});
 }
 
 TEST_CASE("norm-removal: every run of every scale can be read, mixed, and started from one before it") {
   for (const ClaimScale scale : {ClaimScale::smoke, ClaimScale::small, ClaimScale::full}) {
     std::set<std::string> before;
-    for (const PlannedRun& run : plan_norm_removal({.scale = scale})) {
+    for (const PlannedRun& run : test::plan_of("norm-removal", {.scale = scale})) {
       CAPTURE(run.name());
       CHECK((run.from.empty() || before.contains(run.from)));
       CHECK((run.teacher.empty() || before.contains(run.teacher)));

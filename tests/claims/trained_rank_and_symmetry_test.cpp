@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "pare/claims/finished_run.h"
-#include "pare/claims/trained_pgop.h"
+#include "pare/claims/trained_claims.h"
 #include "pare/model/init.h"
 #include "tests/claims/invented_runs.h"
 #include "tests/support/helpers.h"
@@ -58,8 +58,8 @@ TrainedRun learned(const std::string& variant, int64_t seed, const std::vector<s
   return run;
 }
 
-ClaimVerdict verdict_of(Outcome (*judge)(const Trial&, const TrainedRuns&), std::vector<TrainedRun> runs) {
-  return judge(small_trial, {std::move(runs), {}}).verdict;
+ClaimVerdict verdict_of(const std::string& claim, std::vector<TrainedRun> runs) {
+  return judged_by(claim, small_trial, {std::move(runs), {}}).verdict;
 }
 
 }  // namespace
@@ -120,37 +120,38 @@ TEST_CASE("a gate that reads positions alone is as sensitive as its differences 
 
 TEST_CASE("heads are correlated within their layers, whatever the layers differ in") {
   // Two layers far apart, in each of which the one falls as the other rises: r is -1, where all together give +.
-  const CorrelationWithin found = correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}, {{0.7, 0.8, 0.9}, {13, 12, 11}}});
-  CHECK(found.is_defined);
-  CHECK(found.r == doctest::Approx(-1));
-  CHECK(found.heads == 6);
-  CHECK_FALSE(correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}}).is_defined);
-  CHECK_FALSE(correlation_within({}).is_defined);
+  const Estimate found = correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}, {{0.7, 0.8, 0.9}, {13, 12, 11}}});
+  CHECK(found.interval);
+  CHECK(found.mean == doctest::Approx(-1));
+  CHECK(found.count == 6);
+  CHECK_FALSE(correlation_within({{{0.1, 0.2, 0.3}, {3, 2, 1}}}).interval);
+  CHECK_FALSE(correlation_within({}).interval);
   // Fisher's interval, by hand: 12 heads of one layer, z ± 1.96 / 3.
-  const CorrelationWithin one = correlation_within({{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},  //
-                                                     {1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10}}});
-  CHECK(one.least == doctest::Approx(std::tanh(std::atanh(one.r) - 1.96 / 3)));
-  CHECK(one.most == doctest::Approx(std::tanh(std::atanh(one.r) + 1.96 / 3)));
+  const Estimate one = correlation_within({{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},  //
+                                            {1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10}}});
+  REQUIRE(one.interval);
+  CHECK(one.interval->least == doctest::Approx(std::tanh(std::atanh(one.mean) - 1.96 / 3)));
+  CHECK(one.interval->most == doctest::Approx(std::tanh(std::atanh(one.mean) + 1.96 / 3)));
 }
 
 TEST_CASE("pgop: each verdict") {
   const Json follows = gates(1, 0.01), ignores = gates(0, 1), half = gates(1, 0.1);
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows)}) == ClaimVerdict::holds);
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, ignores)}) == ClaimVerdict::does_not_hold);
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows), gated("encoder-gate", 0, ignores)}) ==
+  CHECK(verdict_of("pgop", {gated("gate", 0, follows)}) == ClaimVerdict::holds);
+  CHECK(verdict_of("pgop", {gated("gate", 0, ignores)}) == ClaimVerdict::does_not_hold);
+  CHECK(verdict_of("pgop", {gated("gate", 0, follows), gated("encoder-gate", 0, ignores)}) ==
         ClaimVerdict::holds_corrected);
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, ignores), gated("encoder-gate", 0, follows)}) ==
+  CHECK(verdict_of("pgop", {gated("gate", 0, ignores), gated("encoder-gate", 0, follows)}) ==
         ClaimVerdict::holds_corrected);
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, half)}) == ClaimVerdict::undecided);
-  CHECK(verdict_of(judge_pgop, {}) == ClaimVerdict::undecided);
+  CHECK(verdict_of("pgop", {gated("gate", 0, half)}) == ClaimVerdict::undecided);
+  CHECK(verdict_of("pgop", {}) == ClaimVerdict::undecided);
   Json uneven = follows;
   uneven[2] = gates(0, 0.01)[0];
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, uneven), gated("gate", 1, uneven), gated("gate", 2, uneven)}) ==
+  CHECK(verdict_of("pgop", {gated("gate", 0, uneven), gated("gate", 1, uneven), gated("gate", 2, uneven)}) ==
         ClaimVerdict::holds_corrected);
-  CHECK(judge_pgop({}, {{gated("gate", 0, follows)}, {}}).verdict == ClaimVerdict::undecided);  // smoke
+  CHECK(judged_by("pgop", {}, {{gated("gate", 0, follows)}, {}}).verdict == ClaimVerdict::undecided);  // smoke
   TrainedRun astray = gated("encoder-gate", 0, ignores);  // it diverged: its gates say nothing
   astray.validation = {{0, 9}, {50, 0.5}, {100, 1.2}};
-  CHECK(verdict_of(judge_pgop, {gated("gate", 0, follows), astray}) == ClaimVerdict::holds);
+  CHECK(verdict_of("pgop", {gated("gate", 0, follows), astray}) == ClaimVerdict::holds);
 }
 
 TEST_CASE("ffn-width: each verdict") {
@@ -162,7 +163,7 @@ TEST_CASE("ffn-width: each verdict") {
     for (size_t seed = 0; seed < gated_half.size(); ++seed) {
       runs.push_back(invented_run("ffn2-gate", static_cast<int64_t>(seed), gated_half[seed]));
     }
-    return verdict_of(judge_ffn_width, runs);
+    return verdict_of("ffn-width", runs);
   };
   CHECK(judged({1.20, 1.21, 1.22}, {1.202, 1.2121, 1.222}) == ClaimVerdict::holds_corrected);  // the work is not 57 %
   CHECK(judged({1.20, 1.21, 1.22}, {1.10, 1.11, 1.121}) == ClaimVerdict::holds_corrected);
@@ -177,9 +178,9 @@ TEST_CASE("ffn-width: each verdict") {
 TEST_CASE("ffn-width: the work is what multiplications say") {
   // BERT-base, one layer, 128 tokens, multiplications a token by hand.
   const double attention = 4 * 768 * 768 + 2 * 128 * 768, mlp = 2 * 768 * 3072, gate = 12 * (768 + 768);
-  const Outcome outcome = judge_ffn_width({}, {{}, {}});
+  const Outcome outcome = judged_by("ffn-width", {}, {{}, {}});
   CHECK(mlp / (attention + mlp) == doctest::Approx(0.648).epsilon(1e-3));  // as the paper has it
-  CHECK(outcome.compared[0].measured == fmt::format("{:.1f} %", 100 * mlp / (attention + mlp)));
+  CHECK(outcome.compared.at(0).measured == fmt::format("{:.1f} %", 100 * mlp / (attention + mlp)));
   CHECK(
       outcome.compared.back().measured ==
       std::to_string(1000 * (attention + mlp / 2 + gate) / (attention + mlp)).substr(0, 2) + "." +
@@ -194,8 +195,8 @@ TEST_CASE("rank-dynamics: each verdict") {
   const Pairs both_rise = {{0.01, 1}, {0.02, 2}, {0.03, 3}, {0.04, 4}, {0.05, 5}, {0.06, 6}};
   const Pairs mixed = {{0.01, 1}, {0.02, -2}, {0.03, 3}, {0.04, -4}, {0.05, 5}, {0.06, -6}};
   const auto judged = [](const Pairs& changes) {
-    return verdict_of(judge_rank_dynamics, {learned("baseline", 0, changes), learned("baseline", 1, changes),
-                                            learned("no-skips", 0, changes)});
+    return verdict_of("rank-dynamics", {learned("baseline", 0, changes), learned("baseline", 1, changes),
+                                        learned("no-skips", 0, changes)});
   };
   CHECK(judged(more_falls_more) == ClaimVerdict::holds);
   CHECK(judged(more_falls_less) == ClaimVerdict::holds_corrected);
@@ -203,20 +204,19 @@ TEST_CASE("rank-dynamics: each verdict") {
   CHECK(judged(mixed) == ClaimVerdict::undecided);
   CHECK(judged({{-0.01, 1}, {-0.02, -2}}) == ClaimVerdict::undecided);  // no head became more directional
   // Layers of one run learned together.
-  CHECK(verdict_of(judge_rank_dynamics, {learned("baseline", 0, both_rise)}) == ClaimVerdict::undecided);
-  CHECK(verdict_of(judge_rank_dynamics, {}) == ClaimVerdict::undecided);
+  CHECK(verdict_of("rank-dynamics", {learned("baseline", 0, both_rise)}) == ClaimVerdict::undecided);
+  CHECK(verdict_of("rank-dynamics", {}) == ClaimVerdict::undecided);
   TrainedRun astray = learned("baseline", 2, both_rise);  // it diverged: its ranks say nothing
   astray.validation = {{0, 9}, {50, 0.5}, {100, 1.2}};
-  CHECK(verdict_of(judge_rank_dynamics, {learned("baseline", 0, more_falls_more),
-                                         learned("baseline", 1, more_falls_more), astray}) == ClaimVerdict::holds);
-  CHECK(verdict_of(judge_rank_dynamics, {learned("no-skips", 0, more_falls_more)}) == ClaimVerdict::undecided);
+  CHECK(verdict_of("rank-dynamics", {learned("baseline", 0, more_falls_more), learned("baseline", 1, more_falls_more),
+                                     astray}) == ClaimVerdict::holds);
+  CHECK(verdict_of("rank-dynamics", {learned("no-skips", 0, more_falls_more)}) == ClaimVerdict::undecided);
 }
 
 TEST_CASE("what the larger scales would train can be trained") {
   for (const ClaimScale scale : {ClaimScale::small, ClaimScale::full}) {
-    for (const PlanOfClaim& plan :
-         {PlanOfClaim(plan_pgop), PlanOfClaim(plan_ffn_width), PlanOfClaim(plan_rank_dynamics)}) {
-      check_plan(plan({.scale = scale}));
+    for (const char* claim : {"pgop", "ffn-width", "rank-dynamics"}) {
+      check_plan(plan_of(claim, {.scale = scale}));
     }
   }
 }
@@ -249,8 +249,8 @@ TEST_CASE("plans are trained, looked at and judged on a text, in small") {
     return runs;
   };
 
-  const TrainedRuns gates = trained(plan_pgop(trial));
-  CHECK(judge_pgop(trial, gates).tables.size() == 3);  // causal, encoder, longer encoder
+  const TrainedRuns gates = trained(plan_of("pgop", trial));
+  CHECK(judged_by("pgop", trial, gates).tables.size() == 1 + 3);  // losses; causal, encoder, longer encoder
   for (const TrainedRun& run : gates.all()) {
     if (run.variant != "plain") {
       REQUIRE(run.seen.at("end").size() == 2);
@@ -259,12 +259,12 @@ TEST_CASE("plans are trained, looked at and judged on a text, in small") {
     }
   }
 
-  const TrainedRuns widths = trained(plan_ffn_width(trial));
-  CHECK(judge_ffn_width(trial, widths).tables.at(0).rows.size() == 5);
+  const TrainedRuns widths = trained(plan_of("ffn-width", trial));
+  CHECK(judged_by("ffn-width", trial, widths).tables.at(0).rows.size() == 2 + 2 * 5);
   CHECK(widths.best("ffn1")->parameters < widths.best("ffn1-gate")->parameters);
 
-  const TrainedRuns ranks = trained(plan_rank_dynamics(trial));
-  CHECK(judge_rank_dynamics(trial, ranks).tables.size() == 4);
+  const TrainedRuns ranks = trained(plan_of("rank-dynamics", trial));
+  CHECK(judged_by("rank-dynamics", trial, ranks).tables.size() == 4);
   for (const TrainedRun& run : ranks.all()) {
     CAPTURE(run.name);
     REQUIRE(run.seen.size() == 3);  // checkpoints

@@ -1,6 +1,6 @@
 // Runs of a claim: trained once, kept as they come, judged as far as they are there.
 
-#include "pare/claims/trained.h"
+#include "pare/claims/judged.h"
 
 #include <doctest/doctest.h>
 
@@ -36,6 +36,11 @@ TrainedRun invented(const std::string& variant, double rate, int64_t seed, doubl
   run.loss = loss;
   run.validation = {{0, 9}, {100, loss}};
   return run;
+}
+
+Estimate difference(const TrainedRuns& runs, const std::string& variant, const std::string& reference) {
+  const auto both = at_best_rates(runs, variant, reference);
+  return both ? loss_above(both->first, both->second) : Estimate();
 }
 
 }  // namespace
@@ -230,13 +235,13 @@ TEST_CASE("variants stand at their best rate, and differ by what pairs of one se
   CHECK(above.count == 2);
   CHECK(above.mean == doctest::Approx(0.12));
   CHECK(above.half_width() == doctest::Approx(12.7062047 * 0.02 / std::sqrt(2.0) / std::sqrt(2.0)));
-  CHECK(loss_above(runs, "c", "a").mean == above.mean);
-  CHECK(loss_above(runs, "d", "a").count == 0);
+  CHECK(difference(runs, "c", "a").mean == above.mean);
+  CHECK(difference(runs, "d", "a").count == 0);
   all[4].data = "other";  // it saw other data: no pair
   const TrainedRuns elsewhere(all, {});
-  CHECK(loss_above(elsewhere, "c", "a").count == 1);
+  CHECK(difference(elsewhere, "c", "a").count == 1);
   CHECK_FALSE(runs.best("d"));
-  const ClaimTable table = table_of_variants("", runs, {"a", "b", "c", "d"});
+  const ClaimTable table = table_of(runs, {"", beside_first({"a", "b", "c", "d"})});
   CHECK(table.names == std::vector<std::string>{"a", "b", "c"});
   CHECK(std::isnan(table.rows[0][1]));
   CHECK(table.rows[1][1] == doctest::Approx(0.15));
@@ -267,9 +272,12 @@ TEST_CASE(
   all.push_back(invented("a", 2e-3, 2, 0.5));
   const TrainedRuns runs(all, {});
   CHECK(runs.best("a")->rate == 2e-3);
-  CHECK(loss_above(runs, "a", "b").mean == doctest::Approx(-1.0));
-  CHECK(loss_above_at_common_rates(runs, "a", "b").mean == doctest::Approx(-0.49));
-  CHECK(loss_above_at_common_rates(runs, "a", "d").count == 0);
+  CHECK(difference(runs, "a", "b").mean == doctest::Approx(-1.0));
+  const auto common = at_common_rates(runs, "a", "b");
+  REQUIRE(common);
+  CHECK(loss_above(common->first, common->second).mean == doctest::Approx(-0.49));
+  CHECK(common->first.rate == 1e-3);
+  CHECK_FALSE(at_common_rates(runs, "a", "d"));
 }
 
 TEST_CASE("runs that went on from different trainings of one model are no pair") {
@@ -282,11 +290,11 @@ TEST_CASE("runs that went on from different trainings of one model are no pair")
   const TrainedRuns runs({went_on("control", 0, 1.2612, 1.10), went_on("norms", 0, 1.2613, 1.11),
                           went_on("control", 1, 1.2653, 1.10), went_on("norms", 1, 1.2586, 1.30)},
                          {});
-  const Estimate above = loss_above(runs, "norms", "control");
+  const Estimate above = difference(runs, "norms", "control");
   CHECK(above.count == 1);
   CHECK(above.mean == doctest::Approx(0.01));
   const TrainedRuns drawn({test::invented_run("control", 1, 1.10), test::invented_run("norms", 1, 1.30)}, {});
-  CHECK(loss_above(drawn, "norms", "control").count == 1);  // each begins as its own Architecture does
+  CHECK(difference(drawn, "norms", "control").count == 1);  // each begins as its own Architecture does
 }
 
 TEST_CASE("what the same run differs by when it is repeated is known from kept runs alone") {
@@ -298,7 +306,7 @@ TEST_CASE("what the same run differs by when it is repeated is known from kept r
   runs[0].repeated = {{1.12, 1}};
   runs[1].repeated = {{1.16, 0}};
   CHECK(TrainedRuns(runs, {}).best("g")->loss == doctest::Approx(1.11));
-  CHECK(loss_above(TrainedRuns(runs, {}), "h", "g").mean == doctest::Approx(1.18 - 1.11));  // a seed is one number
+  CHECK(difference(TrainedRuns(runs, {}), "h", "g").mean == doctest::Approx(1.18 - 1.11));  // a seed is one number
   const auto [deviation, pairs] = TrainedRuns(runs, {}).spread_of_repeated("cuda");
   CHECK(deviation == doctest::Approx(std::sqrt((0.02 * 0.02 + 0.04 * 0.04) / 4)));
   CHECK(pairs == 2);

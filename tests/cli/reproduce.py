@@ -136,7 +136,30 @@ def check_kept_runs(report, work):
     report.check("no folder of data", ended(result, 1, ["--data 'no-such-folder': there is no such folder"]) or expect((work / "nodata").exists(), False))
     for page in sorted((ROOT / "experiments").glob("*/README.md")):
         named = re.findall(r"\]\((figure-\d+\.svg)\)", page.read_text())
-        report.check(f"pictures of {page.parent.name}", expect(named, sorted(path.name for path in page.parent.glob("*.svg"))))
+        report.check(f"pictures of {page.parent.name}", expect(named, sorted(path.name for path in page.parent.glob("figure-*.svg"))))
+
+
+def check_plots(report, work):
+    """What is drawn of a table in a page is what the table says."""
+    pages = [page for page in sorted((ROOT / "experiments").glob("*/*.md")) if page.with_suffix(".svg").exists()]
+    report.check("pages with a plot", expect([page.name for page in pages], ["READINGS.md", "LAW.md"]))
+    for page in pages:
+        copy = work / page.name
+        copy.write_text(page.read_text())
+        subprocess.run([sys.executable, ROOT / "tools" / "plot.py", copy], check=True)
+        report.check(f"the plot of {page.name}", expect(copy.with_suffix(".svg").read_text(), page.with_suffix(".svg").read_text()))
+        report.check(f"{page.name} shows it", "" if f"]({page.with_suffix('.svg').name})" in page.read_text() else "no link")
+
+
+PRIVATE_WORDS = ["not told", "is told", "who trains", "what is usual", "came to", "of one seed", "says nothing", "too few to tell", "goes exactly", "paper 0"]
+
+
+def check_words(report):
+    """Pages say what they are for and where to go next, in words that a reader from elsewhere knows."""
+    for page in sorted((ROOT / "experiments").rglob("*.md")):
+        text, name = page.read_text(), page.relative_to(ROOT)
+        report.check(f"words of {name}", expect([word for word in PRIVATE_WORDS if word in text.lower()], []))
+        report.check(f"{name} says what is next", "" if "\nNext: [" in text or "\n## Next\n" in text else "no line Next")
 
 
 def check_foreign_folder(report, work):
@@ -201,6 +224,8 @@ def main():
         check_page(report, pathlib.Path(folder))
         check_interrupt(report, pathlib.Path(folder))
         check_kept_runs(report, pathlib.Path(folder))
+        check_plots(report, pathlib.Path(folder))
+        check_words(report)
         check_foreign_folder(report, pathlib.Path(folder))
         check_script(report, pathlib.Path(folder))
         check_wrong_use(report)

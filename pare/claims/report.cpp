@@ -46,13 +46,14 @@ std::string picture_name(size_t number) {
   return fmt::format("figure-{}.svg", number + 1);
 }
 
-// A table in words: the first row is its head, the first and the last column may be words.
+// A table in words: the first row is its head, the first and the last column may be words, or all.
 struct Grid {
   std::vector<std::vector<std::string>> rows;
-  bool named = true, noted = false;
+  bool named = true, noted = false, worded = false;
 
   Align align(size_t column) const {
-    return (named && column == 0) || (noted && column + 1 == rows.front().size()) ? Align::left : Align::right;
+    return worded || (named && column == 0) || (noted && column + 1 == rows.front().size()) ? Align::left
+                                                                                            : Align::right;
   }
 };
 
@@ -361,7 +362,7 @@ std::string page_of_claims() {
       "command of the recorded run. The others link to the page that shows them; a test case in `{}` computes each.\n\n"
       "`pare reproduce --list --markdown` prints this page.\n\n",
       tally_of_claims(), tests_of_stated);
-  Grid grid{{{"claim", "where", "it says", "verdict", "number"}}};
+  Grid grid{.rows = {{"claim", "where", "it says", "verdict", "number"}}, .worded = true};
   const auto from_here = [](const std::string& path) {
     const std::string here = "experiments/";
     return path.starts_with(here) ? path.substr(here.size()) : "../" + path;

@@ -120,7 +120,7 @@ Outcome judge_attention_only(const Trial& trial, const TrainedRuns& runs) {
   const TrainedRun *exact = looked_at(exact_mlps), *usual = looked_at(mlps);
   constexpr double rounding = 1e-6;  // of losses in float64 that some hundred steps have passed on
   const auto difference = [](const char* what, const TrainedRun* run) {
-    const std::string words = fmt::format("{}, {} steps: losses differ by", what, run ? run->steps : 0);
+    const std::string words = fmt::format("largest loss difference, {}, {} steps", what, run ? run->steps : 0);
     return run ? exact_limit(words, run->seen["largest_difference"].get<double>(), {Bound::at_most, rounding},
                              [](double number) { return fmt::format("{:.1e}", number); })
                : ClaimFinding{words};

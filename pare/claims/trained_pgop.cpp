@@ -80,14 +80,14 @@ void add_model(const TrainedRuns& runs, const std::string& variant, const std::s
   const bool decides = left < most_left && end.interval;
   const bool first = std::none_of(sheet.rows.begin(), sheet.rows.end(),
                                   [](const ClaimRow& row) { return row.role == ClaimRole::headline; });
-  sheet.rows.push_back({above_prediction(fmt::format("{} model, {} heads: r", name, end.count), end), "above 0.6",
+  sheet.rows.push_back({above_prediction(fmt::format("r in the {} model, {} heads", name, end.count), end), "above 0.6",
                         !decides ? ClaimRole::shown
                         : first  ? ClaimRole::headline
                                  : ClaimRole::further});
-  sheet.rows.push_back(
-      {above_prediction(name + " model, before training: r", correlation_within(layers_seen(runs, variant, "start")))});
+  sheet.rows.push_back({above_prediction(fmt::format("r in the {} model, untrained", name),
+                                         correlation_within(layers_seen(runs, variant, "start")))});
   if (left >= most_left) {
-    sheet.rows.push_back({{name + " model: share of loss left", Found::too_few,
+    sheet.rows.push_back({{fmt::format("loss left in the {} model", name), Found::too_few,
                            fmt::format("{:.0f} %: learnt too little", 100 * left)}});
   }
   ClaimTable table{.title = fmt::format("Correlation in each layer, {} model, with its 95 % interval", name),
@@ -324,7 +324,7 @@ std::vector<PaperClaim> claims_of_trained_gates() {
                              "of its gate have a correlation above 0.6.",
                      .recorded = ClaimVerdict::does_not_hold,
                      .number = "r = 0.29 (0.15 to 0.41) in a byte model",
-                     .cost_in_full = "9 models of BERT-base's size, 13 G bytes each: 75 hours of one H200",
+                     .cost_in_full = "9 models of BERT-base's size, 13 billion bytes each: 75 hours of one H200",
                      .plan = plan_pgop,
                      .judge = judge_pgop}),
       trained_claim({.id = "ffn-width",
@@ -333,7 +333,7 @@ std::vector<PaperClaim> claims_of_trained_gates() {
                      .says = "An MLP of width 2d with position gates matches one of 4d on GLUE, at 57 % of the work.",
                      .recorded = ClaimVerdict::does_not_hold,
                      .number = "+0.0405 ± 0.0025 nats a byte (5 pairs)",
-                     .cost_in_full = "18 models of BERT-base's size, 13 G bytes each: 150 hours of one H200",
+                     .cost_in_full = "18 models of BERT-base's size, 13 billion bytes each: 150 hours of one H200",
                      .plan = plan_ffn_width,
                      .judge = judge_ffn_width})};
 }

@@ -258,7 +258,7 @@ std::vector<PaperClaim> claims_of_trained_ranks() {
                              "that of the residual stream falls is open.",
                      .recorded = ClaimVerdict::does_not_hold,
                      .number = "fell in 0 of 5 layers, and in 0 of all 12",
-                     .cost_in_full = "7 models of BERT-base's size, 8 G bytes each: 35 hours of one H200",
+                     .cost_in_full = "7 models of BERT-base's size, 8 billion bytes each: 35 hours of one H200",
                      .plan = plan_rank_dynamics,
                      .judge = judge_rank_dynamics})};
 }

@@ -164,7 +164,7 @@ def check_morph(report, work):
     report.check("the plain one", "" if math.isclose(trained[0]["cross_entropy"], plain, rel_tol=1e-5) else f"{trained[0]} and {plain}")
     report.check("the page", ended(pare("compare", "two", "morph", "-o", "morph.html", cwd=work)))
     drawn = f"{trained[0]['cross_entropy']:.4g}"[:5]
-    report.check("draws the plain one", expect([drawn in (work / "morph.html").read_text(), "Cross-entropy of training" in (work / "morph.html").read_text()], [True, True]))
+    report.check("draws the plain one", expect([drawn in (work / "morph.html").read_text(), "Cross-entropy alone" in (work / "morph.html").read_text()], [True, True]))
 
 
 def check_edited(report, work):

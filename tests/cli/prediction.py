@@ -87,7 +87,7 @@ def check_questions(report, work):
     (work / "ids.json").write_text(json.dumps([[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11]]))
     result = rewrite(work, "skip", "eliminate_projection", "--tokens", "ids.json", "--json")
     document = json.loads(result.stdout) if result.returncode == 0 else {}
-    asked = {"kind": "tokens", "sequences": 2, "tokens": 11, "seed": 0}
+    asked = {"kind": "tokens", "given": 2, "seed": 0}  # what is drawn is asked besides
     report.check("--tokens", ended(result) or ("" if asked.items() <= document["inputs"].items() else f"{document['inputs']}"))
     report.check("--random", ended(rewrite(work, "skip", "eliminate_projection", "--random", "9"), 0, ["verified on "]))
     for flags, words in ((["--tokens", "nothing.json"], ["nothing.json"]), (["--tokens", "ids.json", "--random", "3"], ["--tokens", "--random"]),

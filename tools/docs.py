@@ -117,16 +117,16 @@ def compare(expected, found, tolerance):
 
 
 def updated(expected, found, tolerance):
-    """The page's lines with what is printed now; those that still hold stay as they are."""
+    """The page's lines with what is printed now; those that still hold, and are as wide, stay as they are."""
     parts = segments(expected)
     begins = place(parts, found, likeness)
     if len(parts) == 1 or begins is None:
-        keep = len(parts) == 1 and not compare(expected, found, tolerance)
+        keep = len(parts) == 1 and not compare(expected, found, tolerance) and list(map(len, expected)) == list(map(len, found))
         return expected if keep else found
     lines = []
     for i, (part, begin) in enumerate(zip(parts, begins)):
         lines += ["..."] if i else []
-        lines += [a if same_line(a, b, tolerance) else b for a, b in zip(part, found[begin:])]
+        lines += [a if same_line(a, b, tolerance) and len(a) == len(b) else b for a, b in zip(part, found[begin:])]
     return lines
 
 

@@ -39,23 +39,29 @@ def share(removable, found):
     return f"{100 * removable / found['parameters']:.2f} %"
 
 
+def beside(without):
+    """What has to go besides the norms."""
+    named = (["MLP skips"] if "skips" in without["what"] else []) + (["tied head"] if without["obstacles"] else [])
+    return f" ({' and '.join(named)} too)" if named else ""
+
+
 def savings():
-    head("model", "parameters", "can go, exactly", "share", "bytes in bfloat16", "cache per token", "after removing")
+    head("model", "parameters", "can go, exactly", "share", "bytes in bfloat16", "cache per token", "share without norms")
     for preset, name in MODELS.items():
         found = pare("audit", preset)
         cache, halves = found["kv_cache_bytes_per_token"]["bfloat16"], any(p["id"] == "cache_keys_only" and p["applies"] for p in found["passes"])
         shown = "none" if not cache else f"{size(cache)} → {size(cache // 2)}" if halves else f"{size(cache)}, stays"
         without = found["without_norms"]
         row(name, f"{found['parameters']:,}", f"{found['removable']:,}", share(found["removable"], found), f"-{size(2 * found['removable'])}", shown,
-            f"{without['what']}: {share(without['removable'], found)}" if without else "")
+            share(without["removable"], found) + beside(without))
 
 
 def norms():
-    head("removed", "model", "cost, nats per token", "pairs of runs")
+    head("removed", "model", "in steps", "cost, nats per token", "pairs of runs")
     models = {"bytes": "10.9M-parameter byte model, trained here", "stories260K": "stories260K, trained by others"}
     for found in pare("audit", "gpt2")["without_norms"]["measured"]:
-        if found["pairs"] > 1:
-            row(found["what"], models[found["model"]], f"{found['nats']:+.4f} ± {found['half_width']:.4f}", found["pairs"])
+        spread = "" if found["half_width"] is None else f" ± {found['half_width']:.4f}"
+        row(found["what"], models[found["model"]], f"{found['morph_steps']:,} of {found['steps']:,}", f"{found['nats']:+.4f}{spread}", found["pairs"])
 
 
 def claims():

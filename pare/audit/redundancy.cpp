@@ -58,7 +58,7 @@ std::string proof_text(const TwinProof& proof) {
   const std::string twin =
       fmt::format("a twin of width {} with {} parameters", proof.twin.width, with_commas(measured.parameters));
   if (!measured.is_determined()) {
-    return wrapped(fmt::format("Proof: undetermined. The singular values of {} have no clear gap: {:.1e}, at least "
+    return wrapped(fmt::format("Check: undetermined. The singular values of {} have no clear gap: {:.1e}, at least "
                                "{:.0e} needed.",
                                twin, measured.gap, least_gap),
                    0);
@@ -66,14 +66,14 @@ std::string proof_text(const TwinProof& proof) {
   const std::string found = fmt::format("of {} {} are redundant by the rank of its Jacobian (gap {:.1e})", twin,
                                         with_commas(measured.redundant()), measured.gap);
   if (proof.is_lower_bound()) {
-    return wrapped(fmt::format("Proof: {}, and the rules count at least {}: the count is a lower bound.", found,
+    return wrapped(fmt::format("Check: {}, and the rules count at least {}: the count is a lower bound.", found,
                                with_commas(proof.counted.total)),
                    0);
   }
   if (proof.is_complete()) {
-    return wrapped(fmt::format("Proof: {}, and the rules count as many: the count is complete.", found), 0);
+    return wrapped(fmt::format("Check: {}, and the rules count as many: the count is complete there.", found), 0);
   }
-  return wrapped(fmt::format("Proof: {}, but {} by the same rules: the count is NOT complete. Please report this "
+  return wrapped(fmt::format("Check: {}, but {} by the same rules: the count is NOT complete. Please report this "
                              "architecture.",
                              found, with_commas(proof.counted.total)),
                  0);

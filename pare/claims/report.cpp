@@ -194,6 +194,11 @@ std::string text_of(const Measured& measured) {
   const Outcome& outcome = measured.outcome;
   std::string text = wrapped(claim.says, 11, "claim      ");
   text += wrapped(fmt::format("paper {}, {}", to_words(claim.paper), claim.place), 11, "from       ");
+  if (measured.trial.scale == ClaimScale::smoke && claim.recorded_at != ClaimScale::smoke) {
+    text += wrapped(fmt::format("smoke: seconds, on small random models. The recorded verdict is of --scale {}",
+                                to_words(claim.recorded_at)),
+                    11, "scale      ");
+  }
   text += "\n" + text_of(grid_of(outcome.compared));
   for (const ClaimTable& table : outcome.tables) {
     text += "\n" + wrapped(table.title, 0) + text_of(grid_of(table));

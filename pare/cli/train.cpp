@@ -227,6 +227,9 @@ void train_command(TrainFlags flags, const Settings& settings) {
     }
   }
   if (!failures.empty()) {
+    if (sweep && results.empty()) {
+      std::filesystem::remove(out, unknown);  // nothing else goes than an empty folder
+    }
     std::string list;
     for (const std::string& failure : failures) {
       list += "\n  " + failure;

@@ -72,10 +72,12 @@ ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first, con
                         .number = row.difference.count > 0
                                       ? fmt::format("{:+.4f} nats, {}", row.difference.mean, size_words(row, first))
                                       : size_words(row, first)};
-  verdict.word = verdict_word(difference);
+  // Lower or higher, and yet equal for who named the margin.
+  const bool within = margin && is_within(row.difference, *margin) && difference != Difference::equal;
+  verdict.word = verdict_word(difference) + (within ? ", within the margin" : "");
   verdict.words = reason_of(row.difference, margin);
   verdict.tone = difference == Difference::too_few  ? Tone::neutral
-                 : difference == Difference::higher ? Tone::bad
+                 : difference == Difference::higher ? (within ? Tone::neutral : Tone::bad)
                                                     : Tone::good;
   return verdict;
 }

@@ -77,7 +77,16 @@ bool holds(Dtype type, Dtype stored) {
   return type == stored || type == Dtype::f64 || (type == Dtype::f32 && stored != Dtype::f64);
 }
 
-// The type that transformers rounds weights to as it reads them, where that is not what they are stored in.
+// Whether numbers are the same in that type: a wider file may hold nothing that it cannot.
+bool keeps(Dtype type, const Weight& weight) {
+  if (word(weight.dtype()).empty() || holds(type, weight.dtype())) {
+    return true;
+  }
+  const at::Tensor values = weight.load();
+  return values.to(scalar_type(type)).to(values.scalar_type()).equal(values);
+}
+
+// The type that transformers rounds weights to as it reads them, where that changes a number.
 std::string rounded_to(const json& config, const ModelFolder& folder) {
   const json& named = value_of(config, value_of(config, "dtype").is_null() ? "torch_dtype" : "dtype");
   if (named.is_null()) {
@@ -86,9 +95,8 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
   const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   const std::optional<Dtype> type = float_dtype_from_word(name);
   const Weights& weights = folder.model.weights;
-  const bool all = type && std::all_of(weights.begin(), weights.end(), [&](const auto& entry) {
-                     return word(entry.second.dtype()).empty() || holds(*type, entry.second.dtype());
-                   });
+  const bool all = type && std::all_of(weights.begin(), weights.end(),
+                                       [&](const auto& entry) { return keeps(*type, entry.second); });
   return all ? "nothing" : name;
 }
 
@@ -128,7 +136,7 @@ std::vector<SettingDifference> compare_peer_keys(const ModelFolder& reference, c
   PeerKeys keys;
   // Who rounds less than the reference computes what is asked for.
   if (const std::string rounded = rounded_to(b, candidate); rounded != "nothing") {
-    keys.same("dtype, to which transformers rounds what is stored", rounded_to(a, reference), rounded);
+    keys.same("weights are rounded by transformers to dtype", rounded_to(a, reference), rounded);
   }
   if (architecture.task == Task::classifier && architecture.head.pool == Pool::last) {
     keys.same("pad_token_id", padding_of(a, reference.family).dump(), padding_of(b, candidate.family).dump());

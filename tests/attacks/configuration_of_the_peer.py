@@ -183,6 +183,7 @@ def check_answers(report, work):
 
 def check_types(report, model, model_class):
     """The type that config.json names is what transformers rounds weights to: no less than it says of the reference."""
+    import safetensors.torch
     import torch
 
     def answered(folder):
@@ -205,6 +206,10 @@ def check_types(report, model, model_class):
         copy = changed(model, keys)
         result = pare("verify", model, copy, "--json", "--quiet")
         report.check(f"{keys}: the same", "" if verdict(result) == "identical" else verdict(result))
+    wide = changed(model, {"dtype": "float32"})  # a wider file that holds nothing which float32 cannot
+    tensors = safetensors.torch.load_file(wide / "model.safetensors")
+    safetensors.torch.save_file({name: tensor.double() for name, tensor in tensors.items()}, wide / "model.safetensors", {"format": "pt"})
+    report.check("float32 numbers in float64, read as float32", ended(pare("verify", model, wide), 0))
     copy = changed(model, {"dtype": "int8"})  # of which transformers says that it is none
     report.check("no type of floats", ended(pare("verify", model, copy), 3, ["dtype"]))
     for dtype in ("bfloat16", "float64"):

@@ -197,6 +197,11 @@ def check_sweep(report, work):
     result = pare("train", "bad.json", "-o", "uneven", cwd=work)
     report.check("a bad variant does not end the others", ended(result, 1, ["uneven/a: 4 steps", "uneven/c: 4 steps", "1 of 3 runs came to no end", "uneven/bad"]))
     report.check("one run twice is no spread", ended(pare("compare", "uneven/a", "uneven/a", cwd=work), 0, ["2 alike"], ["±"]))
+    short = CONFIG | {"steps": 4, "sweep": {"seeds": [0, 1]}, "data": {"train": ["short.txt"]}}
+    (work / "short.txt").write_text("x")
+    (work / "short.json").write_text(json.dumps({key: value for key, value in short.items() if key != "task"}))
+    report.check("a sweep that cannot begin", ended(pare("train", "short.json", "-o", "nothing", cwd=work), 1))
+    report.check("leaves no folder", expect((work / "nothing").exists(), False))
     report.check("an empty sweep", ended(pare("train", "config.json", "-o", "hollow", "sweep={}", cwd=work), 1, ["sweep is empty"]))
     report.check("leaves nothing", expect((work / "hollow").exists(), False))
     report.check("no sweep within a run", ended(pare("train", "-o", "whole", "--resume", 'sweep={"seeds":[1,2]}', cwd=work), 1, ["'whole' is a run", "a sweep is a folder of runs"]))

@@ -25,8 +25,8 @@ void set_epsilons(Architecture& a, double epsilon) {
 
 }  // namespace
 
-// Ours draws other weights and other inputs than theirs: the rank is the same. Those that were counted with this code are
-// measured again by `make campaign`.
+// Ours draws other weights and other inputs than theirs: the rank is the same. Those that were counted with this code
+// are measured again by `make campaign`.
 TEST_CASE("the measured redundancy of known architectures") {
   std::vector<CountedArchitecture> all = counted_architectures();
   if (std::getenv("PARE_CAMPAIGN")) {

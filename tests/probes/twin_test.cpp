@@ -128,7 +128,7 @@ TEST_CASE("count and Jacobian agree over models drawn from the whole schema") {
       "of {} drawn models the rules count {} exactly, of {} a lower bound ({} of them all there is); "
       "{} without a clear gap\n",
       wanted, exact, bounded, attained, without_gap);
-  CHECK(exact >= 36);
+  CHECK(exact * 100 >= wanted * 55);
   CHECK(without_gap <= 3);
 }
 

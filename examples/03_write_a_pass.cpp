@@ -1,5 +1,4 @@
-// Lesson 3: a pass of your own, in a file of your own. cmake --build build --target example_03_write_a_pass; run it
-// with MODEL OUTPUT. The prover does not know this symmetry: the result is equivalent or within_noise, never proved.
+// Lesson 3: a pass of your own (example_03_write_a_pass MODEL OUTPUT). Never `proved`: the prover does not know it.
 //
 // Theorem: where there is one token type, its row t is added to every token: (x + t) + p_i = x + (p_i + t).
 // Before: p_i, t.   After: p_i* = p_i + t, no types. RoBERTa stores such a t.

@@ -189,15 +189,22 @@ Measured measure(const PaperClaim& claim, const Trial& trial) {
   return {&claim, trial, std::move(outcome), seconds};
 }
 
+// What a verdict in seconds is worth; empty where it is the recorded one's scale.
+static std::string scale_note(const Measured& measured) {
+  const PaperClaim& claim = *measured.claim;
+  return measured.trial.scale != ClaimScale::smoke || claim.recorded_at == ClaimScale::smoke
+             ? ""
+             : fmt::format("seconds, on small random models. The recorded verdict is of --scale {}",
+                           to_words(claim.recorded_at));
+}
+
 std::string text_of(const Measured& measured) {
   const PaperClaim& claim = *measured.claim;
   const Outcome& outcome = measured.outcome;
   std::string text = wrapped(claim.says, 11, "claim      ");
   text += wrapped(fmt::format("paper {}, {}", to_words(claim.paper), claim.place), 11, "from       ");
-  if (measured.trial.scale == ClaimScale::smoke && claim.recorded_at != ClaimScale::smoke) {
-    text += wrapped(fmt::format("smoke: seconds, on small random models. The recorded verdict is of --scale {}",
-                                to_words(claim.recorded_at)),
-                    11, "scale      ");
+  if (const std::string scale = scale_note(measured); !scale.empty()) {
+    text += wrapped("smoke: " + scale, 11, "scale      ");
   }
   text += "\n" + text_of(grid_of(outcome.compared));
   for (const ClaimTable& table : outcome.tables) {
@@ -293,7 +300,7 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
                     : outcome.verdict == ClaimVerdict::holds_corrected ? Tone::fair
                     : outcome.verdict == ClaimVerdict::does_not_hold   ? Tone::bad
                                                                        : Tone::neutral;
-  Report report{.title = claim.id, .summary = claim.says};
+  Report report{.title = fmt::format("A claim, measured: {}", claim.id), .summary = claim.says};
   report.measured = {{"command", command_of(measured)},
                      {"measured", time},
                      {"version", "pare " PARE_VERSION},
@@ -303,7 +310,11 @@ Report report_of(const Measured& measured, const std::string& time, const std::v
   if (!outcome.partial.empty()) {
     report.partial = fmt::format("Interrupted: {} were done, and decide nothing.", outcome.partial);
   }
-  report.verdicts = {{.name = "The claim", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
+  report.verdicts = {
+      {.name = "Does the claim hold?", .word = to_words(outcome.verdict), .words = outcome.because, .tone = tone}};
+  if (const std::string scale = scale_note(measured); !scale.empty()) {
+    report.verdicts.push_back({.name = "At which scale?", .word = "smoke", .words = scale + "."});
+  }
   std::vector<std::vector<std::string>> rows = grid_of(outcome.compared).rows;
   const ReportTable compared{"Claimed and measured", rows.front(), {rows.begin() + 1, rows.end()}};
   report.sections = {

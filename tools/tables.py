@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Prints a table of README from what pare prints: savings, norms or claims. tools/docs.py puts them there."""
+"""Prints the tables of README (savings, norms, claims) from what pare prints, and that of docs/certificates (certificates NAME ...)
+from the files beside it. tools/docs.py puts them there."""
 
 import argparse
 import collections
 import json
+import pathlib
 import subprocess
 
+CERTIFICATES = pathlib.Path(__file__).resolve().parent.parent / "docs" / "certificates"
 # Well-known models, one for each kind of attention and of norm that pare has a preset of.
 MODELS = {"gpt2": "GPT-2", "gpt2-xl": "GPT-2 XL", "bert-base": "BERT base", "vit-b-16": "ViT-B/16",
           "qwen2.5-0.5b": "Qwen2.5 0.5B", "pythia-6.9b": "Pythia 6.9B", "mistral-7b": "Mistral 7B", "llama-3.1-8b": "Llama 3.1 8B"}
@@ -23,9 +26,9 @@ def row(*cells):
     print("| " + " | ".join(map(str, cells)) + " |")
 
 
-def head(*names):
+def head(*names, others="---:"):
     row(*names)
-    print("|---" + "|---:" * (len(names) - 1) + "|")
+    print("|---" + f"|{others}" * (len(names) - 1) + "|")
 
 
 def size(number):
@@ -74,10 +77,26 @@ def claims():
         raise SystemExit("tables: a claim has a paper or a verdict that this table has no cell for")
 
 
+def certificates(*names):
+    head("certificate", "passes, and parameters saved by each", "parameters", "nats per token", "relative error", "predicted", "noise",
+         "rows of weights moved by", "verdict", others="---")
+    for name in names:
+        found = json.loads((CERTIFICATES / f"{name}.json").read_text())
+        before, after = (found[side]["parameters"] for side in ("reference", "candidate"))
+        nats = [found["metrics"][f"{side}_nll_nats"] for side in ("reference", "candidate")]
+        row(f"[{name}]({name}.json)", ", ".join(f"{one['id']} {one['saved_parameters']:,}" for one in found["passes"] if one["applies"]),
+            f"{before:,} → {after:,} ({100 * (after - before) / before:.2f} %)", "-" if None in nats else " → ".join(f"{value:.9f}" for value in nats),
+            f"{found['metrics']['max_relative_logit_error']:.1e}", f"{found['predicted_error']:.1e}", f"{found['noise_floor']['max_relative_logit_error']:.1e}",
+            f"{found['proof']['weights_moved_by']:.1e}", found["verdict"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=["savings", "norms", "claims"])
-    {"savings": savings, "norms": norms, "claims": claims}[parser.parse_args().table]()
+    tables = {"savings": savings, "norms": norms, "claims": claims, "certificates": certificates}
+    parser.add_argument("table", choices=tables)
+    parser.add_argument("names", nargs="*", help="of certificates")
+    options = parser.parse_args()
+    tables[options.table](*options.names)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ int main(int argc, char** argv) {
   const bool silent = pare::has_flag(arguments, "--json") && pare::has_flag(arguments, "--quiet");
   pare::install_interrupt_handler(silent ? pare::InterruptNotice::silent : pare::InterruptNotice::shown);
   const int code = run(arguments);
-  // libtorch takes back each of its thousands of operators where a program ends: a third of the time of a short
-  // command.
+  // libtorch takes back each of its thousands of operators where a program ends: a quarter of the time of a
+  // short command.
   std::fflush(nullptr);
   std::_Exit(code);
 }

@@ -192,7 +192,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
     throw InputError(
         fmt::format("{} is a run, and a sweep is a folder of runs: choose another folder for it", quote(flags.out)));
   }
-  if (sweep && !std::filesystem::exists(out, unknown)) {
+  const bool made = sweep && !std::filesystem::exists(out, unknown);
+  if (made) {
     check_target(out, OutputKind::folder, nullptr);
     if (!std::filesystem::create_directory(out, unknown)) {
       fail_io("create", out, unknown.value());
@@ -227,8 +228,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
     }
   }
   if (!failures.empty()) {
-    if (sweep && results.empty()) {
-      std::filesystem::remove(out, unknown);  // nothing else goes than an empty folder
+    if (made) {
+      std::filesystem::remove(out, unknown);  // where no run began: nothing goes but an empty folder
     }
     std::string list;
     for (const std::string& failure : failures) {

@@ -72,7 +72,7 @@ ReportVerdict verdict_of(const ComparedRuns& row, const ComparedRuns& first, con
                         .number = row.difference.count > 0
                                       ? fmt::format("{:+.4f} nats, {}", row.difference.mean, size_words(row, first))
                                       : size_words(row, first)};
-  // Lower or higher, and yet equal for who named the margin.
+  // The interval excludes 0, and yet lies within the margin.
   const bool within = margin && is_within(row.difference, *margin) && difference != Difference::equal;
   verdict.word = verdict_word(difference) + (within ? ", within the margin" : "");
   verdict.words = reason_of(row.difference, margin);

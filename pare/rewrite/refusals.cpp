@@ -178,7 +178,7 @@ void refuse_result(const Rewritten& result, const RewriteOptions& options, const
   }
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
-      "the original in {} {:.2g} at most. One row is at {:.2g} times its own limit ({}). Nothing was written{}",
+      "the original in {} {:.2g} at most. What decides is at {:.2g} times its limit ({}). Nothing was written{}",
       word(result.dtype), v.metrics.max_relative_logit_error, result.predicted_error(), word(v.floor_dtype),
       v.noise_floor.max_relative_logit_error, v.excess, v.allowed_for, ways));
 }

@@ -168,8 +168,8 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
   if (options.form == WrittenForm::compat && source.model.architecture.task != Task::encoder &&
       moves_hidden_states(as_asked(source, options), result.pipeline)) {
     result.warnings.emplace_back(
-        "the last hidden states are not kept, only what the head makes of them: who takes the model without its head "
-        "(AutoModel) gets others");
+        "the last hidden states are not kept, only the logits: a program that loads the model without its head "
+        "(AutoModel) gets different numbers");
   }
   check_output(output, OutputKind::folder, may_replace(options), bytes_of(result.plan));
   write_and_verify(source, output, options, result);

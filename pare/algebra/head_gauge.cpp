@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "pare/support/error.h"
 
 namespace pare {
@@ -91,6 +93,26 @@ at::Tensor gauge_of(const Attention& t, Target target, const at::Tensor& stored)
   at::Tensor gauge = at::stack(groups);
   const at::Tensor diagonal = gauge.diagonal(0, -2, -1).abs();
   return diagonal.min().item<double>() > 0 ? gauge : at::Tensor();  // a head without full rank has no such D
+}
+
+std::vector<int64_t> rows_scaled_alike(const Attention& t, Target target) {
+  const int64_t heads = target == Target::query || target == Target::output ? t.heads : t.kv_heads;
+  std::vector<int64_t> rows(static_cast<size_t>(heads * t.head_width), 0);
+  if (target == Target::output || !is_free(t, target)) {
+    return rows;
+  }
+  std::vector<int64_t> in_head(static_cast<size_t>(t.head_width));
+  std::iota(in_head.begin(), in_head.end(), 0);
+  if (t.rope && target != Target::value) {
+    for (const auto& [a, b] : rotated_planes(*t.rope)) {
+      in_head[static_cast<size_t>(b)] = a;
+    }
+  }
+  for (int64_t row = 0; row < std::ssize(rows); ++row) {
+    const int64_t head = row / t.head_width, group = head * t.kv_heads / heads;
+    rows[static_cast<size_t>(row)] = group * t.head_width + in_head[static_cast<size_t>(row % t.head_width)];
+  }
+  return rows;
 }
 
 at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge) {

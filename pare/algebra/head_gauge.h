@@ -25,6 +25,10 @@ ModuleId module_of(int64_t block, Target target);  // "blocks.3.attention.query"
 // R of every key/value head, [kv_heads, k, k], for a target stored [heads * k, width]. Undefined where D must be I.
 at::Tensor gauge_of(const Attention& attention, Target target, const at::Tensor& stored);
 
+// Of each row of a target, a number that it shares with those which any D scales alike: the two of a plane that RoPE
+// turns, in all heads that share a key/value head. All rows have the same where D must be I.
+std::vector<int64_t> rows_scaled_alike(const Attention& attention, Target target);
+
 // The target's rows times D: what its matrix becomes.
 at::Tensor gauged_target(const at::Tensor& stored, const at::Tensor& gauge);
 

@@ -9,6 +9,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/json_fields.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/train/conditioning.h"
 #include "pare/train/morph_target.h"
 
 namespace pare {
@@ -77,9 +78,9 @@ class RangeChecker {
   void add(const char* key, T& value, const char*, const Range& range) {
     if constexpr (std::is_arithmetic_v<T>) {
       check(key, static_cast<double>(value), range);
-    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-      for (const double one : value) {
-        check(key, one, range);
+    } else if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<int64_t>>) {
+      for (const auto one : value) {
+        check(key, static_cast<double>(one), range);
       }
     }
   }
@@ -133,6 +134,17 @@ void group(Io& io, const char* key, T& value) {
 }  // namespace
 
 template <class Io>
+static void describe(Io& io, SamplesConfig& s) {
+  field(io, "count", s.count,
+        "--prepare: how many sequences a model draws by itself, which are learned from instead of a text; 0: none",
+        from(0));
+  field(io, "model", s.model, "the folder of the model that draws them; empty: that of from");
+  field(io, "length", s.length, "tokens of each, with the prefix; 0: one more than the model's context", from(0));
+  field(io, "prefix", s.prefix, "tokens that each begins with; none: bos_token_id of the model's config.json", from(0));
+  field(io, "temperature", s.temperature, "what its logits are divided by", from(1e-3));
+}
+
+template <class Io>
 static void describe(Io& io, DataConfig& d) {
   field(io, "train", d.train, "files to train on, one after another, .gz and .xz too; none for a generated task");
   field(io, "validation", d.validation, "files to validate on; none: the end of the text, or some of the images");
@@ -144,7 +156,8 @@ static void describe(Io& io, DataConfig& d) {
       "labels), cifar10, cifar100 (binary batches), folders (CLASS/NAME.jpg or .png)");
   field(io, "tokenizer", d.tokenizer, "a model folder or a file of a tokenizer, whose tokens the text becomes");
   field(io, "shards", d.shards, "a folder that --prepare wrote, instead of data.train, validation and format");
-  field(io, "seed", d.seed, "of the order of batches, of masks and of generated tasks", from(0));
+  group(io, "samples", d.samples);
+  field(io, "seed", d.seed, "of the order of batches, of masks, of samples and of generated tasks", from(0));
   field(io, "mask_share", d.mask_share, "masked_lm: how many tokens are to be guessed", within(0, 1));
   field(io, "mask_token", d.mask_token, "masked_lm: the token that stands for a masked one");
   field(io, "length", d.length, "generated tasks: symbols to sort or copy, digits of a number to add", from(1));
@@ -202,6 +215,14 @@ static void describe(Io& io, DistillationConfig& d) {
         from(0));
   field(io, "temperature", d.temperature,
         "teacher: both sides' logits are divided by it, and their part multiplied by its square", from(1e-3));
+}
+
+template <class Io>
+static void describe(Io& io, ConditioningConfig& c) {
+  field(io, "weight", c.weight,
+        "how much the loss asks that what eliminate_projection will invert be close to orthogonal: the mean of "
+        "(σ - 1)² over the singular values of each matrix; 0: nothing",
+        from(0));
 }
 
 // An Architecture is read apart: it may be a name, or what changes of another, or not be there.
@@ -262,6 +283,7 @@ static void describe(Io& io, WrittenConfig& w) {
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);
+  group(io, "conditioning", c.conditioning);
   field(io, "stop_above", c.stop_above,
         "a loss that ends the run; 0: three times the first one, or three times what guessing costs", from(0));
   group(io, "evaluate", c.evaluate);
@@ -292,6 +314,21 @@ bool is_of_images(DataFormat format) {
          format == DataFormat::folders;
 }
 
+void check_samples(const TrainConfig& c, Problems& problems) {
+  const DataConfig& d = c.data;
+  if (c.task != TrainTask::causal_lm) {
+    problems.add(fmt::format("data.samples: only a causal_lm draws text, and the task is {}", word(c.task)));
+  }
+  if (d.samples.model.empty() && c.from.empty()) {
+    problems.add("data.samples.model: name the folder of the model that draws them, or a model to start from (from)");
+  }
+  if (!d.train.empty() || !d.validation.empty() || !d.shards.empty()) {
+    problems.add(
+        "data.samples: they are drawn instead of what data.train, data.validation or data.shards name: leave "
+        "those keys out, or data.samples");
+  }
+}
+
 // Which keys of the data go with what is learned.
 void check_text_data(const TrainConfig& c, Problems& problems) {
   const DataConfig& d = c.data;
@@ -303,6 +340,10 @@ void check_text_data(const TrainConfig& c, Problems& problems) {
   }
   if (!d.tokenizer.empty() && d.format != DataFormat::bytes) {
     problems.add(fmt::format("data.tokenizer: files of {} hold token ids already", word_of(d.format)));
+  }
+  if (d.samples.count > 0) {
+    check_samples(c, problems);
+    return;
   }
   if (d.shards.empty()) {
     if (d.train.empty()) {
@@ -389,6 +430,14 @@ void check_task(const TrainConfig& c, Problems& problems) {
   }
 }
 
+void check_conditioning(const TrainConfig& config, Problems& problems) {
+  if (config.conditioning.weight > 0 && ConditioningLoss(last_architecture(config), at::kCPU).empty()) {
+    problems.add(
+        "conditioning.weight: eliminate_projection will remove no matrix of the model that the run ends with, so "
+        "none has to be inverted (pare audit says what stands in the way)");
+  }
+}
+
 void check_morph(const TrainConfig& config, Problems& problems) {
   const MorphConfig& morph = config.morph;
   const int64_t steps = config.steps;
@@ -436,6 +485,7 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
     describe(ranges, written);
     check_together(config, problems);
     check_morph(config, problems);
+    check_conditioning(config, problems);
   }
   if (problems.empty()) {
     check_task(config, problems);
@@ -473,7 +523,7 @@ const Architecture& last_architecture(const TrainConfig& config) {
 }
 
 bool has_other_parts(const TrainConfig& config) {
-  return !config.teacher.empty() || config.morph.to.has_value();
+  return !config.teacher.empty() || config.morph.to.has_value() || config.conditioning.weight > 0;
 }
 
 int64_t context_of(const TrainConfig& config) {

@@ -18,11 +18,22 @@ enum class DataFormat { bytes, uint16, uint32, idx, cifar10, cifar100, folders }
 enum class InitRecipe { plain, gpt2, norm_free, orthogonal };
 enum class TrainDtype { float32, float64, bfloat16 };
 
+// Sequences that a model says by itself.
+struct SamplesConfig {
+  int64_t count = 0;   // 0: none are drawn
+  std::string model;   // empty: that of `from`
+  int64_t length = 0;  // with the prefix; 0: one more than the model's context, so that each position has a target
+  std::vector<int64_t> prefix;  // empty: its bos_token_id
+  double temperature = 1;
+  bool operator==(const SamplesConfig&) const = default;
+};
+
 struct DataConfig {
   std::vector<std::string> train, validation;
   double validation_share = 0.1;
   DataFormat format = DataFormat::bytes;
   std::string tokenizer, shards;
+  SamplesConfig samples;
   int64_t seed = 0;
   double mask_share = 0.15;
   std::optional<int64_t> mask_token;
@@ -69,6 +80,11 @@ struct MorphConfig {
   bool operator==(const MorphConfig&) const = default;
 };
 
+struct ConditioningConfig {
+  double weight = 0;
+  bool operator==(const ConditioningConfig&) const = default;
+};
+
 struct TrainConfig {
   std::string name;
   std::string from;  // a model folder to start from
@@ -85,6 +101,7 @@ struct TrainConfig {
   std::string teacher;  // a model folder to learn from
   DistillationConfig distillation;
   MorphConfig morph;
+  ConditioningConfig conditioning;
   double stop_above = 0;
   EvaluateConfig evaluate;
   CheckpointConfig checkpoint;

@@ -10,7 +10,7 @@ std::vector<std::string> paths_read(const TrainConfig& config) {
   const DataConfig& data = config.data;
   std::vector<std::string> paths = data.train;
   paths.insert(paths.end(), data.validation.begin(), data.validation.end());
-  for (const std::string& path : {data.tokenizer, data.shards, config.from, config.teacher}) {
+  for (const std::string& path : {data.tokenizer, data.shards, data.samples.model, config.from, config.teacher}) {
     if (!path.empty()) {
       paths.push_back(path);
     }

@@ -55,19 +55,55 @@ at::Tensor log_probabilities(const at::Tensor& logits) {
   return at::_log_softmax(is_narrow(logits) ? logits.to(at::kFloat) : logits, 1, /*half_to_float=*/false);
 }
 
+struct Wrong {
+  at::Tensor loss, plain;  // float64 scalars: of the piece, and of its cross-entropy alone
+  at::Tensor by_logits;    // the gradient of the first by the logits, in any type
+};
+
+// p - 1[target], of CE.
+Wrong wrong_about_targets(const at::Tensor& logits, const at::Tensor& asked, bool with_gradient, at::ScalarType dtype) {
+  const at::Tensor logarithms = log_probabilities(logits), right = logarithms.gather(1, asked);
+  const at::Tensor loss = right.sum(at::kDouble).neg();
+  return {loss, loss, with_gradient ? wrongness(logarithms, asked, right, dtype) : at::Tensor()};
+}
+
+// And τ (p_τ - q_τ), of τ² KL. Columns that stand for no class are -infinity on both sides: p and q are 0 there, and a
+// difference of their logarithms is no number.
+Wrong wrong_about_teacher(const at::Tensor& logits, const at::Tensor& answers, const at::Tensor& asked, int64_t classes,
+                          const Taught& teacher) {
+  const double weight = teacher.weight, tau = teacher.temperature;
+  const at::Tensor wanted = log_probabilities(tau == 1 ? answers : answers / tau);
+  const at::Tensor found = log_probabilities(tau == 1 ? logits : logits / tau);
+  const at::Tensor plain = tau == 1 ? found : log_probabilities(logits), right = plain.gather(1, asked);
+  const at::Tensor share = wanted.exp();
+  const at::Tensor apart = (wanted - found).narrow(1, 0, classes).mul_(share.narrow(1, 0, classes));
+  Wrong wrong{.plain = right.sum(at::kDouble).neg(), .by_logits = (found.exp() - share).mul_(weight * tau)};
+  wrong.loss = (1 - weight) * wrong.plain + weight * tau * tau * apart.sum(at::kDouble);
+  if (weight < 1) {
+    wrong.by_logits.add_(wrongness(plain, asked, right, plain.scalar_type()), 1 - weight);
+  }
+  return wrong;
+}
+
 LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece,
-                    const double* scale, const HeadGradients& gradients) {
+                    const double* scale, const HeadGradients& gradients, const Taught* teacher) {
   const at::NoGradGuard no_grad;
-  PARE_CHECK(head.weight.defined() && x.dim() == 2 && targets.dim() == 1 && targets.size(0) == x.size(0),
+  PARE_CHECK(head.weight.defined() && x.dim() == 2 && targets.dim() == 1 && targets.size(0) == x.size(0) &&
+                 (!teacher || teacher->x.size(0) == x.size(0)),
              "rows and targets that do not belong together");
   const int64_t rows = x.size(0);
   const HeadProduct product(head);
-  const int64_t step = std::clamp<int64_t>(piece / product.columns(), 1, std::max<int64_t>(rows, 1));
+  const std::optional<HeadProduct> theirs = teacher ? std::optional<HeadProduct>(teacher->head) : std::nullopt;
+  const int64_t held = teacher ? 2 * product.columns() : product.columns();
+  const int64_t step = std::clamp<int64_t>(piece / held, 1, std::max<int64_t>(rows, 1));
   LossParts parts{.sum = at::zeros({}, x.options().dtype(at::kDouble))};
   if (scale) {
     parts.head_input = at::empty_like(x);
   } else {
     parts.right = at::zeros({}, x.options().dtype(at::kLong));
+  }
+  if (teacher) {
+    parts.plain = at::zeros_like(parts.sum);
   }
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin);
@@ -77,16 +113,22 @@ LossParts in_pieces(const at::Tensor& x, const LossHead& head, const at::Tensor&
     if (!scale) {
       parts.right.add_((logits.argmax(1, true) == asked).sum());
     }
-    const at::Tensor logarithms = log_probabilities(logits), right = logarithms.gather(1, asked);
-    parts.sum.sub_(right.sum(at::kDouble));
+    Wrong wrong = teacher ? wrong_about_teacher(logits, theirs->scores(teacher->x.narrow(0, begin, count)).logits,
+                                                asked, product.classes(), *teacher)
+                          : wrong_about_targets(logits, asked, scale != nullptr,
+                                                head.softcap ? logits.scalar_type() : x.scalar_type());
+    parts.sum.add_(wrong.loss);
+    if (teacher) {
+      parts.plain.add_(wrong.plain);
+    }
     if (!scale) {
       continue;
     }
-    at::Tensor wrong = wrongness(logarithms, asked, right, head.softcap ? logits.scalar_type() : x.scalar_type());
     if (head.softcap) {
-      wrong = wrong.mul_(slope).to(x.scalar_type());
+      wrong.by_logits.mul_(slope);
     }
-    product.go_back(wrong, read, *scale, parts.head_input.narrow(0, begin, count), gradients);
+    product.go_back(wrong.by_logits.to(x.scalar_type()), read, *scale, parts.head_input.narrow(0, begin, count),
+                    gradients);
   }
   return parts;
 }
@@ -129,12 +171,12 @@ at::Tensor wrongness(at::Tensor logarithms, const at::Tensor& asked, const at::T
 }
 
 LossParts cross_entropy(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece) {
-  return in_pieces(x, head, targets, piece, nullptr, {});
+  return in_pieces(x, head, targets, piece, nullptr, {}, nullptr);
 }
 
 LossParts cross_entropy(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece,
-                        double scale, const HeadGradients& gradients) {
-  return in_pieces(x, head, targets, piece, &scale, gradients);
+                        double scale, const HeadGradients& gradients, const Taught* teacher) {
+  return in_pieces(x, head, targets, piece, &scale, gradients, teacher);
 }
 
 }  // namespace pare

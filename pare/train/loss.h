@@ -56,10 +56,18 @@ struct LossParts {
   at::Tensor head_input;  // the gradient of the scaled sum; undefined without gradients
 };
 
+// Another model to learn from: beside the targets, what it thinks of every other answer.
+//   loss = (1 - w) CE(p, target) + w τ² KL(q_τ ‖ p_τ),   q_τ, p_τ: softmax of the teacher's and the own logits over τ
+struct Taught {
+  at::Tensor x;  // what the teacher's head reads, [rows, its width]
+  const LossHead& head;
+  double weight = 0.5, temperature = 1;
+};
+
 // `x` [rows, width], `targets` int64 [rows] with no no_target among them, `piece`: how many logits may exist at once.
 // With gradients, they are those of `scale` times the sum.
 LossParts cross_entropy(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece);
 LossParts cross_entropy(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, int64_t piece,
-                        double scale, const HeadGradients& gradients);
+                        double scale, const HeadGradients& gradients, const Taught* teacher = nullptr);
 
 }  // namespace pare

@@ -73,8 +73,7 @@ void copy_text(const fs::path& from, const fs::path& to) {
 }
 
 void keep_tokenizer(const fs::path& run, const TrainConfig& config) {
-  const DataConfig& data = config.data;
-  const std::map<std::string, fs::path> files = tokenizer_files(token_reading(data));
+  const std::map<std::string, fs::path> files = tokenizer_files(reading_of_run(config));
   const bool bytes = files.empty() && learns_bytes(config);
   if (files.empty() && !bytes) {
     return;

@@ -1,7 +1,5 @@
 #pragma once
-// Another model to learn from: beside the targets, what it thinks of every other answer.
-//   loss = (1 - w) CE(p, target) + w τ² KL(q_τ ‖ p_τ),   q_τ, p_τ: softmax of the teacher's and the own logits over τ
-// In pieces, as the cross-entropy is: the logits of all tokens never exist at once, neither the own nor the teacher's.
+// Another model to learn from (loss.h): what its head reads of the same batch, and its head.
 
 #include <ATen/core/Tensor.h>
 
@@ -27,15 +25,5 @@ class Teacher {
 
 // InputError where it answers other questions than the configuration asks, or cannot read as much.
 void check_teacher(const TrainConfig& config, const Architecture& student, const Architecture& teacher);
-
-struct Distilled {  // what a teacher's part of the loss needs to know
-  at::Tensor x;     // what the teacher's head reads, [rows, its width]
-  const LossHead& head;
-  double weight = 0.5, temperature = 1;
-};
-
-// As cross_entropy in loss.h, of the loss above.
-LossParts distilled_loss(const at::Tensor& x, const LossHead& head, const at::Tensor& targets, const Distilled& teacher,
-                         int64_t piece, double scale, const HeadGradients& gradients);
 
 }  // namespace pare

@@ -49,6 +49,12 @@ TokenShards tokens_of(const TrainConfig& config) {
                     quote(reading.tokenizer->subject()), with_commas(reading.tokenizer->vocabulary().end() - 1),
                     with_commas(config.architecture.vocab)));
   }
+  if (data.samples.count > 0) {
+    throw InputError(
+        "data.samples: they are drawn once, for all runs that shall learn from the same. Draw them with the same "
+        "command, "
+        "--prepare and -o SAMPLES, then train with data.shards=SAMPLES instead of data.samples");
+  }
   if (data.shards.empty()) {
     return {open_tokens(data.train, reading), open_tokens(data.validation, reading), tokenizer_json(reading)};
   }
@@ -63,7 +69,8 @@ TokenShards tokens_of(const TrainConfig& config) {
   return shards;
 }
 
-// A text in windows that lie side by side: window w begins at token w * context.
+// A text in windows that lie side by side: window w begins at token w * context. Of sequences that a model drew, each
+// is one window: what it begins with is what the model was given.
 class WindowedText : public Sequences {
  public:
   explicit WindowedText(const TrainConfig& config) : WindowedText(config, tokens_of(config)) {}
@@ -75,6 +82,7 @@ class WindowedText : public Sequences {
         mask_share_(config.data.mask_share),
         mask_token_(config.data.mask_token.value_or(0)),
         seed_(static_cast<uint64_t>(config.data.seed)),
+        sequence_(tokens.sequence),
         tokenizer_(std::move(tokens.tokenizer)),
         train_(std::move(tokens.train)),
         other_(std::move(tokens.validation)) {
@@ -85,6 +93,12 @@ class WindowedText : public Sequences {
     training_ = apart ? all : all - validation_;
     first_validation_ = apart ? 0 : training_;
     Problems problems;
+    if (sequence_ > 0 && length() > sequence_) {
+      problems.add(fmt::format(
+          "context: {} tokens and their targets are {}, but the sequences in {} have {}: context={} "
+          "reads them",
+          context_, length(), quote(config.data.shards), sequence_, masked_lm_ ? sequence_ : sequence_ - 1));
+    }
     check_vocabulary(train_, vocab_, problems);
     check_vocabulary(other_, vocab_, problems);
     check_length(train_, "data.train", all, problems);
@@ -106,13 +120,13 @@ class WindowedText : public Sequences {
 
   TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const override {
     const TokenArray& tokens = of_validation && !other_.files().empty() ? other_ : train_;
-    const int64_t length = masked_lm_ ? context_ : context_ + 1;
-    const at::Tensor all = at::empty({std::ssize(numbers), length}, at::kLong);
+    const int64_t stride = sequence_ > 0 ? sequence_ : context_;
+    const at::Tensor all = at::empty({std::ssize(numbers), length()}, at::kLong);
     int64_t* row = all.mutable_data_ptr<int64_t>();
     for (const int64_t number : numbers) {
       const int64_t window = of_validation ? first_validation_ + number : number;
-      tokens.read(window * context_, {row, static_cast<size_t>(length)});
-      row += length;
+      tokens.read(window * stride, {row, static_cast<size_t>(length())});
+      row += length();
     }
     if (!masked_lm_) {
       return {{.ids = all.narrow(1, 0, context_).contiguous()}, all.narrow(1, 1, context_).contiguous()};
@@ -127,6 +141,9 @@ class WindowedText : public Sequences {
                                 {"tokenizer", tokenizer_},
                                 {"contents", {{"train", contents_json(train_)}, {"validation", contents_json(other_)}}},
                                 {"first_validation_window", first_validation_}};
+    if (sequence_ > 0) {
+      json["sequence"] = sequence_;
+    }
     if (masked_lm_) {
       json["mask"] = {{"share", mask_share_}, {"token", mask_token_}};
     }
@@ -134,14 +151,17 @@ class WindowedText : public Sequences {
   }
 
  private:
+  int64_t length() const { return masked_lm_ ? context_ : context_ + 1; }
+
   int64_t windows_of(const TokenArray& tokens) const {
-    return masked_lm_ ? tokens.size() / context_ : std::max<int64_t>(0, tokens.size() - 1) / context_;
+    return sequence_ > 0 ? tokens.size() / sequence_
+           : masked_lm_  ? tokens.size() / context_
+                         : std::max<int64_t>(0, tokens.size() - 1) / context_;
   }
 
   void check_length(const TokenArray& tokens, const char* key, int64_t windows, Problems& problems) const {
     if (windows < 1) {
-      problems.add(fmt::format("{}: {} tokens are too few for one sequence of {}", key, tokens.size(),
-                               masked_lm_ ? context_ : context_ + 1));
+      problems.add(fmt::format("{}: {} tokens are too few for one sequence of {}", key, tokens.size(), length()));
     }
   }
 
@@ -173,6 +193,7 @@ class WindowedText : public Sequences {
   double mask_share_;
   int64_t mask_token_;
   uint64_t seed_;
+  int64_t sequence_;                  // 0: one long text
   nlohmann::ordered_json tokenizer_;  // null: the tokens are bytes, or ids as they are stored
   TokenArray train_, other_;
   int64_t training_ = 0, validation_ = 0, first_validation_ = 0;

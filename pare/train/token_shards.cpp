@@ -12,6 +12,8 @@
 #include "pare/support/json.h"
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
+#include "pare/train/samples.h"
+#include "pare/train/start.h"
 
 namespace pare {
 
@@ -88,7 +90,7 @@ class ShardWriter {
 
 struct WrittenPart {
   nlohmann::ordered_json sources = nlohmann::ordered_json::array(), shards;
-  int64_t tokens = 0;
+  int64_t tokens = 0, sequence = 0;
 };
 
 WrittenPart write_part(const std::vector<std::string>& paths, const TokenReading& reading, ShardWriter writer) {
@@ -101,6 +103,30 @@ WrittenPart write_part(const std::vector<std::string>& paths, const TokenReading
   }
   part.shards = writer.finish();
   return part;
+}
+
+// What a model draws, with all that decides what it is.
+WrittenPart write_samples(const TrainConfig& config, const ModelFolder& folder, at::Device device, ShardWriter writer) {
+  const SamplesConfig samples = complete_samples(config, folder);
+  WrittenPart part{.tokens = samples.count * samples.length, .sequence = samples.length};
+  draw_samples(folder.model, samples, static_cast<uint64_t>(config.data.seed), device,
+               [&](std::span<const int64_t> tokens) { writer.write(tokens, samples.model); });
+  nlohmann::ordered_json source = source_manifest(samples.model, folder);
+  source["drawn"] = {{"count", samples.count},   {"length", samples.length},
+                     {"prefix", samples.prefix}, {"temperature", samples.temperature},
+                     {"seed", config.data.seed}, {"device", device.is_cpu() ? "cpu" : "cuda"}};
+  part.sources.push_back(source);
+  part.shards = writer.finish();
+  return part;
+}
+
+// A folder without a tokenizer has none.
+TokenReading reading_of_model(const fs::path& folder) {
+  TokenReading reading;
+  if (tokenizers_in(folder).size() == 1 && !reads_bytes(folder)) {
+    reading.tokenizer = std::make_shared<Tokenizer>(open_tokenizer(folder));
+  }
+  return reading;
 }
 
 [[noreturn]] void refuse_shards(const std::string& folder, const std::string& why) {
@@ -155,7 +181,8 @@ TokenArray open_part(const std::string& folder, const nlohmann::json& json, cons
 
 }  // namespace
 
-PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, int64_t tokens_per_shard) {
+PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, at::Device device,
+                            int64_t tokens_per_shard) {
   const DataConfig& data = config.data;
   if (config.task != TrainTask::causal_lm && config.task != TrainTask::masked_lm) {
     throw InputError(fmt::format("only text is prepared: the task {} reads none", word(config.task)));
@@ -166,12 +193,15 @@ PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, i
   AtomicFolder output(folder, [](const fs::path& path) {
     throw InputError(fmt::format("{} exists already: choose another folder, or remove it", quote(path.string())));
   });
-  const TokenReading reading = token_reading(data);
+  const std::optional<ModelFolder> drawing =
+      data.samples.count > 0 ? std::optional(open_sampled(config)) : std::nullopt;
+  const TokenReading reading = drawing ? reading_of_model(drawing->path) : token_reading(data);
   const bool narrow = config.architecture.vocab <= 1 << 16;
   const auto writer = [&](const char* name) {
     return ShardWriter(output.temporary(), name, narrow, tokens_per_shard, config.architecture.vocab);
   };
-  const WrittenPart train = write_part(data.train, reading, writer("train"));
+  const WrittenPart train = drawing ? write_samples(config, *drawing, device, writer("train"))
+                                    : write_part(data.train, reading, writer("train"));
   const WrittenPart validation = write_part(data.validation, reading, writer("validation"));
   const PreparedShards result{.path = folder.string(),
                               .dtype = narrow ? "uint16" : "uint32",
@@ -183,7 +213,8 @@ PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, i
                              {"dtype", result.dtype},
                              {"vocabulary", config.architecture.vocab},
                              {"tokenizer", tokenizer_json(reading)},
-                             {"bytes", learns_bytes(config)},
+                             {"bytes", drawing ? reads_bytes(drawing->path) : learns_bytes(config)},
+                             {"sequence", train.sequence},
                              {"sources", {{"train", train.sources}, {"validation", validation.sources}}},
                              {"train", train.shards},
                              {"validation", validation.shards}}));
@@ -202,6 +233,23 @@ bool learns_bytes(const TrainConfig& config) {
   return read_manifest(data.shards).value("bytes", nlohmann::json()) == true;  // older ones do not say
 }
 
+TokenReading reading_of_run(const TrainConfig& config) {
+  const DataConfig& data = config.data;
+  const nlohmann::json made_with = data.tokenizer.empty() && !data.shards.empty()
+                                       ? read_manifest(data.shards).value("tokenizer", nlohmann::json())
+                                       : nlohmann::json();
+  if (!made_with.is_object()) {
+    return token_reading(data);
+  }
+  const std::string path = made_with.value("path", "");
+  std::error_code unknown;
+  if (!fs::exists(path, unknown)) {
+    return token_reading(data);
+  }
+  TokenReading reading{.tokenizer = std::make_shared<Tokenizer>(open_tokenizer(path))};
+  return tokenizer_hash(*reading.tokenizer) == made_with.value("sha256", "") ? reading : token_reading(data);
+}
+
 TokenShards open_shards(const std::string& folder) {
   const nlohmann::json json = read_manifest(folder);
   const nlohmann::json dtype = json.value("dtype", nlohmann::json());
@@ -212,12 +260,17 @@ TokenShards open_shards(const std::string& folder) {
   if (!tokenizer.is_null() && !(tokenizer.is_object() && tokenizer.contains("path") && tokenizer.contains("sha256"))) {
     refuse_shards(folder, fmt::format("names a tokenizer without path and sha256 in {}", shards_file));
   }
+  const nlohmann::json sequence = json.value("sequence", nlohmann::json(0));  // older ones do not say
+  if (!sequence.is_number_integer() || sequence < 0 || sequence > (int64_t{1} << 31)) {
+    refuse_shards(folder, fmt::format("has sequences of {} tokens in {}", sequence.dump(), shards_file));
+  }
   const DataFormat format = dtype == "uint16" ? DataFormat::uint16 : DataFormat::uint32;
   TokenArray train = open_part(folder, json, "train", format);
   if (train.files().empty()) {
     refuse_shards(folder, "has no shards to learn from");
   }
-  return {std::move(train), open_part(folder, json, "validation", format), std::move(tokenizer)};
+  return {std::move(train), open_part(folder, json, "validation", format), std::move(tokenizer),
+          sequence.get<int64_t>()};
 }
 
 }  // namespace pare

@@ -13,6 +13,7 @@ namespace pare {
 struct TokenShards {
   TokenArray train, validation;
   nlohmann::ordered_json tokenizer;  // path and SHA-256; null: there was none
+  int64_t sequence = 0;              // tokens of each of the sequences that a model drew; 0: one long text
 };
 
 struct PreparedShards {
@@ -20,14 +21,18 @@ struct PreparedShards {
   int64_t train_tokens = 0, validation_tokens = 0, shards = 0;
 };
 
-// Appears whole or not at all. InputError where something stands there, and for all that training would refuse.
+// Of a text, or of what a model draws on the device (samples.h). Appears whole or not at all. InputError where
+// something stands there, and for all that training would refuse.
 PreparedShards write_shards(const TrainConfig& config, const std::filesystem::path& folder,
-                            int64_t tokens_per_shard = int64_t{1} << 27);
+                            at::Device device = at::kCPU, int64_t tokens_per_shard = int64_t{1} << 27);
 
 // InputError where it is no such folder, or a shard is missing, shorter or longer than it was, or has other bytes.
 TokenShards open_shards(const std::string& folder);
 
 // Whether each token that a run reads is a byte of a text, from files or from shards.
 bool learns_bytes(const TrainConfig& config);
+// The tokenizer of what a run reads: the one that is named, else the one that its shards were made with, where it is
+// still what it was.
+TokenReading reading_of_run(const TrainConfig& config);
 
 }  // namespace pare

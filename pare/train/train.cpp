@@ -308,6 +308,10 @@ class Run {
     if (is_unmeasured() && !stopping_) {
       note_evaluation();
       progress.validation = result_.validation;
+      if (outlook_) {
+        progress.condition = outlook_->worst();
+        progress.rewrite_error = outlook_->predicted_error.at("float32");
+      }
     }
     if (step_ % config_.checkpoint.every == 0) {
       save();
@@ -343,11 +347,24 @@ class Run {
     if (!std::isfinite(found.loss)) {
       return;  // the next step says what is wrong, and a file of JSON has no word for it
     }
-    folder_->add_metrics({{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}});
+    nlohmann::ordered_json line = {{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}};
+    outlook_.reset();
+    if (config_.conditioning.weight > 0) {
+      outlook_ = outlook();
+      line["conditions"] = outlook_->conditions;
+      line["predicted_error"] = outlook_->predicted_error;
+    }
+    folder_->add_metrics(line);
     // Half of what ends a run by itself is far from it. Who chose where to end chose what is good.
     if (found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
       good_ = Good{step_, found.loss, copied(state_of(trainer_))};
     }
+  }
+
+  // Of the model that the run would end with, were this the last step.
+  RewriteOutlook outlook() const {
+    const Model now = trainer_.model();
+    return rewrite_outlook(morph_ ? morph_->finished(now.weights, at::kDouble) : now);
   }
 
   // The trainer has moved nothing since such a step.
@@ -425,6 +442,7 @@ class Run {
     StoredState state;
   };
   std::optional<Good> good_;
+  std::optional<RewriteOutlook> outlook_;
   TrainResult result_;
   Trainer trainer_;  // last: what it begins with sets the others
 };

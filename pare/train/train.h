@@ -26,6 +26,9 @@ struct TrainProgress {
   double cross_entropy = 0;  // the loss without what a teacher and a morph add: what validation is measured in
   double rate = 0, tokens_per_second = 0, seconds_left = 0;
   std::optional<double> validation;  // where it was measured after this step
+  // With it, where conditions are asked for: the worst of all matrices, and the error predicted for the rewrite in
+  // float32.
+  std::optional<double> condition, rewrite_error;
 };
 
 struct TrainOptions {

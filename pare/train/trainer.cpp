@@ -69,6 +69,7 @@ bool same_shape(const at::Tensor& a, const at::Tensor& b) {
 Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device device, TrainCompany company)
     : company_(std::move(company)),
       distillation_(config.distillation),
+      conditioning_weight_(config.conditioning.weight),
       evenness_(config.morph.evenness),
       architecture_(start.architecture),
       device_(device),
@@ -99,6 +100,10 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
     }
   }
   head_.softcap = architecture_.head.softcap;
+  if (conditioning_weight_ > 0) {
+    conditioning_.emplace(last_architecture(config), device);
+    PARE_CHECK(!conditioning_->empty(), "nothing whose condition counts");
+  }
   const at::TensorOptions here = at::TensorOptions(device);
   numbers_ = at::zeros({3}, here.dtype(at::kDouble));
   limit_ = at::zeros({}, here.dtype(at::kDouble));
@@ -139,8 +144,8 @@ LossParts Trainer::loss_of(const Rows& rows, double scale) {
   if (!company_.teacher) {
     return cross_entropy(x, head_, rows.targets, piece_, scale, head_gradients_);
   }
-  const Distilled taught{rows.teacher, company_.teacher->head(), distillation_.weight, distillation_.temperature};
-  return distilled_loss(x, head_, rows.targets, taught, piece_, scale, head_gradients_);
+  const Taught taught{rows.teacher, company_.teacher->head(), distillation_.weight, distillation_.temperature};
+  return cross_entropy(x, head_, rows.targets, piece_, scale, head_gradients_, &taught);
 }
 
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
@@ -171,11 +176,9 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
     const LossParts parts = loss_of(rows, scale);
     sum.add_(parts.sum);
     plain.add_(parts.plain.defined() ? parts.plain : parts.sum);
-    const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
-    if (uneven.defined() && evenness_ > 0) {
-      const at::Tensor asked = uneven * (evenness_ * static_cast<double>(rows.targets.size(0)));
-      ((rows.x * parts.head_input).sum() + asked * scale).backward();
-      sum.add_(asked.detach());
+    if (const at::Tensor other = other_parts(i == 0, rows.targets.size(0), count); other.defined()) {
+      ((rows.x * parts.head_input).sum() + other * scale).backward();
+      sum.add_(other.detach());
     } else {
       rows.x.backward(parts.head_input);
     }
@@ -192,6 +195,22 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
   numbers_.select(0, 0).copy_(sum.div_(static_cast<double>(count)));
   numbers_.select(0, 1).copy_(optimiser_.clip(gradients_));
   numbers_.select(0, 2).copy_(plain.div_(static_cast<double>(count)));
+}
+
+// What the loss asks besides answers, times the number of targets: of the tokens at hand, and once in each step of the
+// weights. Undefined where it asks nothing.
+at::Tensor Trainer::other_parts(bool first, int64_t targets, int64_t count) {
+  const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
+  at::Tensor sum;
+  if (uneven.defined() && evenness_ > 0) {
+    sum = uneven * (evenness_ * static_cast<double>(targets));
+  }
+  if (first && conditioning_) {
+    const at::Tensor penalty = conditioning_->penalty(architecture_, executor_.parameters());
+    const at::Tensor asked = penalty * (conditioning_weight_ * static_cast<double>(count));
+    sum = sum.defined() ? sum + asked : asked;
+  }
+  return sum;
 }
 
 // What is added up is added in float32.

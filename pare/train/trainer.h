@@ -17,6 +17,7 @@
 #include "pare/model/device_graph.h"
 #include "pare/model/executor.h"
 #include "pare/train/batches.h"
+#include "pare/train/conditioning.h"
 #include "pare/train/config.h"
 #include "pare/train/loss.h"
 #include "pare/train/morph.h"
@@ -94,6 +95,7 @@ class Trainer {
   Rows asked_rows(const Placed& batch, bool taught, Dropout* dropout = nullptr) const;
   LossParts loss_of(const Rows& rows, double scale);
   void compute_gradients(const std::vector<Placed>& batches, int64_t step);
+  at::Tensor other_parts(bool first, int64_t targets, int64_t count);
   void collect_narrow(bool first);
   void run_step(const std::vector<Placed>& batches, int64_t step);
   bool fits_recorded(const std::vector<Placed>& batches) const;
@@ -101,6 +103,8 @@ class Trainer {
 
   TrainCompany company_;
   DistillationConfig distillation_;
+  double conditioning_weight_;
+  std::optional<ConditioningLoss> conditioning_;
   double evenness_;
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves

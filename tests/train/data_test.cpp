@@ -50,10 +50,6 @@ std::string refusal_of(const nlohmann::json& changes) {
   return "";
 }
 
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("an epoch sees every sequence once, and a longer run begins like a shorter one") {
@@ -245,7 +241,7 @@ TEST_CASE("shards hold the tokens of a text, and are refused once they are touch
   json["data"]["validation"] = {folder.write("other", other).string()};
   const TrainConfig config = sorting_config(json);
   const std::filesystem::path place = folder.path() / "shards";
-  const PreparedShards made = write_shards(config, place, 300);
+  const PreparedShards made = write_shards(config, place, at::kCPU, 300);
   CHECK(made.shards == 4 + 1);
   CHECK(made.train_tokens == 1000);
   CHECK(std::filesystem::file_size(place / "train-00003.u16") == 200);

@@ -1,6 +1,8 @@
 #pragma once
 // Small runs for tests.
 
+#include <doctest/doctest.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -24,6 +26,15 @@ inline TrainConfig sorting_config(const nlohmann::json& changes = nlohmann::json
   nlohmann::json json = sorting_json();
   json.merge_patch(changes);
   return train_config_from_json(json, "test", no_architecture);
+}
+
+// Whether a message has a part, which is shown where it has not.
+inline bool says(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) {
+    MESSAGE("found: " << text);
+  }
+  return found;
 }
 
 // Everything that a run measured but the time.

@@ -1,0 +1,129 @@
+#include "pare/train/samples.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/arch/count.h"
+#include "pare/model/cache.h"
+#include "pare/model/executor.h"
+#include "pare/support/error.h"
+#include "pare/support/json.h"
+#include "pare/support/progress.h"
+#include "pare/support/text.h"
+#include "pare/train/sequences.h"
+
+namespace pare {
+
+namespace {
+
+const std::string& sampled_path(const TrainConfig& config) {
+  return config.data.samples.model.empty() ? config.from : config.data.samples.model;
+}
+
+std::vector<int64_t> first_tokens(const ModelFolder& folder) {
+  const nlohmann::json config = folder.config.empty() ? nlohmann::json() : parse_json(folder.config, "config.json");
+  const nlohmann::json token = config.is_object() ? config.value("bos_token_id", nlohmann::json()) : nlohmann::json();
+  return token.is_number_integer() ? std::vector{token.get<int64_t>()} : std::vector<int64_t>();
+}
+
+// Sequences that are drawn at once: as many as fit beside each other with what is remembered of them.
+int64_t rows_at_once(const Architecture& a, int64_t length, at::Device device) {
+  const int64_t memory = int64_t{1} << (device.is_cpu() ? 28 : 33);
+  const int64_t remembered = length * cache_elements_per_token(a) * static_cast<int64_t>(sizeof(float));
+  const int64_t scores = 4 * a.vocab * static_cast<int64_t>(sizeof(double));
+  return std::clamp<int64_t>(memory / (remembered + scores), 1, device.is_cpu() ? 256 : 16384);
+}
+
+// One random number for each token, from 0 to 1.
+at::Tensor random_numbers(uint64_t seed, int64_t first, int64_t rows, int64_t length) {
+  const at::Tensor numbers = at::empty({rows, length}, at::kDouble);
+  double* into = numbers.mutable_data_ptr<double>();
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint64_t own = mixed(seed, static_cast<uint64_t>(first + row));
+    for (int64_t place = 0; place < length; ++place) {
+      *into++ = static_cast<double>(mixed(own, static_cast<uint64_t>(place)) >> 11) * 0x1p-53;
+    }
+  }
+  return numbers;
+}
+
+// The first token whose share of all probability, with those before it, is more than the random number.
+at::Tensor drawn(const at::Tensor& logits, double temperature, const at::Tensor& random) {
+  const at::Tensor shares = at::softmax(logits.to(at::kDouble) / temperature, 1).cumsum(1);
+  const at::Tensor found = at::searchsorted(shares, random * shares.narrow(1, shares.size(1) - 1, 1),
+                                            /*out_int32=*/false, /*right=*/true);
+  return found.clamp_max(logits.size(1) - 1);
+}
+
+}  // namespace
+
+ModelFolder open_sampled(const TrainConfig& config) {
+  return open_model(sampled_path(config));
+}
+
+SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& folder) {
+  SamplesConfig samples = config.data.samples;
+  const Architecture& a = folder.model.architecture;
+  samples.model = sampled_path(config);
+  samples.length = samples.length > 0 ? samples.length : a.context + 1;
+  samples.prefix = samples.prefix.empty() ? first_tokens(folder) : samples.prefix;
+  Problems problems;
+  if (a.task != Task::causal_lm) {
+    problems.add(fmt::format("data.samples.model: {} is a {}, which draws no text: expected a causal_lm",
+                             quote(samples.model), word(a.task)));
+  }
+  if (samples.prefix.empty()) {
+    problems.add(
+        fmt::format("data.samples.prefix: {} has no bos_token_id in its config.json: name the tokens that a "
+                    "text begins with, such as data.samples.prefix=[10]",
+                    quote(samples.model)));
+  }
+  for (const int64_t token : samples.prefix) {
+    if (token >= a.vocab) {
+      problems.add(fmt::format("data.samples.prefix: {} is no token of a vocabulary of {}", token, a.vocab));
+    }
+  }
+  if (samples.length > a.context + 1) {
+    problems.add(fmt::format("data.samples.length: {} tokens, but the model reads {}, and draws one more",
+                             samples.length, a.context));
+  }
+  if (samples.length <= std::ssize(samples.prefix)) {
+    problems.add(fmt::format("data.samples.length: {} tokens leave nothing to draw after a prefix of {}",
+                             samples.length, samples.prefix.size()));
+  }
+  problems.throw_if_any("the samples");
+  return samples;
+}
+
+void draw_samples(const Model& model, const SamplesConfig& samples, uint64_t seed, at::Device device,
+                  const TakeTokens& take) {
+  const at::NoGradGuard no_grad;
+  const Executor executor(model, at::kFloat, device);
+  const int64_t length = samples.length, given = std::ssize(samples.prefix);
+  const int64_t at_once = rows_at_once(model.architecture, length, device);
+  Progress progress("tokens drawn", static_cast<uint64_t>(samples.count * length));
+  for (int64_t first = 0; first < samples.count; first += at_once) {
+    const int64_t rows = std::min(at_once, samples.count - first);
+    const at::Tensor random = random_numbers(seed, first, rows, length).to(device);
+    const at::Tensor tokens = at::empty({rows, length}, at::TensorOptions(device).dtype(at::kLong));
+    tokens.narrow(1, 0, given).copy_(at::tensor(samples.prefix).expand({rows, given}));
+    Cache cache(length);
+    int64_t seen = 0;
+    for (int64_t place = given; place < length; ++place) {
+      const Inputs next{.ids = tokens.narrow(1, seen, place - seen).contiguous()};
+      const at::Tensor logits = executor.forward(next, &cache, nullptr, Logits::last).logits.squeeze(1);
+      tokens.narrow(1, place, 1).copy_(drawn(logits, samples.temperature, random.narrow(1, place, 1)));
+      progress.advance(static_cast<uint64_t>(rows * (place - seen)));
+      seen = place;
+    }
+    const at::Tensor here = tokens.cpu().contiguous();
+    take({here.const_data_ptr<int64_t>(), static_cast<size_t>(here.numel())});
+    progress.advance(static_cast<uint64_t>(rows));
+  }
+}
+
+}  // namespace pare

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "pare/arch/open_gate.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/side.h"
 
@@ -82,11 +83,14 @@ void write_out_neurons(PlainForm& form, int64_t n, double slope, bool shared) {
   mlp.bias.gate = mlp.bias.up;
 }
 
+bool is_seen_as_heads(const DenseMlp& mlp) {
+  return (mlp.gated && mlp.activation == Activation::sigmoid) || sigmoid_slope(mlp);
+}
+
 void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
   const DenseMlp& mlp = std::get<DenseMlp>(mlp_of(dense, n).kind);
-  const bool glu = mlp.gated && mlp.activation == Activation::sigmoid;
   const std::optional<double> slope = sigmoid_slope(mlp);
-  if (!glu && !slope) {
+  if (!is_seen_as_heads(mlp)) {
     return;
   }
   const bool shared = std::get<NeuronHeads>(mlp_of(heads, n).kind).shared_value;
@@ -98,8 +102,8 @@ void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
 
 // ---- a skip that the neurons took in
 
-// Plain neurons that read and write the stream itself (a norm behind the sum sees no difference), of one kind or seen
-// as heads by the other, and only one of the two adds its input.
+// Neurons that read and write the stream itself (a norm behind the sum sees no difference), of one kind or seen as
+// heads by the other, and only one of the two adds its input. Gated ones take it in by neurons of their own only.
 bool skip_may_be_inside(const Block& with, const Block& without) {
   if (!with.mlp || !without.mlp || with.wiring != Wiring::serial || without.wiring != Wiring::serial) {
     return false;
@@ -109,11 +113,11 @@ bool skip_may_be_inside(const Block& with, const Block& without) {
   };
   const Mlp &m = *with.mlp, &o = *without.mlp;
   const DenseMlp *mine = std::get_if<DenseMlp>(&m.kind), *other = std::get_if<DenseMlp>(&o.kind);
-  if (!mine || !m.skip || o.skip || !on_the_stream(m) || !on_the_stream(o) || mine->gated ||
-      !has_linear_odd_part(mine->activation)) {
+  if (!mine || !m.skip || o.skip || !on_the_stream(m) || !on_the_stream(o) ||
+      !(mine->gated || has_linear_odd_part(mine->activation))) {
     return false;
   }
-  return other ? !other->gated && mine->activation == other->activation : sigmoid_slope(*mine).has_value();
+  return other ? mine->gated == other->gated && mine->activation == other->activation : is_seen_as_heads(*mine);
 }
 
 struct Neurons {
@@ -217,27 +221,54 @@ void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_
                             std::max(unit(ids.up), unit(ids.down))});
 }
 
+// `more` behind what is there, along an axis: numbers that are exact.
+void append(PlainForm& form, const TensorId& id, int64_t axis, const at::Tensor& more) {
+  const LoadEffective old = current(form, id);
+  make(form, id, {id}, [=](const ProofSide& side) {
+    const Effective own = old(side);
+    const at::Tensor beside = more.to(own.value.device());
+    return Effective{at::cat({own.value, beside}, axis), at::cat({own.rounding, at::zeros_like(beside)}, axis)};
+  });
+}
+
 // The skip as neurons: x = α(x) - α(-x).
 void widen(PlainForm& form, int64_t n) {
   const MlpTensors ids = mlp_tensors(n);
   DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
-  const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down);
   const int64_t width = form.architecture.width;
-  const auto both_signs = [width](const Effective& like, int64_t axis) {
-    const at::Tensor eye = at::eye(width, like.value.options()), two = at::cat({eye, -eye}, axis);
-    const at::Tensor none = at::zeros_like(two);
-    return Effective{at::cat({like.value, two}, axis), at::cat({like.rounding, none}, axis)};
-  };
-  make(form, ids.up, {ids.up}, [=](const ProofSide& side) { return both_signs(up(side), 0); });
-  make(form, ids.down, {ids.down}, [=](const ProofSide& side) { return both_signs(down(side), 1); });
+  const at::Tensor eye = at::eye(width, at::kDouble);
+  append(form, ids.up, 0, at::cat({eye, -eye}));
+  append(form, ids.down, 1, at::cat({eye, -eye}, 1));
   if (mlp.bias.up) {
-    make(form, ids.up_bias, {ids.up_bias}, [=](const ProofSide& side) {
-      const Effective b = bias(side);
-      const at::Tensor none = at::zeros({2 * width}, b.value.options());
-      return Effective{at::cat({b.value, none}), at::cat({b.rounding, none})};
-    });
+    append(form, ids.up_bias, 0, at::zeros({2 * width}, at::kDouble));
   }
   mlp.width += 2 * width;
+  mlp_of(form, n).skip = false;
+}
+
+// The skip as neurons whose gate a constant holds open: x = α(c) x / α(c). Others may have scaled what these read and
+// write, as of any neuron.
+void widen_gated(PlainForm& form, int64_t n) {
+  const MlpTensors ids = mlp_tensors(n);
+  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
+  const int64_t width = form.architecture.width, before = mlp.width;
+  const OpenGate open = open_gate(mlp.activation);
+  const at::Tensor eye = at::eye(width, at::kDouble), held_open = at::full({width}, open.at, at::kDouble);
+  append(form, ids.up, 0, eye / open.value);
+  append(form, ids.gate, 0, at::zeros_like(eye));
+  append(form, ids.down, 1, eye);
+  if (mlp.bias.up) {
+    append(form, ids.up_bias, 0, at::zeros({width}, at::kDouble));
+  }
+  if (mlp.bias.gate) {
+    append(form, ids.gate_bias, 0, held_open);
+  } else if (open.at != 0) {
+    make(form, ids.gate_bias, {ids.gate}, [=](const ProofSide& side) {
+      return side.made(at::cat({at::zeros({before}, at::kDouble), held_open}));
+    });
+    mlp.bias.gate = true;
+  }
+  mlp.width += width;
   mlp_of(form, n).skip = false;
 }
 
@@ -246,6 +277,12 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
   PlainForm& form = of_reference ? forms.reference : forms.candidate;
   PlainForm& other = of_reference ? forms.candidate : forms.reference;
   const int64_t mine = neuron_count(mlp_of(form, n)), theirs = neuron_count(mlp_of(other, n));
+  if (std::get<DenseMlp>(mlp_of(form, n).kind).gated) {
+    if (theirs == mine + form.architecture.width) {
+      widen_gated(form, n);
+    }
+    return;
+  }
   if (theirs == mine + 2 * form.architecture.width) {
     widen(form, n);
     return;

@@ -159,7 +159,7 @@ class Evaluator:
         return self.named(token)
 
     def blocks(self):
-        """[W, I, -I], [W; I; -I], [W; 0], [0; b] and [b, 0, 0]"""
+        """[W, I, -I], [W; I; -I], [W, I/64], [W, 0], [W; 0], [0; b] and [b, 0, 64]"""
         if self.tokens[0] == "0":
             assert [self.take() for _ in range(2)] == ["0", ";"]
             row = self.sum()
@@ -167,9 +167,13 @@ class Evaluator:
             return numpy.vstack([numpy.zeros((WIDTH, len(row))), row])
         value, parts = self.sum(), []
         while (mark := self.take(",", ";", "]")) != "]":
-            word, below = self.take("I", "-I", "0"), mark == ";"
-            zeros = numpy.zeros((1, value.shape[1]) if value.ndim == 2 else WIDTH)
-            parts.append({"I": numpy.eye(WIDTH), "-I": -numpy.eye(WIDTH), "0": zeros}[word])
+            word, below = self.take(), mark == ";"
+            if "I" in word:
+                sign, _, divisor = word.partition("I")
+                parts.append(numpy.eye(WIDTH) * float(sign + "1") / float(divisor[1:] or 1))
+            else:
+                shape = WIDTH if value.ndim == 1 else (1, value.shape[1]) if below else (len(value), WIDTH)
+                parts.append(numpy.full(shape, float(word)))
         return numpy.concatenate([value, *parts], axis=0 if below or value.ndim == 1 else 1)
 
     def diagonal(self, name):
@@ -202,7 +206,7 @@ class Evaluator:
             arguments.append(self.sum())
         own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
                "heads": self.each_head, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
-               "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
+               "zeros": lambda n: numpy.zeros(int(n)), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
         return (own.get(name) or getattr(self, name))(*arguments)
 
     def heads(self):
@@ -426,6 +430,9 @@ STRICT_CASES = [  # what no layout of another form has
     ("absorb_skip", with_mlp({"activation": "gelu", "bias": {"up": True}}), "only(24; "),
     ("absorb_skip{widen=true}", with_mlp({"activation": "silu", "bias": BIASED}), ", 0, 0]"),
     ("absorb_skip{widen=true},eliminate_projection{target=q}", with_mlp({"activation": "relu"}), "Θ₁⁻¹ · [blocks.1.mlp.up.weight, I, -I]"),
+    ("absorb_skip{widen=true}", with_mlp({"activation": "silu", "gated": True}), "[zeros(24), 64]"),
+    ("absorb_skip{widen=true}", with_mlp({"activation": "gelu", "gated": True, "bias": BIASED | {"gate": True}}), "gate.bias, 16]"),
+    ("absorb_skip{widen=true},eliminate_projection{target=q}", with_mlp({"activation": "sigmoid", "gated": True}), "Θ₁⁻¹ · [blocks.1.mlp.up.weight, I/0.5]"),
     ("lower_mlp_to_heads", with_mlp({"activation": "silu", "bias": BIASED}), "[0; blocks.0.mlp.up.bias]"),
     ("lower_mlp_to_heads", with_mlp({"activation": "quick_gelu"}), "1.702 · [blocks.0.mlp.up.weight; 0]"),
     ("lower_mlp_to_heads", with_mlp({"activation": "sigmoid", "gated": True, "bias": {"gate": True}}), "[0; blocks.0.mlp.gate.bias]"),

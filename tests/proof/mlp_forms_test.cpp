@@ -163,6 +163,105 @@ TEST_CASE("form: a skip that the neurons took in") {
   }
 }
 
+namespace {
+
+// The reference's gated MLPs add their input; the candidate's have six neurons more, whose gate a constant holds open.
+// 3d² + biases more, and up to a factor of each of these neurons, which is free.
+Pair held_open(const std::string& activation, double at, double value, bool biased, double factor = 1) {
+  std::string json = with_activation(skipped, activation);
+  const std::string biases = R"("bias": {"up": true, "down": true})";
+  json.replace(json.find(biases), biases.size(),
+               biased ? R"("gated": true, "bias": {"up": true, "gate": true, "down": true})" : R"("gated": true)");
+  Pair pair = pair_of(json);
+  const at::Tensor eye = at::eye(6, at::kDouble), none = at::zeros({6}, at::kDouble);
+  for (int64_t n = 0; n < 2; ++n) {
+    const std::string prefix = fmt::format("blocks.{}.mlp.", n);
+    const auto old = [&](const char* name) { return pair.ta.at(prefix + name); };
+    pair.tb[prefix + "up.weight"] = at::cat({old("up.weight"), eye / value * factor});
+    pair.tb[prefix + "gate.weight"] = at::cat({old("gate.weight"), at::zeros_like(eye)});
+    pair.tb[prefix + "down.weight"] = at::cat({old("down.weight"), eye / factor}, 1);
+    if (biased) {
+      pair.tb[prefix + "up.bias"] = at::cat({old("up.bias"), none});
+    }
+    if (biased || at != 0) {
+      const at::Tensor before = biased ? old("gate.bias") : at::zeros({20}, at::kDouble);
+      pair.tb[prefix + "gate.bias"] = at::cat({before, none + at});
+    }
+    Mlp& mlp = *pair.b.blocks[static_cast<size_t>(n)].mlp;
+    DenseMlp& dense = std::get<DenseMlp>(mlp.kind);
+    dense.width = 26;
+    dense.bias.gate = biased || at != 0;
+    mlp.skip = false;
+  }
+  return pair;
+}
+
+}  // namespace
+
+TEST_CASE("form: a skip behind gates that a constant holds open") {
+  struct Case {
+    const char* activation;
+    double at, value;
+  };
+  for (const auto& [activation, at, value] : {Case{"silu", 64, 64},
+                                              {"gelu", 16, 16},
+                                              {"gelu_tanh", 16, 16},
+                                              {"quick_gelu", 32, 32},
+                                              {"relu", 1, 1},
+                                              {"sigmoid", 0, 0.5},
+                                              {"tanh", 32, 1}}) {
+    for (const bool biased : {false, true}) {
+      CAPTURE(activation);
+      CAPTURE(biased);
+      check_form(held_open(activation, at, value, biased));
+    }
+  }
+  check_form(held_open("silu", 64, 64, true, 64));  // I and I/64 exchanged
+  SUBCASE("and no further than it is") {
+    Pair pair = held_open("silu", 64, 64, true);
+    pair.tb["blocks.1.mlp.gate.weight"][22][3].fill_(1e-3);  // where SiLU is straight, what it reads is passed on
+    CHECK(distance(pair) > 1e-6);
+    CHECK_FALSE(proof_of(pair).complete);
+    const Pair other = held_open("silu", 32, 64, true);
+    CHECK(distance(other) > 1e-6);
+    CHECK_FALSE(proof_of(other).complete);
+  }
+  SUBCASE("in another basis and another order afterwards") {
+    Pair pair = held_open("silu", 64, 64, false);
+    const at::Tensor theta = random_matrix(6, 4), back = at::linalg_inv(theta);  // of what the second block writes
+    const std::string last = "blocks.1.mlp.";
+    pair.tb[last + "down.weight"] = at::matmul(theta, pair.tb.at(last + "down.weight"));
+    pair.tb["head.weight"] = at::matmul(pair.tb.at("head.weight"), back);
+    const at::Tensor order = at::arange(25, -1, -1, at::kLong);
+    for (const char* name : {"up.weight", "gate.weight", "gate.bias"}) {
+      pair.tb[std::string("blocks.0.mlp.") + name] =
+          pair.tb.at(std::string("blocks.0.mlp.") + name).index_select(0, order);
+    }
+    pair.tb["blocks.0.mlp.down.weight"] = pair.tb.at("blocks.0.mlp.down.weight").index_select(1, order);
+    REQUIRE(distance(pair) < float64_noise);
+    const Proof proof = proof_of(pair);
+    CHECK_MESSAGE(proof.complete, why(proof));
+  }
+  SUBCASE("and stored as heads") {
+    Pair pair = held_open("sigmoid", 0, 0.5, true);
+    for (int64_t n = 0; n < 2; ++n) {
+      const std::string prefix = fmt::format("blocks.{}.mlp.", n);
+      const auto joined = [&](const std::string& name) {
+        return at::cat({pair.tb.at(prefix + name + ".weight"), pair.tb.at(prefix + name + ".bias").unsqueeze(1)}, 1);
+      };
+      pair.tb[prefix + "query.weight"] = joined("gate");
+      pair.tb[prefix + "value.weight"] = joined("up");
+      pair.tb[prefix + "output.weight"] = pair.tb.at(prefix + "down.weight");
+      pair.tb[prefix + "output.bias"] = pair.tb.at(prefix + "down.bias");
+      for (const char* gone : {"up.weight", "up.bias", "gate.weight", "gate.bias", "down.weight", "down.bias"}) {
+        pair.tb.erase(prefix + gone);
+      }
+      pair.b.blocks[static_cast<size_t>(n)].mlp->kind = NeuronHeads{26, false, true};
+    }
+    check_form(pair);
+  }
+}
+
 TEST_CASE("form: a first layer as a table") {
   for (const char* norm : {"rms", "layer"}) {
     for (const bool tied : {false, true}) {

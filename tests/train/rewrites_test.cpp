@@ -48,6 +48,7 @@ std::vector<Start> rewritten_starts() {
       {"shrink_head_pairs", {attention + "shaped=true"}},
       {"rotate_residual", {untied, attention + rms, mlp + rms, "architecture.final_" + rms}},
       {"absorb_skip{widen=true}", bare},
+      {"absorb_skip{widen=true}", with(bare, {mlp + "gated=true"})},
       {"lower_mlp_to_heads", {mlp + "activation=silu"}},
       {"cache_keys_only", {attention + "shaped=true"}},
       {"precompute_first_layer", {no_positions, attention + "shaped=true"}},

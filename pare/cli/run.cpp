@@ -22,6 +22,7 @@
 #include "pare/support/output_place.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
+#include "pare/verify/guessing.h"
 
 namespace pare {
 
@@ -214,6 +215,11 @@ void run_command(const RunOptions& options, const Settings& settings) {
     progress.advance();
   }
   write_results(options, results);
+  const double nats = prediction.tokens > 0 ? prediction.nats / static_cast<double>(prediction.tokens) : 0;
+  if (const std::optional<std::string> warning =
+          warning_of_guessing("the model", nats, stored.model.architecture.vocab)) {
+    print_warnings({*warning});
+  }
   print_summary(options, settings, results, sequences, tokens, prediction);
 }
 

@@ -341,6 +341,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                       .budget = flags.question.budget,
                                       .layers_of = flags.report.wanted() ? layered_sequences : 0,
                                       .device = chosen_device(settings)});
+  print_warnings(verification.warnings);
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
     if (sequence < verification.given) {  // what was asked besides comes after all that was given

@@ -144,6 +144,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
                                   .budget = options.budget,
                                   .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
                                   .device = options.device});
+    add_warnings(result.verification->warnings);
     if (result.allowed_error) {
       judge_approximate(*result.verification);
     }

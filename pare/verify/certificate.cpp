@@ -170,7 +170,8 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
           {"proof", if_asked(proof_json(v.proof))},
           {"coverage", if_asked(coverage_json(v.coverage))},
           {"self_test", self_tests_json(v.self_tests)},
-          {"verdict", word(v.verdict)}};
+          {"verdict", word(v.verdict)},
+          {"warnings", v.warnings}};
 }
 
 std::optional<json> read_certificate(const fs::path& folder) {

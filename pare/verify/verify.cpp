@@ -16,6 +16,7 @@
 #include "pare/verify/draw_inputs.h"
 #include "pare/verify/drawn_seed.h"
 #include "pare/verify/exam.h"
+#include "pare/verify/guessing.h"
 #include "pare/verify/noise.h"
 #include "pare/verify/peer_keys.h"
 
@@ -217,6 +218,11 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   if (result.given > 0) {
     take_means(result.metrics, metrics_of(first));
     take_means(result.noise_floor, metrics_of(first_noise));
+    // Random tokens are no text: of those a trained model may think what it likes.
+    const double nats = result.metrics.reference_nll_nats.value_or(0);
+    if (std::optional<std::string> warning = warning_of_guessing("the reference", nats, a.vocab)) {
+      result.warnings.push_back(*warning);
+    }
   }
   const WorstRow worst = exam.worst();
   result.excess = worst.excess;

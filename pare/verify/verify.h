@@ -67,6 +67,7 @@ struct Verification {
   Verdict verdict = Verdict::different;
   std::vector<SelfTest> self_tests;            // none when identical or different
   std::optional<Divergence> first_divergence;  // only when different, and something was asked
+  std::vector<std::string> warnings;           // that decide nothing
 };
 
 // InputError when there is no common question: other tasks, classes, images, widths of hidden states.

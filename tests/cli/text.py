@@ -4,12 +4,16 @@
 import gzip
 import json
 import lzma
+import math
 import pathlib
 import shutil
+import struct
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
+from files import read_tensors, write_tensors
 from report import SHARED, Report, ended, expect, pare
 
 CONTEXT = 16
@@ -186,6 +190,35 @@ def check_wrong(place):
     report.check("its own text", ended(place.pare("run", "model", "-o", "text.txt", "--force", "--text", "text.txt"), 1, ["text.txt"]))
 
 
+def check_guessing(place):
+    """A model that is sure, and wrong: what it was given is hardly what it was trained on. Random tokens are no text."""
+    report = place.report
+    shutil.copytree(place.folder / "model", place.folder / "loud")
+    weights = place.folder / "loud" / "model.safetensors"
+    tensors = read_tensors(weights)
+    dtype, shape, data = tensors["head.weight"]
+    numbers = struct.unpack(f"<{len(data) // 4}f", data)
+    tensors["head.weight"] = (dtype, shape, struct.pack(f"<{len(numbers)}f", *(2000 * number for number in numbers)))
+    write_tensors(weights, tensors)
+    said = ["warning: the reference is worse than guessing on these tokens: ", " nats a token", "ln 300 = 5.70", "tokenizer"]
+    for flags in (["--text", "text.txt"], ["--tokens", "ids.json"]):
+        for command in (["verify", "loud", "loud"], ["rewrite", "loud", "-o", f"loud{flags[0]}", "--passes", "fold_norm_gain"]):
+            name = f"guessing: {command[0]} {flags[0]}"
+            result = place.pare(*command, *flags, "--json")
+            document = json.loads(result.stdout or "{}")
+            nats = document.get("metrics", {}).get("reference_nll_nats", 0)
+            words = [*said, f"{nats:.4g} nats a token"]
+            report.check(name, ended(result, words=words) or expect(nats > 1.5 * math.log(300), True)
+                         or expect(document["verdict"], "identical" if command[0] == "verify" else "proved")
+                         or expect([line.startswith("the reference is worse") for line in document["warnings"]], [True]))
+    report.check("guessing: in the certificate", expect(len(json.loads((place.folder / "loud--text/certificate.json").read_text())["warnings"]), 1))
+    report.check("guessing: run", ended(place.run("x", "--text", "text.txt", model="loud"), words=["the model is worse than guessing"]))
+    for name, result in {"a model that was never trained": place.pare("verify", "model", "model", "--text", "text.txt", "--json"),
+                         "random tokens": place.pare("verify", "loud", "loud", "--random", "3", "--json")}.items():
+        report.check(f"no guessing: {name}", ended(result, without=["guessing"]) or expect(json.loads(result.stdout)["warnings"], []))
+    report.check("no guessing: run", ended(place.run("x", "--text", "text.txt"), without=["guessing"]))
+
+
 def check_stories(place):
     """A trained model, and the story that it was given as ids."""
     model = SHARED / "models/stories260K"
@@ -202,7 +235,7 @@ def main():
     report = Report("text")
     with tempfile.TemporaryDirectory() as name:
         place = Place(report, pathlib.Path(name))
-        for check in (check_right, check_commands, check_wrong, check_stories):
+        for check in (check_right, check_commands, check_wrong, check_guessing, check_stories):
             check(place)
     report.finish()
 

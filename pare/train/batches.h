@@ -31,6 +31,8 @@ class Sequences {
   // `draw`: how many sequences were drawn before each of them, for what is drawn anew each time it is seen.
   virtual TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const = 0;
   virtual nlohmann::ordered_json manifest() const = 0;  // what is read, with hashes
+  // False: no sequence of training has this token. True, too, where nobody counted.
+  virtual bool may_learn(int64_t /*token*/) const { return true; }
   // Images as they are held, for who wants all of them on a device; null where there are none.
   virtual const ImageData* images(bool /*of_validation*/) const { return nullptr; }
 };
@@ -53,6 +55,7 @@ class Batches {
   TrainBatch validation(int64_t number) const;
 
   const std::vector<int32_t>& order() const { return order_; }
+  bool may_learn(int64_t token) const { return sequences_->may_learn(token); }
   nlohmann::ordered_json manifest() const;  // data.json
 
  private:

@@ -260,6 +260,7 @@ TokenArray open_tokens(const std::vector<std::string>& paths, const TokenReading
   const auto files = std::make_shared<std::vector<StoredTokens>>();
   std::vector<TokenFile> found;
   Sha256 hash;
+  TokenPlaces places;
   for (const std::string& path : paths) {
     StoredTokens& stored = files->emplace_back();
     const bool held = reading.tokenizer || is_packed(path, reading.format);
@@ -268,6 +269,7 @@ TokenArray open_tokens(const std::vector<std::string>& paths, const TokenReading
     found.push_back(each_token(path, reading, [&](std::span<const int64_t> tokens) {
       words.assign(tokens.begin(), tokens.end());
       hash.update(std::as_bytes(std::span(words)));
+      places.add(tokens);
       if (!held) {
         return;
       }
@@ -285,7 +287,8 @@ TokenArray open_tokens(const std::vector<std::string>& paths, const TokenReading
     }
   }
   return TokenArray(
-      found, [files](int64_t begin, std::span<int64_t> into) { read_stored(*files, begin, into); }, hash.hex());
+      found, [files](int64_t begin, std::span<int64_t> into) { read_stored(*files, begin, into); }, hash.hex(),
+      std::move(places));
 }
 
 }  // namespace pare

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "pare/train/config.h"
+#include "pare/train/first_tokens.h"
 
 namespace pare {
 
@@ -43,19 +44,21 @@ class TokenArray {
   // Fills `into` with the tokens from number `begin` on, which are all there.
   using Read = std::function<void(int64_t begin, std::span<int64_t> into)>;
   // `sha256`: of all tokens in a row, as little-endian uint32, so that it does not depend on how they are stored.
-  TokenArray(std::vector<TokenFile> files, Read read, std::string sha256)
-      : files_(std::move(files)), read_(std::move(read)), sha256_(std::move(sha256)) {}
+  TokenArray(std::vector<TokenFile> files, Read read, std::string sha256, TokenPlaces places = {})
+      : files_(std::move(files)), read_(std::move(read)), sha256_(std::move(sha256)), places_(std::move(places)) {}
 
   int64_t size() const;
   at::Tensor read(int64_t begin, int64_t count) const;  // int64 [count]
   void read(int64_t begin, std::span<int64_t> into) const;
   const std::vector<TokenFile>& files() const { return files_; }
   const std::string& sha256() const { return sha256_; }
+  const TokenPlaces& places() const { return places_; }
 
  private:
   std::vector<TokenFile> files_;
   Read read_;
   std::string sha256_;
+  TokenPlaces places_;
 };
 
 // Hands out all tokens of a file, front to back, a piece at a time, and then what it is. InputError where it is

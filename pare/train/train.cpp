@@ -17,6 +17,7 @@
 #include "pare/support/shell.h"
 #include "pare/support/text.h"
 #include "pare/train/diagnosis.h"
+#include "pare/train/first_tokens.h"
 #include "pare/train/run_folder.h"
 #include "pare/train/start.h"
 #include "pare/train/trainer.h"
@@ -181,6 +182,10 @@ class Run {
     source_.update(start.manifest);
     std::vector<std::string> warnings = keys_without_effect(config_);
     warnings.insert(warnings.end(), start.warnings.begin(), start.warnings.end());
+    for (std::string& warning :
+         warnings_of_first_tokens(config_, [this](int64_t token) { return batches_.may_learn(token); })) {
+      warnings.push_back(std::move(warning));
+    }
     for (const std::string& warning : warnings) {
       options_.warn ? options_.warn(warning) : void();
     }

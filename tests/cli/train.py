@@ -18,7 +18,7 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
-from report import PARE, Report, curve, ended, expect, interrupted_at, pare
+from report import PARE, SHARED, Report, curve, ended, expect, interrupted_at, pare
 
 ARCHITECTURE = {"width": 16, "vocab": 16, "context": 32, "embedding": {"position": "learned"},
                 "blocks": [{"repeat": 2, "attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 32, "activation": "gelu"}}]}
@@ -257,6 +257,52 @@ def check_bytes(report, work):
     report.check("and nothing else is", expect(names, [True, True, False]))
 
 
+def check_first_tokens(report, work):
+    """A model whose texts begin with a token: warned of where no training window has it, and only there."""
+    model = work / "begins"
+    letters = {chr(ord("a") + n): n for n in range(26)}
+    begins = {"added_tokens": [{"id": 30, "content": "<s>", "special": True}], "model": {"type": "BPE", "vocab": letters, "merges": []},
+              "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                                 "special_tokens": {"<s>": {"id": "<s>", "ids": [30], "tokens": ["<s>"]}}}}
+    architecture = ARCHITECTURE | {"vocab": 40, "context": 8}
+    (work / "begins-architecture.json").write_text(json.dumps(architecture))
+    report.check("a model whose texts begin so", ended(pare("init", "begins-architecture.json", "-o", "begins", cwd=work)))
+    shutil.copytree(model, work / "begins-bare")
+    (model / "tokenizer.json").write_text(json.dumps(begins))
+    plain = [n % 26 for n in range(200)]
+    texts = {"never": plain, "in-training": [*plain[:50], 30, *plain[50:]], "in-validation": [*plain[:190], 30, *plain[190:]], "first": [30, *plain]}
+    for name, tokens in texts.items():
+        (work / f"{name}.u16").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+    config = {"architecture": architecture, "data": {"train": ["never.u16"], "format": "uint16"}, "batch": 2, "steps": 1, "optimiser": {"warmup": 0}}
+    (work / "begins.json").write_text(json.dumps(config))
+    report.check("prepared", ended(pare("train", "--prepare", "begins.json", "-o", "begins-shards", cwd=work)))
+    says = ["warning: ", "tokenizer.json' puts token 30 (<s>) before each text, and no training window contains it", "data.samples"]
+    said = {"from": ["from=begins"], "teacher": ["teacher=begins"], "seen in validation only": ["from=begins", "data.train=in-validation.u16"],
+            "shards": ["from=begins", "data.train=[]", "data.format=bytes", "data.shards=begins-shards"],
+            "data.tokenizer": ["from=begins-bare", "data.tokenizer=begins", "data.format=bytes", "data.train=letters.txt"]}
+    not_said = {"in a window": ["from=begins", "data.train=in-training.u16"], "in a window, teacher": ["teacher=begins", "data.train=first.u16"],
+                "no model before": [], "a model that says nothing": ["from=begins-bare"]}
+    (work / "letters.txt").write_text("abcdefgh" * 30)
+    for name, settings in (said | not_said).items():
+        result = pare("train", "begins.json", "-o", f"begins-run-{name.replace(' ', '-')}", *settings, cwd=work)
+        report.check(f"first tokens: {name}", ended(result, 0, says if name in said else [], [] if name in said else ["training window"]))
+        if name in said:
+            report.check(f"first tokens: {name}: once", expect(result.stderr.count("training window"), 1))
+    report.check("first tokens: not again", ended(pare("train", "-o", "begins-run-from", "--resume", cwd=work), 0, [], ["warning"]))
+    stories = SHARED / "models/stories260K"
+    if not stories.exists():
+        return report.skip("bos_token_id", f"{stories} is not there")
+    shutil.copytree(stories, work / "stories", ignore=shutil.ignore_patterns("tok*"))
+    (work / "stories.json").write_text(json.dumps({"from": "stories", "data": {"train": ["never.u16"], "format": "uint16"}, "context": 8, "batch": 2, "steps": 1, "optimiser": {"warmup": 0}}))
+    words = "texts of 'stories' begin with token 1 (bos_token_id in its config.json), and no training window contains it"
+    (work / "no-one.u16").write_bytes(struct.pack("<200H", *(n % 20 + 2 for n in range(200))))
+    report.check("bos_token_id", ended(pare("train", "stories.json", "-o", "stories-run", "data.train=no-one.u16", cwd=work), 0, ["warning: ", words]))
+    report.check("bos_token_id, in a window", ended(pare("train", "stories.json", "-o", "stories-seen", cwd=work), 0, [], ["training window"]))
+    shutil.copy(stories / "tok512.bin", work / "stories")
+    result = pare("train", "stories.json", "-o", "stories-both", "data.train=no-one.u16", cwd=work)
+    report.check("both say it: once", ended(result, 0, ["tok512.bin' puts token 1 (<s>) before each text"]) or expect(result.stderr.count("training window"), 1))
+
+
 def check_packed(report, work):
     """The same text packed, as shards, and by a tokenizer: the same bytes are the same run."""
     text = (work / "text").read_bytes()
@@ -418,6 +464,7 @@ def main():
         check_sweep(report, work)
         check_text(report, work)
         check_bytes(report, work)
+        check_first_tokens(report, work)
         check_packed(report, work)
         check_images(report, work)
         check_damaged(report, work)

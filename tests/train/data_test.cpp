@@ -80,6 +80,20 @@ TEST_CASE("tokens of several files are one array, in every format") {
   CHECK_THROWS_AS(open_tokens({odd}, {.format = DataFormat::uint16}), InputError);
 }
 
+TEST_CASE("what no token before a place is, is known; of what nobody looked at nothing is said") {
+  TokenPlaces places;
+  CHECK(places.may_have(3, 100));
+  places.add(std::vector<int64_t>{5, 3, 5});
+  places.add(std::vector<int64_t>{7, 4'000'000'000, 3});
+  CHECK_FALSE(places.may_have(3, 1));
+  CHECK(places.may_have(3, 2));
+  CHECK_FALSE(places.may_have(7, 3));
+  CHECK(places.may_have(7, 4));
+  CHECK_FALSE(places.may_have(4, 100));
+  CHECK_FALSE(places.may_have(8, 100));
+  CHECK(places.may_have(4'000'000'000, 100));  // which no vocabulary has, and nobody counts
+}
+
 TEST_CASE("windows lie side by side, targets are the next tokens, the end is for measuring") {
   const TemporaryFolder folder;
   const std::string file = write_file(folder.path() / "text", counted_bytes(161));  // 20 windows of 8, and one token

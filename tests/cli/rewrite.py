@@ -49,7 +49,7 @@ COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.js
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
 CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "links", "formulas", "predicted_error", "approximate", "inputs",
                "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
-               "coverage", "self_test", "verdict", "unused_tensors"]
+               "coverage", "self_test", "verdict", "warnings", "unused_tensors"]
 SIDE = ["path", "family", "parameters", "bytes", "dtype", "files", "ignored_keys", "unused_tensors"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]

@@ -5,9 +5,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "pare/arch/open_gate.h"
+#include "pare/model/activation.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/side.h"
 
@@ -221,13 +223,13 @@ void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_
                             std::max(unit(ids.up), unit(ids.down))});
 }
 
-// `more` behind what is there, along an axis: numbers that are exact.
-void append(PlainForm& form, const TensorId& id, int64_t axis, const at::Tensor& more) {
+// `more` behind what is there, along an axis: numbers that are exact, or computed in float64 with such an error.
+void append(PlainForm& form, const TensorId& id, int64_t axis, const at::Tensor& more, double lost = 0) {
   const LoadEffective old = current(form, id);
   make(form, id, {id}, [=](const ProofSide& side) {
     const Effective own = old(side);
     const at::Tensor beside = more.to(own.value.device());
-    return Effective{at::cat({own.value, beside}, axis), at::cat({own.rounding, at::zeros_like(beside)}, axis)};
+    return Effective{at::cat({own.value, beside}, axis), at::cat({own.rounding, beside.abs() * lost}, axis)};
   });
 }
 
@@ -246,15 +248,31 @@ void widen(PlainForm& form, int64_t n) {
   mlp_of(form, n).skip = false;
 }
 
-// The skip as neurons whose gate a constant holds open: x = α(c) x / α(c). Others may have scaled what these read and
-// write, as of any neuron.
-void widen_gated(PlainForm& form, int64_t n) {
+// What holds gates open in a model: the bias of those that read nothing, where it is one for all of them. pare's own
+// where there are no such gates, or what they let through is nothing.
+OpenGate gates_held_open(const Model& model, int64_t n, Activation activation, at::Device device) {
+  const OpenGate usual = open_gate(activation);
+  const auto bias = model.weights.find(name_of(bias_of(in_mlp(n, Slot::gate))));
+  if (bias == model.weights.end()) {
+    return usual;
+  }
+  const at::Tensor reads_nothing = mlp_matrix(model, n, Slot::gate, device).eq(0).all(1);
+  const at::Tensor held = bias->second.load().to(device, at::kDouble).masked_select(reads_nothing);
+  if (held.numel() == 0 || !held.eq(held[0]).all().item<bool>()) {
+    return usual;
+  }
+  const OpenGate found{held[0].item<double>(), activate(activation, held[0]).item<double>()};
+  return std::abs(found.value) > 0x1p-40 && std::abs(found.value) < 0x1p40 ? found : usual;
+}
+
+// The skip as neurons whose gate a constant holds open: x = α(c) x / α(c). Others may have chosen another c, which they
+// rounded, and scaled what these neurons read and write, as of any neuron.
+void widen_gated(PlainForm& form, const OpenGate& open, int64_t n) {
   const MlpTensors ids = mlp_tensors(n);
   DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const int64_t width = form.architecture.width, before = mlp.width;
-  const OpenGate open = open_gate(mlp.activation);
   const at::Tensor eye = at::eye(width, at::kDouble), held_open = at::full({width}, open.at, at::kDouble);
-  append(form, ids.up, 0, eye / open.value);
+  append(form, ids.up, 0, eye / open.value, open.at == open_gate(mlp.activation).at ? 0 : lost_in_solving);
   append(form, ids.gate, 0, at::zeros_like(eye));
   append(form, ids.down, 1, eye);
   if (mlp.bias.up) {
@@ -277,9 +295,9 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
   PlainForm& form = of_reference ? forms.reference : forms.candidate;
   PlainForm& other = of_reference ? forms.candidate : forms.reference;
   const int64_t mine = neuron_count(mlp_of(form, n)), theirs = neuron_count(mlp_of(other, n));
-  if (std::get<DenseMlp>(mlp_of(form, n).kind).gated) {
+  if (const DenseMlp gated = std::get<DenseMlp>(mlp_of(form, n).kind); gated.gated) {
     if (theirs == mine + form.architecture.width) {
-      widen_gated(form, n);
+      widen_gated(form, gates_held_open(without, n, gated.activation, device), n);
     }
     return;
   }

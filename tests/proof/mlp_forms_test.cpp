@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tests/proof/forms.h"
 
 using namespace pare;
@@ -217,11 +219,24 @@ TEST_CASE("form: a skip behind gates that a constant holds open") {
     }
   }
   check_form(held_open("silu", 64, 64, true, 64));  // I and I/64 exchanged
+  for (const bool biased : {false, true}) {         // c as others may choose it
+    CAPTURE(biased);
+    check_form(held_open("silu", 1.2784645427610738, 1, biased));  // SiLU(c) = 1
+    check_form(held_open("sigmoid", 2, 1 / (1 + std::exp(-2)), biased));
+    check_form(held_open("tanh", -0.5, std::tanh(-0.5), biased));
+  }
   SUBCASE("and no further than it is") {
     Pair pair = held_open("silu", 64, 64, true);
     pair.tb["blocks.1.mlp.gate.weight"][22][3].fill_(1e-3);  // where SiLU is straight, what it reads is passed on
     CHECK(distance(pair) > 1e-6);
     CHECK_FALSE(proof_of(pair).complete);
+    const Pair nothing = held_open("relu", -1, 1, true);  // a gate that is shut
+    CHECK(distance(nothing) > 1e-6);
+    CHECK_FALSE(proof_of(nothing).complete);
+    Pair unlike = held_open("silu", 64, 64, true);
+    unlike.tb["blocks.0.mlp.gate.bias"][25].fill_(32);
+    CHECK(distance(unlike) > 1e-6);
+    CHECK_FALSE(proof_of(unlike).complete);
     const Pair other = held_open("silu", 32, 64, true);
     CHECK(distance(other) > 1e-6);
     CHECK_FALSE(proof_of(other).complete);

@@ -60,11 +60,11 @@ def savings():
 
 
 def norms():
-    head("removed", "model", "in steps", "cost, nats per token", "pairs of runs")
+    head("trained away", "model", "steps", "cost, nats per token", "seeds")
     models = {"bytes": "10.9M-parameter byte model, trained here", "stories260K": "stories260K, trained by others"}
     for found in pare("audit", "gpt2")["without_norms"]["measured"]:
         spread = "" if found["half_width"] is None else f" ± {found['half_width']:.4f}"
-        row(found["what"], models[found["model"]], f"{found['morph_steps']:,} of {found['steps']:,}", f"{found['nats']:+.4f}{spread}", found["pairs"])
+        row(found["what"], models[found["model"]], f"{found['steps']:,}", f"{found['nats']:+.4f}{spread}", found["seeds"])
 
 
 def claims():

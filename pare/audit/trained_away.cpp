@@ -7,13 +7,13 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
-#include "pare/data/tokenizer.h"
+#include "pare/audit/norm_recipe.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/shell.h"
 #include "pare/support/text.h"
 
@@ -21,49 +21,34 @@ namespace pare {
 
 namespace {
 
-constexpr const char* both = "norms and MLP skips";
+constexpr uint64_t largest_config = 10'000'000;
+constexpr const char* narrower = "a narrower MLP instead";  // of nearly the same size, which keeps both
 
-const KeptNormRun* find_run(const std::string& name) {
-  const std::span<const KeptNormRun> runs = kept_norm_runs();
-  const auto found = std::find_if(runs.begin(), runs.end(), [&](const KeptNormRun& run) { return run.name == name; });
-  return found == runs.end() ? nullptr : &*found;
-}
-
-// What went, of which model, at what cost: kept runs alone, and where there are none.
-std::string costs_text(const std::string& what) {
-  std::string sizes;
-  std::set<std::string> named;
-  for (const MeasuredCost& cost : measured_costs()) {
-    if (named.insert(cost.model).second) {
-      sizes += fmt::format("{}{}: {} parameters", sizes.empty() ? "" : ", ", cost.model, with_commas(cost.parameters));
-    }
+// What went, of which model, at what cost: kept runs alone.
+std::string costs_text() {
+  const std::vector<MeasuredCost> costs = measured_costs();
+  if (costs.empty()) {
+    return wrapped("What that costs was not measured.", 2);
   }
   std::string text = wrapped(
-      fmt::format(
-          "Measured costs ({}), in nats per token above the same model trained equally long without the change; ± is "
-          "half of the 95 % interval, which a single pair does not have (experiments/norm-removal):",
-          sizes),
+      "Measured with these commands on one H200, in nats per token above the model itself, on real text; ± is half of "
+      "the "
+      "95 % interval, which one seed does not have (experiments/norm-removal):",
       2);
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
-  table.row({"  removed", "model", "in steps", "cost", "pairs"});
+  table.row({"  trained away", "model", "steps", "cost", "seeds"});
   table.rule();
-  bool of_others = false;
-  for (const MeasuredCost& cost : measured_costs()) {
-    table.row({"  " + cost.what, cost.model,
-               fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
+  for (const MeasuredCost& cost : costs) {
+    table.row({"  " + cost.what, cost.model, with_commas(cost.steps),
                fmt::format("{:+.4f}{}", cost.nats.mean,
                            cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : ""),
                std::to_string(cost.nats.count)});
-    of_others = of_others || (cost.what == what && cost.model == "stories260K");
   }
-  text += table.text();
-  const std::string open =
-      of_others ? "" : fmt::format("Removing {} from a fully trained model was not measured. ", what);
-  text += wrapped(open +
-                      "The cost for this model is unknown until it is measured: train it once more without the morph "
-                      "keys, and compare the two runs.",
-                  2);
-  return text;
+  return text + table.text() +
+         wrapped(
+             "The cost for this model is unknown until it is measured. Compare it with a narrower MLP: "
+             "morph.to.mlp.width=N in place of the morph keys.",
+             2);
 }
 
 std::vector<std::string> obstacles_of(const Architecture& architecture, const Architecture& bare) {
@@ -122,34 +107,28 @@ std::string shell_lines(const std::string& command) {
   return text + line + "\n";
 }
 
-// A folder that holds none reads bytes, or token ids; of a preset nobody knows, and most have one.
-bool has_tokenizer(const std::string& model) {
+// Of a model whose config.json says with which token a text begins, training does, too.
+bool names_first_token(const std::string& model) {
   std::error_code unknown;
-  return !std::filesystem::is_directory(model, unknown) || !tokenizers_in(model).empty();
+  const std::filesystem::path config = std::filesystem::path(model) / "config.json";
+  if (!std::filesystem::exists(config, unknown)) {
+    return true;  // a preset: nobody knows
+  }
+  const nlohmann::json json = nlohmann::json::parse(read_text_file(config, largest_config), nullptr, false);
+  return json.is_object() && json.value("bos_token_id", nlohmann::json()).is_number_integer();
 }
 
-// What a run that continues this model has to be given, in its own words.
-std::string data_keys(const Architecture& a, const std::string& model) {
-  if (a.embedding.patch) {
-    return "task=classifier data.format=folders 'data.train=[\"IMAGES\"]'";
+std::vector<std::string> commands_for(const std::string& model, TrainedOff what) {
+  const std::string name = shell_word(model);
+  std::string keys;
+  for (const std::vector<std::string>& list : {keys_of_removal(what), keys_of_training(what)}) {
+    for (const std::string& key : list) {
+      keys += " " + shell_word(key);
+    }
   }
-  // Lines of {"text": ..., "label": N} for a classifier. Bytes are at most 256 tokens: of a model that has more, and no
-  // tokenizer beside it, somebody has to say which is its own.
-  std::string text = a.task == Task::classifier ? "'data.train=[\"LINES.jsonl\"]'" : "'data.train=[\"TEXT\"]'";
-  constexpr int64_t bytes = 256;
-  if (has_tokenizer(model)) {
-    text += " data.tokenizer=" + shell_word(model);
-  } else if (a.vocab > bytes) {
-    text += " data.tokenizer=TOKENIZER";
-  }
-  switch (a.task) {
-    case Task::masked_lm:
-      return "task=masked_lm data.mask_token=ID " + text;
-    case Task::classifier:
-      return "task=classifier " + text;
-    default:
-      return text;
-  }
+  return {fmt::format("pare train --prepare from={} data.samples.count={}{} -o SAMPLES --device cuda", name,
+                      recipe_samples, names_first_token(model) ? "" : " 'data.samples.prefix=[TOKEN]'"),
+          fmt::format("pare train from={0} teacher={0} data.shards=SAMPLES{1} -o RUN --device cuda", name, keys)};
 }
 
 }  // namespace
@@ -157,31 +136,29 @@ std::string data_keys(const Architecture& a, const std::string& model) {
 std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
                                        const std::string& model) {
   struct Way {
-    const char *what, *keys;
+    TrainedOff what;
     Architecture target;
   };
   const Architecture bare = without_norms(architecture);
   if (bare == architecture) {
     return std::nullopt;
   }
-  const Way ways[] = {{"norms", "morph.to.norms=none", bare},
-                      {both, "morph.to.norms=none morph.to.mlp.skip=false", without_mlp_skips(bare)}};
+  const Way ways[] = {{TrainedOff::norms, bare}, {TrainedOff::norms_and_skips, without_mlp_skips(bare)}};
   for (const Way& way : ways) {
     TrainedAway away = gained(audit, way.target);
     if (away.passes.empty() || away.removable <= saved_together(audit)) {
       continue;
     }
-    away.what = way.what;
+    away.what = word(way.what);
     away.obstacles = obstacles_of(architecture, way.target);
-    const bool trains = architecture.task == Task::causal_lm || architecture.task == Task::masked_lm ||
-                        architecture.task == Task::classifier;
-    if (!trains) {
-      away.obstacles.push_back(fmt::format("nothing trains a {}", word(architecture.task)));
+    if (architecture.task != Task::causal_lm) {
+      away.obstacles.push_back(
+          fmt::format("that was measured for models that draw text from themselves, and this is a "
+                      "{} (docs/training.md has the keys)",
+                      word(architecture.task)));
     }
     if (away.obstacles.empty()) {
-      // Evenness as models ask for that were trained to their end (docs/training.md).
-      away.command = fmt::format("pare train from={} {} morph.steps=1000 morph.evenness=5 steps=1500 {} -o RUN",
-                                 shell_word(model), way.keys, data_keys(architecture, model));
+      away.commands = commands_for(model, way.what);
     }
     return away;
   }
@@ -190,33 +167,29 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
 
 std::vector<MeasuredCost> measured_costs() {
   struct Kind {
-    const char *what, *model, *control, *changed;  // names of runs, without rate and seed
+    const char *what, *model, *variant;  // of runs, without rate and seed
   };
-  const Kind kinds[] = {{"norms", "bytes", "control", "norms"},
-                        {"norms", "stories260K", "control-stories260K", "norms-stories260K"},
-                        {"norms", "stories260K", "control-stories260K-longer", "norms-stories260K-recovered"},
-                        {"norms", "stories260K", "control-stories260K-longer", "norms-stories260K-longer"},
-                        {both, "bytes", "control", "norms-and-skips"}};
+  const char *const norms = word(TrainedOff::norms), *const both = word(TrainedOff::norms_and_skips);
+  const Kind kinds[] = {{norms, "stories260K", "own-norms-stories260K"},
+                        {both, "stories260K", "own-norms-and-skips-stories260K"},
+                        {narrower, "stories260K", "own-smaller-mlp-stories260K"},
+                        {norms, "bytes", "own-norms-bytes"},
+                        {both, "bytes", "own-norms-and-skips-bytes"},
+                        {narrower, "bytes", "own-smaller-mlp-bytes"}};
   std::vector<MeasuredCost> costs;
   for (const Kind& kind : kinds) {
     MeasuredCost cost{.what = kind.what, .model = kind.model};
-    std::vector<double> differences;
+    std::vector<double> above;
     for (const KeptNormRun& run : kept_norm_runs()) {
-      const std::string prefix = std::string(kind.changed) + "-lr";
-      const KeptNormRun* control = run.name.starts_with(prefix)
-                                       ? find_run(kind.control + std::string(run.name.substr(prefix.size() - 3)))
-                                       : nullptr;
-      // Trained anew, the same model begins elsewhere: then the two are no pair.
-      constexpr double same_start = 1e-3;
-      if (control && control->steps == run.steps && std::abs(control->start - run.start) < same_start) {
-        differences.push_back(run.loss - control->loss);
-        cost.parameters = control->parameters;
+      if (run.name.starts_with(std::string(kind.variant) + "-lr")) {
+        above.push_back(run.loss - run.start);
+        cost.parameters = run.parameters;
         cost.steps = run.steps;
         cost.morph_steps = run.morph_steps;
       }
     }
-    if (!differences.empty()) {
-      cost.nats = estimate_of(differences);
+    if (!above.empty()) {
+      cost.nats = estimate_of(above);
       costs.push_back(cost);
     }
   }
@@ -230,16 +203,18 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
       fmt::format("{} would apply, and remove {} parameters ({:.2f} %) instead of {}.", fmt::join(away.passes, ", "),
                   with_commas(away.removable), share, with_commas(saved_together(audit))),
       2);
-  if (away.command.empty()) {
-    return text + wrapped(fmt::format("Training cannot remove them here: {}.", away.obstacles.front()), 2);
+  if (away.commands.empty()) {
+    return text + wrapped(fmt::format("How to train them away: {}.", away.obstacles.front()), 2);
   }
-  text += wrapped("Training can remove them, at a cost:", 2);
-  return text + shell_lines(away.command) + costs_text(away.what);
+  text +=
+      wrapped("Training can remove them, at a cost. The model learns to stay what it is, from samples of its own:", 2);
+  for (const std::string& command : away.commands) {
+    text += shell_lines(command);
+  }
+  return text + costs_text();
 }
 
 nlohmann::ordered_json to_json(const TrainedAway& away) {
-  nlohmann::ordered_json command =
-      away.command.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(away.command);
   nlohmann::ordered_json measured = nlohmann::ordered_json::array();
   for (const MeasuredCost& cost : measured_costs()) {
     measured.push_back(
@@ -250,10 +225,10 @@ nlohmann::ordered_json to_json(const TrainedAway& away) {
          {"morph_steps", cost.morph_steps},
          {"nats", cost.nats.mean},
          {"half_width", cost.nats.interval ? nlohmann::ordered_json(cost.nats.half_width()) : nlohmann::ordered_json()},
-         {"pairs", cost.nats.count}});
+         {"seeds", cost.nats.count}});
   }
-  return {{"what", away.what},           {"passes", away.passes}, {"removable", away.removable},
-          {"obstacles", away.obstacles}, {"command", command},    {"measured", measured}};
+  return {{"what", away.what},           {"passes", away.passes},     {"removable", away.removable},
+          {"obstacles", away.obstacles}, {"commands", away.commands}, {"measured", measured}};
 }
 
 }  // namespace pare

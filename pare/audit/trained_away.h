@@ -23,11 +23,11 @@ struct KeptNormRun {
 };
 std::span<const KeptNormRun> kept_norm_runs();
 
-// What it cost where it was measured: the loss above that of the same model, trained on as it was, on the same batches.
+// What it cost where the commands that audit prints were measured: the loss above that of the model itself.
 struct MeasuredCost {
   std::string what, model;  // what went, of which model
   int64_t parameters = 0, steps = 0, morph_steps = 0;
-  Estimate nats;  // a token, over pairs of one seed
+  Estimate nats;  // a token, over seeds
 };
 std::vector<MeasuredCost> measured_costs();
 
@@ -36,7 +36,7 @@ struct TrainedAway {
   std::vector<std::string> passes;     // that would apply without them, and do not with them
   int64_t removable = 0;               // parameters that could go then, the norms' own among them
   std::vector<std::string> obstacles;  // why the norms cannot be trained away; empty where they can
-  std::string command;                 // for a shell; empty where they cannot
+  std::vector<std::string> commands;   // for a shell, one after another; none where they cannot
 };
 
 // Nothing where there are no norms, or nothing is gained without them. `model`: the folder, or a word for it.

@@ -41,16 +41,30 @@ Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tok
                  [tokens](const at::Tensor& x) { return x.narrow(1, 0, std::min(tokens, x.size(1))).contiguous(); });
 }
 
-nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes) {
+namespace {
+
+int64_t bytes_of_weights(const std::filesystem::path& folder) {
+  int64_t bytes = 0;
+  for (const SafetensorsFile& file : open_shards(folder).files) {
+    bytes += static_cast<int64_t>(std::filesystem::file_size(file.path()));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes, Dtype dtype) {
   const ModelFolder model = open_model(checkpoints_of(run).back().folder);
   const ScratchFolder scratch("rewritten");
   try {
     const Rewritten rewritten =
-        rewrite(model, scratch.path() / "model", {.passes = parse_passes(passes), .dtype = Dtype::f64});
+        rewrite(model, scratch.path() / "model",
+                {.passes = passes == "auto" ? std::nullopt : std::optional(parse_passes(passes)), .dtype = dtype});
     return {{"before", count(model.model.architecture).total},
             {"after", count(rewritten.pipeline.after.architecture).total},
             {"verdict", word(rewritten.verification->verdict)},
-            {"error", rewritten.verification->metrics.max_relative_logit_error}};
+            {"error", rewritten.verification->metrics.max_relative_logit_error},
+            {"bytes", bytes_of_weights(scratch.path() / "model")}};
   } catch (const Refused& refused) {
     return {{"refused", refused.reasons.front().message}};
   } catch (const VerificationFailed& failed) {

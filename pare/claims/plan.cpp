@@ -18,7 +18,9 @@ const T& called(const std::vector<T>& all, const std::string& name, std::string 
 
 PlannedRun planned_run(const PlanForm& form, const PlanCondition& condition, double rate, int64_t seed) {
   const auto name_of = [&](const std::string& variant) {
-    return PlannedRun{variant, {{"optimiser", {{"lr", condition.rates.at(0)}}}, {"seed", seed}}}.name();
+    return PlannedRun{variant,
+                      {{"optimiser", {{"lr", condition.rates.at(0)}}}, {"seed", form.start_seed.value_or(seed)}}}
+        .name();
   };
   PlannedRun run{.variant = form.id + condition.ending,
                  .config = changed(form.make ? form.make(condition.config, seed) : condition.config,

@@ -16,6 +16,7 @@ struct PlanForm {
   bool starts = false;             // from the last checkpoint of the condition's `start`, of its seed
   std::string from = {};           // or of this variant
   std::string teacher = {};
+  std::optional<int64_t> start_seed = {};  // of both; none: that of the run
   std::string passes = {};
   std::function<nlohmann::ordered_json(const std::filesystem::path& run)> look = {};
   bool look_at_all = false;  // else at the first seed

@@ -20,6 +20,7 @@
 #include "pare/support/sha256.h"
 #include "pare/support/text.h"
 #include "pare/train/run_folder.h"
+#include "pare/train/token_shards.h"
 #include "pare/train/train.h"
 
 namespace pare {
@@ -54,8 +55,10 @@ std::optional<std::string> in_corpora(const fs::path& data, const std::string& n
 // What a configuration names of the corpora.
 std::vector<nlohmann::json*> corpora_in(nlohmann::json& config) {
   std::vector<nlohmann::json*> names;
-  if (config.contains("from")) {
-    names.push_back(&config["from"]);
+  for (const char* model : {"from", "teacher"}) {
+    if (config.contains(model)) {
+      names.push_back(&config[model]);
+    }
   }
   if (!config.contains("data")) {
     return names;
@@ -242,7 +245,27 @@ class Training {
               {.passes = parse_passes(planned.passes), .allow_growth = true, .force = true});
       config["from"] = start.string();
     }
+    if (config.contains("data") && config["data"].contains("samples")) {
+      const nlohmann::json order = config["data"].value("seed", nlohmann::json(0));
+      config["data"] = {{"shards", trained ? samples_for(planned, config) : "samples"}, {"seed", order}};
+    }
     return train_config_from_json(config, planned.name(), preset_or_refuse);
+  }
+
+  // What a teacher draws is drawn once, for all runs that learn from it.
+  std::string samples_for(const PlannedRun& planned, const nlohmann::json& config) {
+    nlohmann::json data = config["data"];
+    data["seed"] = 0;  // that of the samples; a run's own is that of its order
+    const std::string teacher =
+        planned.teacher.empty() ? planned.config["teacher"].get<std::string>() : planned.teacher;
+    const fs::path folder = folder_of("samples-of-" + teacher + "-" + sha256_of(data.dump()).substr(0, 8));
+    std::error_code unknown;
+    if (!fs::exists(folder, unknown)) {
+      write_shards(
+          train_config_from_json({{"from", config["teacher"]}, {"data", data}}, planned.name(), preset_or_refuse),
+          folder, find_device(trial_.device));
+    }
+    return folder.string();
   }
 
   // Of a run that others start from: trained again where its folder is gone.

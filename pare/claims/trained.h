@@ -20,8 +20,8 @@ constexpr const char* kept_runs_file = "runs.json";  // in the folder of the tri
 
 struct PlannedRun {
   std::string variant;  // fit for a folder's name; runs of one variant differ in their learning rate and seed
-  // Of pare train, without a sweep; files of data, shards, a tokenizer and a model to start from by their names in the
-  // folder of corpora.
+  // Of pare train, without a sweep; files of data, shards, a tokenizer and models to start or learn from by their names
+  // in the folder of corpora. With data.samples it learns from what its teacher draws.
   nlohmann::json config;
   std::string from = {}, teacher = {};  // names of earlier runs: the last checkpoint of each
   std::string passes = {};              // of pare rewrite, which the model of `from` goes through first

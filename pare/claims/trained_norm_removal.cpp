@@ -12,6 +12,7 @@
 #include "pare/arch/presets.h"
 #include "pare/claims/finished_run.h"
 #include "pare/claims/judged.h"
+#include "pare/claims/own_samples.h"
 #include "pare/claims/plan.h"
 #include "pare/support/text.h"
 
@@ -195,7 +196,7 @@ std::vector<LossRow> rows_of_settings(ClaimScale scale) {
 std::vector<ClaimRow> rows_of_runs(const TrainedRuns& runs) {
   std::vector<ClaimRow> rows;
   for (const TrainedRun& run : runs.all()) {
-    if (run.seen.is_object()) {
+    if (run.seen.is_object() && !run.variant.starts_with("own-")) {
       rows.push_back({{run.variant + ": removed exactly", Found::too_few, removed_in_words(run.seen)}, "yes"});
     }
     if (!run.stopped.empty()) {
@@ -203,6 +204,25 @@ std::vector<ClaimRow> rows_of_runs(const TrainedRuns& runs) {
     }
   }
   return rows;
+}
+
+std::vector<OwnSamples> own_samples(const Trial& trial) {
+  if (trial.scale != ClaimScale::small) {
+    return {};
+  }
+  return {own_samples_of_stories(), own_samples_of_bytes(model_of(trial), "baseline-longer")};
+}
+
+std::vector<ClaimTable> tables_of_own_samples(const Trial& trial, const TrainedRuns& runs) {
+  std::vector<ClaimTable> tables;
+  for (const OwnSamples& own : own_samples(trial)) {
+    ClaimTable table = table_of_own_samples(
+        runs, own, fmt::format("{}, from its own samples alone", own.corpus.empty() ? "Model of bytes" : own.corpus));
+    if (!table.rows.empty()) {
+      tables.push_back(std::move(table));
+    }
+  }
+  return tables;
 }
 
 std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
@@ -249,6 +269,17 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
   for (PlanForm& form : forms_of_stories()) {
     table.forms.push_back(std::move(form));
   }
+  for (const OwnSamples& own : own_samples(trial)) {
+    for (PlanForm& form : forms_of(own)) {
+      table.forms.push_back(std::move(form));
+    }
+    if (!own.trained.empty()) {
+      table.lines.push_back({.forms = {own.trained}});
+    }
+    for (const int64_t seed : sizes.seeds) {
+      table.lines.push_back({.forms = names_of(own), .seeds = {seed}});
+    }
+  }
   const auto add_pairs = [&](const std::vector<std::string>& endings, const std::vector<int64_t>& seeds) {
     for (const int64_t seed : seeds) {
       for (const std::string& ending : endings) {
@@ -289,6 +320,7 @@ Outcome judge_norm_removal(const Trial& trial, const TrainedRuns& runs) {
                   {"From the model without norms: its MLP skips are removed too",
                    beside_first({"after-norms-control", "after-norms-skips", "after-norms-widened"})}},
        .rows = rows_of_runs(runs),
+       .tables = tables_of_own_samples(trial, runs),
        .figures = {figure_by_parameters("Loss against parameters", {.words = "validation loss", .unit = "nats a token"},
                                         runs, {points}, &Settled::loss)}});
   found.how =

@@ -89,7 +89,9 @@ Linear Loader::stacked_leaves(const std::vector<ModuleId>& modules, bool any_bia
     biases.push_back(one.bias.defined() ? one.bias : Parameter(at::zeros_like(rows)));
   }
   const auto joined = [](const std::vector<Parameter>& parts) {
-    return Parameter(parts.front().tensor(), [parts](const at::Tensor&) {
+    // Detached: what a part is made by would be held with its graph, whose gradients belong to another stream than the
+    // one that a step is recorded on.
+    return Parameter(parts.front().tensor().detach(), [parts](const at::Tensor&) {
       std::vector<at::Tensor> tensors;
       for (const Parameter& part : parts) {
         tensors.push_back(part.tensor());

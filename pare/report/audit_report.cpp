@@ -107,17 +107,18 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
       .words = fmt::format("Without its {}, {} would apply, and {} parameters ({}) could go instead of {}.", away.what,
                            fmt::join(away.passes, ", "), with_commas(away.removable),
                            share_text(away.removable, audit.parameters), with_commas(saved_together(audit.passes)))};
-  if (away.command.empty()) {
-    section.words += fmt::format(" This model cannot be trained that way as it is: {}.", away.obstacles.front());
+  if (away.commands.empty()) {
+    section.words += fmt::format(" How to train them away: {}.", away.obstacles.front());
     return section;
   }
   section.words +=
-      " This command fades them out during training. What that costs this model is known only after it was tried: run "
-      "the same command without the morph keys as well, and compare the two runs.";
-  section.command = away.command;
+      " The first command draws samples from the model, the second fades them out while the model learns from these "
+      "samples to stay what it is. What that costs this model is known only after it was tried. Compare it with a "
+      "narrower MLP: morph.to.mlp.width=N in place of the morph keys.";
+  section.command = fmt::format("{}", fmt::join(away.commands, "\n"));
   ReportTable table{
-      "What it cost other models",
-      {"removed", "model", "parameters", "steps to fade out", "loss above control (nats per token)", "pairs"},
+      "What these commands cost where they were measured",
+      {"trained away", "model", "parameters", "steps to fade out", "loss above the model (nats per token)", "seeds"},
       {}};
   for (const MeasuredCost& cost : measured_costs()) {
     table.rows.push_back(
@@ -125,7 +126,7 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
          fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
          fmt::format("{:+.4f}{}", cost.nats.mean,
                      cost.nats.interval ? fmt::format(" ± {:.4f} (95 % interval)", cost.nats.half_width())
-                                        : " (no interval from one pair)"),
+                                        : " (no interval from one seed)"),
          std::to_string(cost.nats.count)});
   }
   if (!table.rows.empty()) {

@@ -37,7 +37,7 @@ ConditioningLoss::ConditioningLoss(const Architecture& last, at::Device device) 
     const std::vector<int64_t> alike =
         rows_scaled_alike(last.blocks[static_cast<size_t>(site.removal.block)].attention, site.removal.target);
     const at::Tensor numbers = at::tensor(alike);
-    const at::Tensor same = (numbers.unsqueeze(0) == numbers.unsqueeze(1)).to(at::kFloat);
+    const at::Tensor same = (numbers.unsqueeze(0) == numbers.unsqueeze(1)).to(at::kDouble);
     matrices_.push_back({site.removal.block, site.removal.weight(), (same / same.sum(1, true)).to(device)});
   }
 }

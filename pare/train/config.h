@@ -148,5 +148,7 @@ bool has_other_parts(const TrainConfig& config);                   // whether th
 int64_t context_of(const TrainConfig& config);                     // tokens of one sequence, as the model sees it
 bool is_generated(TrainTask task);
 const char* word(TrainTask task);
+const char* word(DataFormat format);
+const char* word(TrainDtype dtype);
 
 }  // namespace pare

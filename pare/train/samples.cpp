@@ -31,11 +31,13 @@ std::vector<int64_t> first_tokens(const ModelFolder& folder) {
 }
 
 // Sequences that are drawn at once: as many as fit beside each other with what is remembered of them.
-int64_t rows_at_once(const Architecture& a, int64_t length, at::Device device) {
-  const int64_t memory = int64_t{1} << (device.is_cpu() ? 28 : 33);
-  const int64_t remembered = length * cache_elements_per_token(a) * static_cast<int64_t>(sizeof(float));
+int64_t rows_at_once(const Architecture& a, int64_t length, const Arithmetic& arithmetic) {
+  const bool cpu = arithmetic.device.is_cpu();
+  const int64_t memory = int64_t{1} << (cpu ? 28 : 33);
+  const int64_t remembered =
+      length * cache_elements_per_token(a) * static_cast<int64_t>(c10::elementSize(arithmetic.dtype));
   const int64_t scores = 4 * a.vocab * static_cast<int64_t>(sizeof(double));
-  return std::clamp<int64_t>(memory / (remembered + scores), 1, device.is_cpu() ? 256 : 16384);
+  return std::clamp<int64_t>(memory / (remembered + scores), 1, cpu ? 256 : 16384);
 }
 
 // One random number for each token, from 0 to 1.
@@ -99,12 +101,13 @@ SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& fol
   return samples;
 }
 
-void draw_samples(const Model& model, const SamplesConfig& samples, uint64_t seed, at::Device device,
+void draw_samples(const Model& model, const SamplesConfig& samples, uint64_t seed, const Arithmetic& arithmetic,
                   const TakeTokens& take) {
   const at::NoGradGuard no_grad;
-  const Executor executor(model, at::kFloat, device);
+  const at::Device device = arithmetic.device;
+  const Executor executor(model, arithmetic.dtype, device);
   const int64_t length = samples.length, given = std::ssize(samples.prefix);
-  const int64_t at_once = rows_at_once(model.architecture, length, device);
+  const int64_t at_once = rows_at_once(model.architecture, length, arithmetic);
   Progress progress("tokens drawn", static_cast<uint64_t>(samples.count * length));
   for (int64_t first = 0; first < samples.count; first += at_once) {
     const int64_t rows = std::min(at_once, samples.count - first);

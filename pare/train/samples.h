@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/model/arithmetic.h"
 #include "pare/train/config.h"
 #include "pare/train/tokens.h"
 
@@ -19,7 +20,7 @@ SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& fol
 
 // Hands out sequence after sequence. Each token takes its random number from the seed, the sequence and its place:
 // nothing depends on how many are drawn at once, but for logits so close that rounding decides.
-void draw_samples(const Model& model, const SamplesConfig& samples, uint64_t seed, at::Device device,
+void draw_samples(const Model& model, const SamplesConfig& samples, uint64_t seed, const Arithmetic& arithmetic,
                   const TakeTokens& take);
 
 }  // namespace pare

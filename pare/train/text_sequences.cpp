@@ -70,7 +70,7 @@ TokenShards tokens_of(const TrainConfig& config) {
 }
 
 // A text in windows that lie side by side: window w begins at token w * context. Of sequences that a model drew, each
-// is one window: what it begins with is what the model was given.
+// is one window: what it begins with is what the model was given. They may be measured on another text.
 class WindowedText : public Sequences {
  public:
   explicit WindowedText(const TrainConfig& config) : WindowedText(config, tokens_of(config)) {}
@@ -86,9 +86,9 @@ class WindowedText : public Sequences {
         tokenizer_(std::move(tokens.tokenizer)),
         train_(std::move(tokens.train)),
         other_(std::move(tokens.validation)) {
-    const int64_t all = windows_of(train_);
+    const int64_t all = windows_of(train_, sequence_);
     const bool apart = !other_.files().empty();
-    validation_ = apart ? windows_of(other_)
+    validation_ = apart ? windows_of(other_, 0)
                         : static_cast<int64_t>(std::ceil(config.data.validation_share * static_cast<double>(all)));
     training_ = apart ? all : all - validation_;
     first_validation_ = apart ? 0 : training_;
@@ -120,8 +120,9 @@ class WindowedText : public Sequences {
   bool may_learn(int64_t token) const override { return train_.places().may_have(token, training_ * context_); }
 
   TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const override {
-    const TokenArray& tokens = of_validation && !other_.files().empty() ? other_ : train_;
-    const int64_t stride = sequence_ > 0 ? sequence_ : context_;
+    const bool apart = of_validation && !other_.files().empty();
+    const TokenArray& tokens = apart ? other_ : train_;
+    const int64_t stride = sequence_ > 0 && !apart ? sequence_ : context_;
     const at::Tensor all = at::empty({std::ssize(numbers), length()}, at::kLong);
     int64_t* row = all.mutable_data_ptr<int64_t>();
     for (const int64_t number : numbers) {
@@ -154,10 +155,10 @@ class WindowedText : public Sequences {
  private:
   int64_t length() const { return masked_lm_ ? context_ : context_ + 1; }
 
-  int64_t windows_of(const TokenArray& tokens) const {
-    return sequence_ > 0 ? tokens.size() / sequence_
-           : masked_lm_  ? tokens.size() / context_
-                         : std::max<int64_t>(0, tokens.size() - 1) / context_;
+  int64_t windows_of(const TokenArray& tokens, int64_t sequence) const {
+    return sequence > 0 ? tokens.size() / sequence
+           : masked_lm_ ? tokens.size() / context_
+                        : std::max<int64_t>(0, tokens.size() - 1) / context_;
   }
 
   void check_length(const TokenArray& tokens, const char* key, int64_t windows, Problems& problems) const {

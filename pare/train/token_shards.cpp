@@ -14,6 +14,7 @@
 #include "pare/support/text.h"
 #include "pare/train/samples.h"
 #include "pare/train/start.h"
+#include "pare/train/trainer.h"
 
 namespace pare {
 
@@ -109,7 +110,7 @@ WrittenPart write_part(const std::vector<std::string>& paths, const TokenReading
 WrittenPart write_samples(const TrainConfig& config, const ModelFolder& folder, at::Device device, ShardWriter writer) {
   const SamplesConfig samples = complete_samples(config, folder);
   WrittenPart part{.tokens = samples.count * samples.length, .sequence = samples.length};
-  draw_samples(folder.model, samples, static_cast<uint64_t>(config.data.seed), device,
+  draw_samples(folder.model, samples, static_cast<uint64_t>(config.data.seed), {arithmetic_of(config.dtype), device},
                [&](std::span<const int64_t> tokens) { writer.write(tokens, samples.model); });
   nlohmann::ordered_json source = source_manifest(samples.model, folder);
   source["drawn"] = {{"count", samples.count},   {"length", samples.length},
@@ -195,7 +196,9 @@ PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, a
   });
   const std::optional<ModelFolder> drawing =
       data.samples.count > 0 ? std::optional(open_sampled(config)) : std::nullopt;
-  const TokenReading reading = drawing ? reading_of_model(drawing->path) : token_reading(data);
+  const TokenReading reading = drawing && data.tokenizer.empty() && data.format == DataFormat::bytes
+                                   ? reading_of_model(drawing->path)
+                                   : token_reading(data);
   const bool narrow = config.architecture.vocab <= 1 << 16;
   const auto writer = [&](const char* name) {
     return ShardWriter(output.temporary(), name, narrow, tokens_per_shard, config.architecture.vocab);

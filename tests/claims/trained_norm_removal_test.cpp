@@ -165,6 +165,9 @@ TEST_CASE("norm-removal: every run of every scale can be read, mixed, and starte
         config.erase("from");
         config["architecture"] = "qwen2.5-0.5b";
       }
+      if (config["data"].contains("samples")) {
+        config["data"] = {{"shards", "samples"}};
+      }
       const TrainConfig read = train_config_from_json(config, run.name(), preset);
       CHECK((run.from.empty() || run.passes.empty() == (read.architecture.blocks[0].mlp->skip)));
       if (read.morph.to) {

@@ -95,7 +95,7 @@ def check_costs(report, work):
     text = html.unescape((work / "tables.html").read_text(encoding="utf-8"))
     report.check("audit: what is added is listed", "" if f">{added[0]:,} more<" in text else f"no {added[0]:,} more")
     away = document["without_norms"]
-    report.check("audit: how to train them away", "" if f'<pre class="command">{away["command"]}</pre>' in text else "no command")
+    report.check("audit: how to train them away", "" if f'<pre class="command">{chr(10).join(away["commands"])}</pre>' in text else "no command")
     card = [v for v in verdicts_of(work / "tables.html") if v[1].startswith("Removable after training without norms")]
     report.check("audit: what would go then", "" if card and f"{away['removable']:,} parameters" in card[0][3] else f"{card}")
     missing = [m for m in away["measured"] if f">{m['nats']:+.4f}" not in text]

@@ -35,7 +35,7 @@ Architecture small_decoder(int64_t vocab = 7) {
 
 at::Tensor drawn(const Model& model, const SamplesConfig& samples, uint64_t seed = 5) {
   std::vector<int64_t> tokens;
-  draw_samples(model, samples, seed, at::kCPU,
+  draw_samples(model, samples, seed, {at::kFloat, at::kCPU},
                [&](std::span<const int64_t> more) { tokens.insert(tokens.end(), more.begin(), more.end()); });
   return at::tensor(tokens).view({samples.count, samples.length});
 }
@@ -108,6 +108,17 @@ TEST_CASE("samples are shards of sequences, each of which begins a window") {
   CHECK(batch.inputs.ids.equal(all.index_select(0, at::tensor({0, 17})).narrow(1, 0, 12)));
   CHECK(batch.targets.equal(all.index_select(0, at::tensor({0, 17})).narrow(1, 1, 12)));
   CHECK(last.inputs.ids.equal(all.narrow(0, 19, 1).narrow(1, 0, 12)));
+  // Measured on a text of somebody else, in windows like any other.
+  nlohmann::json beside = json;
+  beside["data"]["validation"] = {
+      folder.write("text", std::string("\1\2\3\4\5\6\1\2\3\4\5\6\1\2\3\4\5\6\1\2\3\4\5\6\1", 25)).string()};
+  CHECK(write_shards(config_of(beside), folder.path() / "beside").validation_tokens == 25);
+  const auto measured =
+      open_sequences(config_of({{"from", model}, {"data", {{"shards", (folder.path() / "beside").string()}}}}));
+  CHECK(measured->training() == 20);
+  CHECK(measured->validation() == 2);
+  CHECK(measured->batch(false, {19}, 0).inputs.ids.equal(last.inputs.ids));
+  CHECK(measured->batch(true, {1}, 0).targets[0].equal(at::tensor({2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1}, at::kLong)));
   learned["context"] = 5;
   CHECK(open_sequences(config_of(learned))->batch(false, {4}, 0).inputs.ids.equal(all.narrow(0, 4, 1).narrow(1, 0, 5)));
   json["data"]["samples"]["length"] = 9;

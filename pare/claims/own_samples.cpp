@@ -1,0 +1,183 @@
+#include "pare/claims/own_samples.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "pare/arch/architecture_json.h"
+#include "pare/audit/norm_recipe.h"
+#include "pare/checkpoint/model_folder.h"
+#include "pare/claims/finished_run.h"
+#include "pare/model/executor.h"
+#include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/json.h"
+#include "pare/train/run_folder.h"
+
+namespace pare {
+
+namespace {
+
+using nlohmann::json;
+
+// Token ids of real stories, beside the model that others trained.
+constexpr const char* stories_file = "tinystories_40_token_ids.json";
+constexpr uint64_t largest_stories = 10'000'000;
+
+// Nats a token, each story cut where the context ends; null where the teacher has no stories.
+nlohmann::ordered_json nats_of_stories(const std::filesystem::path& teacher, const Model& model) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(teacher / stories_file, unknown)) {
+    return nullptr;
+  }
+  const at::NoGradGuard no_grad;
+  const Executor executor(model, at::kDouble);
+  double nats = 0;
+  int64_t count = 0;
+  for (const json& story : parse_json(read_text_file(teacher / stories_file, largest_stories), stories_file)) {
+    std::vector<int64_t> tokens = story.get<std::vector<int64_t>>();
+    tokens.resize(std::min(tokens.size(), static_cast<size_t>(model.architecture.context)));
+    const at::Tensor ids = at::tensor(tokens), asked = ids.narrow(0, 1, ids.size(0) - 1);
+    const at::Tensor logits = executor.forward({.ids = ids.unsqueeze(0)}).logits.squeeze(0);
+    nats += at::cross_entropy_loss(logits.narrow(0, 0, asked.size(0)), asked, {}, at::Reduction::Sum).item<double>();
+    count += asked.size(0);
+  }
+  return nats / static_cast<double>(count);
+}
+
+// All that saves, in the type that the run is stored in.
+nlohmann::ordered_json look_at_bytes(const std::filesystem::path& run) {
+  nlohmann::ordered_json seen = rewritten_exactly(run, "auto", Dtype::f32);
+  seen["stories"] =
+      nats_of_stories(RunFolder(run).config().teacher, open_model(checkpoints_of(run).back().folder).model);
+  return seen;
+}
+
+json with(json config, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    set_key(config, key, [](const std::string& word) -> Architecture {
+      throw InputError(fmt::format("a recipe names the Architecture {}", word));
+    });
+  }
+  return config;
+}
+
+double number_in(const nlohmann::ordered_json& seen, const char* key) {
+  return seen.is_object() && seen.contains(key) && seen[key].is_number() ? seen[key].get<double>() : NAN;
+}
+
+double mean_of(const Settled& settled, const char* key) {
+  double sum = 0;
+  for (const TrainedRun* run : settled.runs) {
+    sum += number_in(run->seen, key);
+  }
+  return sum / static_cast<double>(settled.runs.size());
+}
+
+}  // namespace
+
+OwnSamples own_samples_of_stories() {
+  return {.ending = "-stories260K",
+          .corpus = "stories260K",
+          .architecture = json::parse(R"({"width": 64, "vocab": 512, "context": 512,
+            "blocks": [{"repeat": 5,
+              "attention": {"heads": 8, "kv_heads": 4, "head_width": 8, "rope": {"width": 8},
+                            "norm": {"kind": "rms", "epsilon": 1e-05}},
+              "mlp": {"width": 172, "activation": "silu", "gated": true, "norm": {"kind": "rms", "epsilon": 1e-05}}}],
+            "final_norm": {"kind": "rms", "epsilon": 1e-05}, "head": {"tied": true}})"),
+          .data = {{"samples", {{"count", recipe_samples}}}, {"validation", {"tinystories.u16"}}, {"format", "uint16"}},
+          .smaller_mlp = 148};
+}
+
+// A newline, after which anything may come.
+OwnSamples own_samples_of_bytes(const json& model, const std::string& baseline) {
+  return {.ending = "-bytes",
+          .trained = baseline,
+          .architecture = model.at("architecture"),
+          .data = {{"samples", {{"count", recipe_samples}, {"prefix", {10}}}},
+                   {"validation", model.at("data").at("validation")}},
+          .smaller_mlp = model.at("architecture").at("width").get<int64_t>() * 7 / 2};
+}
+
+std::vector<PlanForm> forms_of(const OwnSamples& own) {
+  const auto made = [&](const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys, bool from) {
+    json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}}, keys_of_training(recipe));
+    config = with(config, keys);
+    if (!own.corpus.empty()) {
+      config["teacher"] = own.corpus;
+    }
+    if (!own.corpus.empty() && from) {
+      config["from"] = own.corpus;
+    } else {
+      config["architecture"] = own.architecture;
+    }
+    config = changed(config, own.changes);
+    const double rate = config.at("optimiser").at("lr").get<double>();
+    return PlanForm{.id = id + own.ending,
+                    .make =
+                        [config](const json&, int64_t seed) {
+                          return changed(config, {{"data.seed", seed}});
+                        },
+                    .rates = {rate},
+                    .from = from ? own.trained : "",
+                    .teacher = own.trained,
+                    .start_seed = own.trained.empty() ? std::nullopt : std::optional<int64_t>(0),
+                    .look = look_at_bytes,
+                    .look_at_all = true};
+  };
+  const auto morph = [](const std::string& to) { return std::vector<std::string>{to, "morph.steps=4000"}; };
+  std::vector<PlanForm> forms = {
+      made("own-norms", TrainedOff::norms, keys_of_removal(TrainedOff::norms), true),
+      made("own-norms-and-skips", TrainedOff::norms_and_skips, keys_of_removal(TrainedOff::norms_and_skips), true),
+      made("own-smaller-mlp", TrainedOff::norms, morph(fmt::format("morph.to.mlp.width={}", own.smaller_mlp)), true),
+      made("own-no-query", TrainedOff::norms, morph("morph.to.attention.query=identity"), true)};
+  PlanForm drawn = made("own-drawn", TrainedOff::norms, {}, false);
+  drawn.make = [make = drawn.make, own](const json& config, int64_t seed) {
+    return changed(make(config, seed), {{"architecture.blocks.*.mlp.width", own.smaller_mlp}});
+  };
+  forms.push_back(std::move(drawn));
+  return forms;
+}
+
+std::vector<std::string> names_of(const OwnSamples& own) {
+  std::vector<std::string> names;
+  for (const PlanForm& form : forms_of(own)) {
+    names.push_back(form.id);
+  }
+  return names;
+}
+
+ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, const std::string& title) {
+  ClaimTable table{
+      .title = title,
+      .columns = {"loss", "above the model", "±", "40 stories", "parameters", "rewritten", "MB in float32", "seeds"},
+      .measured = "loss in nats per token",
+      .settings = {"40 stories", "parameters", "rewritten", "MB in float32", "seeds"},
+      .rows_are = "variant",
+      .notes_are = "rewritten in float32",
+      .decimals = 4,
+      .band = interval_of_pairs};
+  for (const std::string& name : names_of(own)) {
+    const std::optional<Settled> found = runs.best(name);
+    if (!found) {
+      continue;
+    }
+    std::vector<double> above;
+    for (const TrainedRun* run : found->runs) {
+      above.push_back(run->loss - run->validation.at(0));
+    }
+    const Estimate cost = estimate_of(above);
+    const nlohmann::ordered_json& seen = found->runs.front()->seen;
+    const bool begins_there = name.find("own-drawn") == std::string::npos;  // the others are the model at step 0
+    table.names.push_back(name);
+    table.rows.push_back({found->loss, begins_there ? cost.mean : NAN,
+                          begins_there && cost.interval ? cost.half_width() : NAN, mean_of(*found, "stories"),
+                          static_cast<double>(found->parameters), mean_of(*found, "after"),
+                          mean_of(*found, "bytes") / 1e6, static_cast<double>(found->runs.size())});
+    table.notes.push_back(seen.is_object() ? removed_in_words(seen) : "");
+  }
+  return table;
+}
+
+}  // namespace pare

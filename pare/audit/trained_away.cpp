@@ -152,12 +152,12 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
     away.what = word(way.what);
     away.obstacles = obstacles_of(architecture, way.target);
     if (architecture.task != Task::causal_lm) {
-      away.obstacles.push_back(
-          fmt::format("that was measured for models that draw text from themselves, and this is a "
-                      "{} (docs/training.md has the keys)",
-                      word(architecture.task)));
+      away.unmeasured = fmt::format(
+          "what it costs to train them away was measured for models that draw text from themselves, and this is a {}; "
+          "docs/training.md has the keys",
+          word(architecture.task));
     }
-    if (away.obstacles.empty()) {
+    if (away.obstacles.empty() && away.unmeasured.empty()) {
       away.commands = commands_for(model, way.what);
     }
     return away;
@@ -196,6 +196,11 @@ std::vector<MeasuredCost> measured_costs() {
   return costs;
 }
 
+std::string why_no_command(const TrainedAway& away) {
+  return away.obstacles.empty() ? fmt::format("No command: {}.", away.unmeasured)
+                                : fmt::format("Training cannot remove them here: {}.", away.obstacles.front());
+}
+
 std::string text_of(const TrainedAway& away, const PassAudit& audit) {
   const double share = 100 * static_cast<double>(away.removable) / static_cast<double>(audit.parameters);
   std::string text = fmt::format("without its {}\n", away.what);
@@ -204,7 +209,7 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
                   with_commas(away.removable), share, with_commas(saved_together(audit))),
       2);
   if (away.commands.empty()) {
-    return text + wrapped(fmt::format("How to train them away: {}.", away.obstacles.front()), 2);
+    return text + wrapped(why_no_command(away), 2);
   }
   text +=
       wrapped("Training can remove them, at a cost. The model learns to stay what it is, from samples of its own:", 2);
@@ -227,8 +232,9 @@ nlohmann::ordered_json to_json(const TrainedAway& away) {
          {"half_width", cost.nats.interval ? nlohmann::ordered_json(cost.nats.half_width()) : nlohmann::ordered_json()},
          {"seeds", cost.nats.count}});
   }
-  return {{"what", away.what},           {"passes", away.passes},     {"removable", away.removable},
-          {"obstacles", away.obstacles}, {"commands", away.commands}, {"measured", measured}};
+  return {{"what", away.what},           {"passes", away.passes},         {"removable", away.removable},
+          {"obstacles", away.obstacles}, {"unmeasured", away.unmeasured}, {"commands", away.commands},
+          {"measured", measured}};
 }
 
 }  // namespace pare

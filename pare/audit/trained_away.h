@@ -36,13 +36,15 @@ struct TrainedAway {
   std::vector<std::string> passes;     // that would apply without them, and do not with them
   int64_t removable = 0;               // parameters that could go then, the norms' own among them
   std::vector<std::string> obstacles;  // why the norms cannot be trained away; empty where they can
-  std::vector<std::string> commands;   // for a shell, one after another; none where they cannot
+  std::string unmeasured;              // why nobody knows what it would cost; empty where somebody does
+  std::vector<std::string> commands;   // for a shell, one after another; none where they cannot, or nobody knows
 };
 
 // Nothing where there are no norms, or nothing is gained without them. `model`: the folder, or a word for it.
 std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
                                        const std::string& model);
 
+std::string why_no_command(const TrainedAway& away);  // a sentence, where it has none
 std::string text_of(const TrainedAway& away, const PassAudit& audit);
 nlohmann::ordered_json to_json(const TrainedAway& away);
 

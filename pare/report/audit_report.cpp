@@ -108,7 +108,7 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
                            fmt::join(away.passes, ", "), with_commas(away.removable),
                            share_text(away.removable, audit.parameters), with_commas(saved_together(audit.passes)))};
   if (away.commands.empty()) {
-    section.words += fmt::format(" How to train them away: {}.", away.obstacles.front());
+    section.words += " " + why_no_command(away);
     return section;
   }
   section.words +=

@@ -100,52 +100,109 @@ OwnSamples own_samples_of_bytes(const json& model, const std::string& baseline) 
           .smaller_mlp = model.at("architecture").at("width").get<int64_t>() * 7 / 2};
 }
 
-std::vector<PlanForm> forms_of(const OwnSamples& own) {
-  const auto made = [&](const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys, bool from) {
+namespace {
+
+// A run with the recipe's training, from the model, from drawn numbers, or from what another form left of the model.
+struct OwnForms {
+  const OwnSamples& own;
+
+  PlanForm made(const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys,
+                const std::string& from = "") const {
     json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}}, keys_of_training(recipe));
     config = with(config, keys);
+    config[from.empty() ? "architecture" : "from"] = from.empty() ? own.architecture : json(from);
     if (!own.corpus.empty()) {
       config["teacher"] = own.corpus;
     }
-    if (!own.corpus.empty() && from) {
-      config["from"] = own.corpus;
-    } else {
-      config["architecture"] = own.architecture;
-    }
-    config = changed(config, own.changes);
     const double rate = config.at("optimiser").at("lr").get<double>();
-    return PlanForm{.id = id + own.ending,
-                    .make =
-                        [config](const json&, int64_t seed) {
-                          return changed(config, {{"data.seed", seed}});
-                        },
-                    .rates = {rate},
-                    .from = from ? own.trained : "",
-                    .teacher = own.trained,
-                    .start_seed = own.trained.empty() ? std::nullopt : std::optional<int64_t>(0),
-                    .look = look_at_bytes,
-                    .look_at_all = true};
-  };
-  const auto morph = [](const std::string& to) { return std::vector<std::string>{to, "morph.steps=4000"}; };
-  std::vector<PlanForm> forms = {
-      made("own-norms", TrainedOff::norms, keys_of_removal(TrainedOff::norms), true),
-      made("own-norms-and-skips", TrainedOff::norms_and_skips, keys_of_removal(TrainedOff::norms_and_skips), true),
-      made("own-smaller-mlp", TrainedOff::norms, morph(fmt::format("morph.to.mlp.width={}", own.smaller_mlp)), true),
-      made("own-no-query", TrainedOff::norms, morph("morph.to.attention.query=identity"), true)};
-  PlanForm drawn = made("own-drawn", TrainedOff::norms, {}, false);
-  drawn.make = [make = drawn.make, own](const json& config, int64_t seed) {
-    return changed(make(config, seed), {{"architecture.blocks.*.mlp.width", own.smaller_mlp}});
-  };
-  forms.push_back(std::move(drawn));
-  return forms;
+    return {.id = id + own.ending,
+            .make =
+                [config](const json&, int64_t seed) {
+                  return changed(config, {{"data.seed", seed}});
+                },
+            .rates = {rate},
+            .teacher = own.trained,
+            .start_seed = own.trained.empty() ? std::nullopt : std::optional<int64_t>(0),
+            .look = look_at_bytes,
+            .look_at_all = true};
+  }
+
+  PlanForm of_model(const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys) const {
+    PlanForm form = made(id, recipe, keys, own.corpus);
+    form.from = own.trained;
+    return form;
+  }
+
+  // The norms are gone: now the skips, as they are, or as neurons, which are no other function (absorb_skip).
+  PlanForm after_norms(const std::string& id, const std::string& passes, const ConfigChanges& architecture,
+                       const std::vector<std::string>& keys) const {
+    const PlanForm before = of_model("own-norms", TrainedOff::norms, {});
+    ConfigChanges changes = {{"architecture.final_norm", nullptr},
+                             {"architecture.blocks.*.attention.norm", nullptr},
+                             {"architecture.blocks.*.mlp.norm", nullptr}};
+    changes.insert(changes.end(), architecture.begin(), architecture.end());
+    PlanForm form = changing(made(id, TrainedOff::norms_and_skips, keys), changes);
+    form.from = before.id;
+    form.start_seed = 0;
+    form.start_rate = before.rates.front();
+    form.passes = passes;
+    return form;
+  }
+
+  static PlanForm changing(PlanForm form, const ConfigChanges& changes) {
+    form.make = [make = form.make, changes](const json& config, int64_t seed) {
+      return changed(make(config, seed), changes);
+    };
+    return form;
+  }
+};
+
+std::vector<std::string> morph_to(std::vector<std::string> keys) {
+  keys.insert(keys.end(), {"morph.steps=4000"});
+  return keys;
 }
 
-std::vector<std::string> names_of(const OwnSamples& own) {
+}  // namespace
+
+std::vector<PlanForm> forms_of(const OwnSamples& own) {
+  const OwnForms forms{own};
+  const json& mlp = own.architecture.at("blocks").at(0).at("mlp");
+  const int64_t width = own.architecture.at("width").get<int64_t>(), neurons = mlp.at("width").get<int64_t>();
+  const bool gated = mlp.value("gated", false);
+  ConfigChanges widened = {{"architecture.blocks.*.mlp.skip", false},
+                           {"architecture.blocks.*.mlp.width", neurons + (gated ? width : 2 * width)}};
+  std::vector<std::string> narrowed = {fmt::format("morph.to.mlp.width={}", neurons), "conditioning.weight=0.05"};
+  if (gated) {  // a constant holds their gates open
+    widened.emplace_back("architecture.blocks.*.mlp.bias.gate", true);
+    narrowed.emplace_back("morph.to.mlp.bias.gate=false");
+  }
+  return {
+      forms.of_model("own-norms", TrainedOff::norms, keys_of_removal(TrainedOff::norms)),
+      forms.of_model("own-norms-and-skips", TrainedOff::norms_and_skips, keys_of_removal(TrainedOff::norms_and_skips)),
+      forms.of_model("own-smaller-mlp", TrainedOff::norms,
+                     morph_to({fmt::format("morph.to.mlp.width={}", own.smaller_mlp)})),
+      forms.of_model("own-no-query", TrainedOff::norms, morph_to({"morph.to.attention.query=identity"})),
+      OwnForms::changing(forms.made("own-drawn", TrainedOff::norms, {}),
+                         {{"architecture.blocks.*.mlp.width", own.smaller_mlp}}),
+      forms.after_norms("own-then-skips", "", {}, morph_to({"morph.to.mlp.skip=false", "conditioning.weight=0.05"})),
+      forms.after_norms("own-then-widened", "absorb_skip{widen=true}", widened, morph_to(narrowed))};
+}
+
+std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>& seeds) {
+  constexpr size_t compared = 5;  // those of every seed
   std::vector<std::string> names;
   for (const PlanForm& form : forms_of(own)) {
     names.push_back(form.id);
   }
-  return names;
+  std::vector<PlanLine> lines;
+  if (!own.trained.empty()) {
+    lines.push_back({.forms = {own.trained}});
+  }
+  for (const int64_t seed : seeds) {
+    lines.push_back({.forms = {names.begin(), names.begin() + compared}, .seeds = {seed}});
+  }
+  lines.push_back({.forms = {names.begin() + compared, names.end()}, .seeds = {seeds.begin(), seeds.begin() + 3}});
+  return lines;
 }
 
 ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, const std::string& title) {
@@ -158,7 +215,8 @@ ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, 
       .notes_are = "rewritten in float32",
       .decimals = 4,
       .band = interval_of_pairs};
-  for (const std::string& name : names_of(own)) {
+  for (const PlanForm& form : forms_of(own)) {
+    const std::string& name = form.id;
     const std::optional<Settled> found = runs.best(name);
     if (!found) {
       continue;
@@ -169,7 +227,8 @@ ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, 
     }
     const Estimate cost = estimate_of(above);
     const nlohmann::ordered_json& seen = found->runs.front()->seen;
-    const bool begins_there = name.find("own-drawn") == std::string::npos;  // the others are the model at step 0
+    // These are the model at step 0. The others began elsewhere.
+    const bool begins_there = form.passes.empty() && !form.start_rate && !name.starts_with("own-drawn");
     table.names.push_back(name);
     table.rows.push_back({found->loss, begins_there ? cost.mean : NAN,
                           begins_there && cost.interval ? cost.half_width() : NAN, mean_of(*found, "stories"),

@@ -15,13 +15,13 @@ struct OwnSamples {
   nlohmann::json architecture;  // of the model
   nlohmann::json data;          // samples, and a text to measure on
   int64_t smaller_mlp = 0;      // how wide an MLP has as many parameters less as W_Q has
-  ConfigChanges changes = {};   // of every run
 };
 OwnSamples own_samples_of_stories();
 OwnSamples own_samples_of_bytes(const nlohmann::json& model, const std::string& baseline);
 
 std::vector<PlanForm> forms_of(const OwnSamples& own);
-std::vector<std::string> names_of(const OwnSamples& own);  // of the forms
+// Five of every seed; and whether skips that become neurons first cost less, of three.
+std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>& seeds);
 
 // What each costs above the model itself, what is left of it in float32 once it is rewritten, and what a text costs it.
 ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, const std::string& title);

@@ -17,9 +17,10 @@ const T& called(const std::vector<T>& all, const std::string& name, std::string 
 }
 
 PlannedRun planned_run(const PlanForm& form, const PlanCondition& condition, double rate, int64_t seed) {
-  const auto name_of = [&](const std::string& variant) {
-    return PlannedRun{variant,
-                      {{"optimiser", {{"lr", condition.rates.at(0)}}}, {"seed", form.start_seed.value_or(seed)}}}
+  const auto name_of = [&](const std::string& variant, const std::optional<double>& own = {}) {
+    return PlannedRun{
+        variant,
+        {{"optimiser", {{"lr", own.value_or(condition.rates.at(0))}}}, {"seed", form.start_seed.value_or(seed)}}}
         .name();
   };
   PlannedRun run{.variant = form.id + condition.ending,
@@ -27,7 +28,7 @@ PlannedRun planned_run(const PlanForm& form, const PlanCondition& condition, dou
                                    {{"optimiser.lr", rate}, {"seed", seed}}),
                  .passes = form.passes};
   const std::string& start = form.from.empty() && form.starts ? condition.start : form.from;
-  run.from = start.empty() ? "" : name_of(start);
+  run.from = start.empty() ? "" : name_of(start, form.start_rate);
   run.teacher = form.teacher.empty() ? "" : name_of(form.teacher);
   if (form.look_at_all || seed == 0) {
     run.look = form.look;

@@ -17,6 +17,7 @@ struct PlanForm {
   std::string from = {};           // or of this variant
   std::string teacher = {};
   std::optional<int64_t> start_seed = {};  // of both; none: that of the run
+  std::optional<double> start_rate = {};   // of `from`; none: the first of the condition
   std::string passes = {};
   std::function<nlohmann::ordered_json(const std::filesystem::path& run)> look = {};
   bool look_at_all = false;  // else at the first seed

@@ -273,11 +273,8 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
     for (PlanForm& form : forms_of(own)) {
       table.forms.push_back(std::move(form));
     }
-    if (!own.trained.empty()) {
-      table.lines.push_back({.forms = {own.trained}});
-    }
-    for (const int64_t seed : sizes.seeds) {
-      table.lines.push_back({.forms = names_of(own), .seeds = {seed}});
+    for (PlanLine& line : lines_of(own, sizes.seeds)) {
+      table.lines.push_back(std::move(line));
     }
   }
   const auto add_pairs = [&](const std::vector<std::string>& endings, const std::vector<int64_t>& seeds) {

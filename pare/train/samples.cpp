@@ -37,7 +37,7 @@ int64_t rows_at_once(const Architecture& a, int64_t length, const Arithmetic& ar
   const int64_t remembered =
       length * cache_elements_per_token(a) * static_cast<int64_t>(c10::elementSize(arithmetic.dtype));
   const int64_t scores = 4 * a.vocab * static_cast<int64_t>(sizeof(double));
-  return std::clamp<int64_t>(memory / (remembered + scores), 1, cpu ? 256 : 16384);
+  return std::clamp<int64_t>(memory / (remembered + scores), 1, cpu ? 256 : 8192);
 }
 
 // One random number for each token, from 0 to 1.

@@ -8,37 +8,8 @@
 
 #include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
-#include "pare/arch/norms.h"
 
 namespace pare {
-
-namespace {
-
-std::optional<size_t> stream_touched(const Streams& streams, const ModuleId& module, TouchKind kind) {
-  for (size_t i = 0; i < streams.all.size(); ++i) {
-    for (const Touch& touch : streams.all[i].touches) {
-      if (touch.kind == kind && touch.module == module) {
-        return i;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::vector<NormBetween> norms_between(const Architecture& architecture, const Streams& streams) {
-  Architecture copy = architecture;
-  std::vector<NormBetween> norms;
-  for (const PlacedNorm& site : norms_of(copy)) {
-    const std::optional<size_t> reads = stream_touched(streams, site.module, TouchKind::norm_reads);
-    const std::optional<size_t> writes = stream_touched(streams, site.module, TouchKind::norm_writes);
-    if (reads && writes) {
-      norms.push_back({site.module, *site.norm, *reads, *writes});
-    }
-  }
-  return norms;
-}
 
 bool has_uniform_gain(const Model& model, const NormBetween& norm) {
   if (!norm.norm.gain || !model.has_weights()) {

@@ -4,19 +4,11 @@
 #include <vector>
 
 #include "pare/algebra/prediction.h"
+#include "pare/arch/norm_exits.h"
 #include "pare/arch/streams.h"
 #include "pare/checkpoint/model.h"
 
 namespace pare {
-
-// A norm that runs: those inside a first-layer table do not.
-struct NormBetween {
-  ModuleId module;
-  Norm norm;
-  size_t reads = 0, writes = 0;  // indices into Streams::all
-};
-
-std::vector<NormBetween> norms_between(const Architecture& architecture, const Streams& streams);
 
 // Whether the norm multiplies all coordinates by one number. Without weights nobody knows, and it is taken to.
 bool has_uniform_gain(const Model& model, const NormBetween& norm);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "pare/algebra/operations.h"
+#include "pare/arch/norm_exits.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -12,16 +13,6 @@ namespace {
 // Neuron heads keep their bias in the last column of the matrix itself.
 bool has_bias_column(const Port& port, const Shape& shape, int64_t width) {
   return port.tensor.module.sublayer == Sublayer::mlp && shape.back() == width + 1;
-}
-
-bool is_dense_mlp_reader(const ModuleId& module) {
-  return module.sublayer == Sublayer::mlp && (module.slot == Slot::up || module.slot == Slot::gate);
-}
-
-void give_mlp_bias(Architecture& architecture, const ModuleId& module) {
-  Mlp& mlp = *architecture.blocks[static_cast<size_t>(*module.block)].mlp;
-  MlpBias& bias = std::get<DenseMlp>(mlp.kind).bias;
-  (module.slot == Slot::up ? bias.up : bias.gate) = true;
 }
 
 // Keys that are computed from values take the values' bias off first (or values the keys'): a constant in that bias is
@@ -76,8 +67,8 @@ void shift_readers(Model& model, const Stream& stream, const Weight& constant) {
     const std::string bias = name_of(bias_of(module)), reader = name_of(port.tensor);
     const int64_t width = stream.width;
     const bool column = model.has_weights() && has_bias_column(port, model.weights.at(reader).shape(), width);
-    if (is_dense_mlp_reader(module)) {
-      give_mlp_bias(model.architecture, module);
+    if (bool* const flag = bias_flag(model.architecture, module)) {
+      *flag = true;
     }
     if (!model.has_weights()) {
       continue;

@@ -16,7 +16,7 @@ namespace pare {
 std::vector<std::string> readers_without_bias(const Architecture& architecture, const TensorTable& stored,
                                               const Stream& stream);
 
-// Adds W c to the bias of every reader of the stream; an MLP's bias is created where there is none.
+// Adds W c to the bias of every reader of the stream; a bias is created where there is none.
 // `constant` is not looked at in a model without weights.
 void shift_readers(Model& model, const Stream& stream, const Weight& constant);
 

@@ -1,14 +1,15 @@
 #include "pare/arch/norms.h"
 
+#include <utility>
+
+#include "pare/support/error.h"
+
 namespace pare {
 
-std::vector<PlacedNorm> norms_of(Architecture& a) {
-  std::vector<PlacedNorm> norms;
-  const auto add = [&norms](const ModuleId& module, std::optional<Norm>& norm) {
-    if (norm) {
-      norms.push_back({module, &*norm});
-    }
-  };
+// Every place that may have a norm.
+static std::vector<std::pair<ModuleId, std::optional<Norm>*>> places_of(Architecture& a) {
+  std::vector<std::pair<ModuleId, std::optional<Norm>*>> places;
+  const auto add = [&places](const ModuleId& module, std::optional<Norm>& norm) { places.emplace_back(module, &norm); };
   add(in_embedding(Slot::norm), a.embedding.norm);
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
     Block& block = a.blocks[static_cast<size_t>(n)];
@@ -26,7 +27,26 @@ std::vector<PlacedNorm> norms_of(Architecture& a) {
   if (a.head.sequence && a.head.sequence->transform) {
     add(in_head(Slot::sequence_transform_norm), a.head.sequence->transform->norm);
   }
+  return places;
+}
+
+std::vector<PlacedNorm> norms_of(Architecture& architecture) {
+  std::vector<PlacedNorm> norms;
+  for (const auto& [module, norm] : places_of(architecture)) {
+    if (*norm) {
+      norms.push_back({module, &**norm});
+    }
+  }
   return norms;
+}
+
+std::optional<Norm>& norm_place(Architecture& architecture, const ModuleId& module) {
+  for (const auto& [place, norm] : places_of(architecture)) {
+    if (place == module) {
+      return *norm;
+    }
+  }
+  PARE_UNREACHABLE("no norm stands at " + name_of(module));
 }
 
 }  // namespace pare

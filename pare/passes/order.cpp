@@ -14,6 +14,7 @@ struct Place {
 };
 
 constexpr Place order[] = {
+    {"fold_constant_norm", "what is no norm is in nobody's way, and its readers have their biases still"},
     {"fold_norm_gain", "while the biases that take a norm's are there"},
     {"center_layer_norm", "after gains and biases of both kinds of norms are gone, before what needs RMSNorms"},
     {"drop_key_bias", "after a norm's bias was folded into it"},

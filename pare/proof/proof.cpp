@@ -56,7 +56,10 @@ class Prover {
         premises_(forms.premises),
         reference_(reference),
         candidate_(candidate),
-        options_(at::TensorOptions(at::kDouble).device(device)) {}
+        options_(at::TensorOptions(at::kDouble).device(device)) {
+    proof_.gaps = forms.gaps;
+    proof_.moved = forms.moved;
+  }
 
   Proof run() {
     for (const std::string& difference : differing_settings(a_.architecture(), b_.architecture())) {

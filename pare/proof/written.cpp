@@ -305,11 +305,12 @@ void make(PlainForm& form, const TensorId& id, const std::vector<TensorId>& of, 
 }
 
 PlainForms written_out(const Model& reference, const Model& candidate, at::Device device) {
-  PlainForms forms{{reference.architecture, {}, {}}, {candidate.architecture, {}, {}}, {}};
+  PlainForms forms{{reference.architecture, {}, {}}, {candidate.architecture, {}, {}}};
   if (reference.architecture.blocks.size() != candidate.architecture.blocks.size() ||
       reference.architecture.width != candidate.architecture.width) {
     return forms;
   }
+  write_out_norms(forms, reference, candidate);
   for (int64_t n = 0; n < std::ssize(reference.architecture.blocks); ++n) {
     write_out_attention(forms, reference, candidate, n);
   }

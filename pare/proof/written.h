@@ -1,12 +1,14 @@
 #pragma once
 // Forms written out. One function may be stored in several ways: a matrix without its identity block, a value computed
-// from the key, two factors or their product, an MLP as heads, a skip inside the MLP, a first layer as a table. Where
+// from the key, two factors or their product, an MLP as heads, a skip inside the MLP, a first layer as a table, a norm
+// that is an affine map inside its readers. Where
 // the two models differ in that, both are seen in the same form, with tensors made of what is stored; where they do
 // not, tensor is held against tensor, which is the closer comparison.
 
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "pare/checkpoint/model.h"
@@ -42,11 +44,16 @@ struct Premise {
 struct PlainForms {
   PlainForm reference, candidate;
   std::vector<Premise> premises;
+  // Of norms that were seen as affine maps: how far they are from that at most, of what they write; and those that
+  // nothing says it of.
+  double moved = 0;
+  std::vector<std::string> gaps;
 };
 
 PlainForms written_out(const Model& reference, const Model& candidate, at::Device device);
 
-// Its steps, each with a kind of form. written_mlp.cpp, written_table.cpp
+// Its steps, each with a kind of form. written_norm.cpp, written_mlp.cpp, written_table.cpp
+void write_out_norms(PlainForms& forms, const Model& reference, const Model& candidate);
 void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device);
 void write_out_table(PlainForms& forms);
 

@@ -1,0 +1,21 @@
+#pragma once
+// Norms whose epsilon dwarfs what they are given: what is left of them is a constant map.
+
+#include <map>
+
+#include "pare/arch/tensor_id.h"
+#include "pare/checkpoint/model.h"
+
+namespace pare {
+
+struct EpsilonShare {
+  double most = 0;       // v / 2ε: how far the variance v moves the norm's output, of itself
+  bool for_all = false;  // bounded for all inputs, and not measured on some
+};
+
+// Of each norm whose epsilon is above 1; a smaller one is there against a division by zero. By a bound from the weights
+// where that is within `limit`, else measured on sampled inputs: of norms before a sublayer and of the last one, whose
+// inputs are the stream itself. Without weights nobody knows, and the share is taken to be nothing.
+std::map<ModuleId, EpsilonShare> epsilon_shares(const Model& model, double limit);
+
+}  // namespace pare

@@ -1,0 +1,379 @@
+// Theorem: n(x) = (x - m) g / √(v + ε) + c is the affine map x C diag(g) / √ε + c, off by at most v / 2ε of its linear
+// part, where v <= 2ε u is the variance of x (for an RMSNorm: its mean square, and C = I), C = I - 1ᵀ1 / d.
+// Before: norm of gain g and bias c, readers W, b.   After: C diag(g/√ε) W, b + c W, no norm. Or, where the norm alone
+// reads what some writer V, a wrote: V C diag(g/√ε), a C diag(g/√ε) + c.
+//
+// Proof: √(v + ε) = √ε √(1 + v/ε), and 1 - 1/√(1 + t) <= t/2 for t >= 0. A centring and a diagonal are matrices, and a
+// matrix is linear. One factor for all coordinates of a row, no further from one than a rounding of the stored type.
+//
+// Preconditions: P1 an epsilon above 1 that dwarfs the variance: v / 2ε is at most the unit roundoff u of the stored
+// type, by a bound from the weights, for all inputs (pare/proof/reach.h), or else measured on sampled inputs; P2 every
+// reader is a matrix of its own, not a tied head (head=untie gives it one); or one sublayer or the embedding alone
+// writes what the norm reads; P3 a bias of the norm needs biases, which are created where there are none.
+// Exactness: v / 2ε of each row, one product and one mean per weight, no inverse.
+// Order: first, since what is no norm is in nobody's way. Reference: docs/theorems/fold_constant_norm.md
+
+#include "pare/passes/pass.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "pare/algebra/basis.h"
+#include "pare/algebra/constant_norms.h"
+#include "pare/algebra/shift.h"
+#include "pare/arch/count.h"
+#include "pare/arch/norm_exits.h"
+#include "pare/arch/norms.h"
+#include "pare/proof/reach.h"
+#include "pare/support/text.h"
+
+namespace pare {
+
+namespace {
+
+// ---- the map, and where it goes
+
+struct Factors {
+  Formula formula;
+  std::vector<Weight> inputs;
+  std::function<at::Tensor(const at::Tensor& rows, const std::vector<at::Tensor>& inputs)> times;
+};
+
+// Rows times diag(g / √ε).
+Factors factors_of(const Model& model, const Norm& norm, const ModuleId& module) {
+  const double root = 1 / std::sqrt(norm.epsilon), offset = norm.offset;
+  const Formula number(fmt::format("{}", root));
+  if (!norm.gain) {
+    return {number, {}, [root](const at::Tensor& rows, const auto&) { return rows * root; }};
+  }
+  const Weight gain = model.weights.at(name_of(weight_of(module)));
+  const Formula whole = offset == 0 ? gain.formula() : gain.formula() + fmt::format("{}", offset);
+  return {number * Formula::diagonal(whole), {gain}, [root, offset](const at::Tensor& rows, const auto& in) {
+            return rows * ((in[0] + offset) * root);
+          }};
+}
+
+Formula centring(int64_t width) {
+  return fmt::format("centring({})", width);
+}
+
+RowMap read_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
+  const Factors factors = factors_of(model, norm, module);
+  if (norm.kind == NormKind::rms) {
+    return {factors.formula, factors.inputs, factors.times};
+  }
+  return {factors.formula * centring(width), factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
+            const at::Tensor scaled = factors.times(rows, in);
+            return scaled - scaled.mean(1, true);
+          }};
+}
+
+RowMap written_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
+  const Factors factors = factors_of(model, norm, module);
+  if (norm.kind == NormKind::rms) {
+    return {factors.formula, factors.inputs, factors.times};
+  }
+  return {centring(width) * factors.formula, factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
+            return factors.times(rows - rows.mean(1, true), in);
+          }};
+}
+
+void map_ports(Model& model, const Stream& stream, const RowMap& map) {
+  for (const Port& port : stream.ports) {
+    Weight& weight = model.weights.at(name_of(port.tensor));
+    weight = mapped_along(weight, port, stream.width, map);
+  }
+}
+
+void drop_tensors(Model& model, const ModuleId& norm) {
+  model.weights.erase(name_of(weight_of(norm)));
+  model.weights.erase(name_of(bias_of(norm)));
+}
+
+void fold_into_readers(Model& model, const Stream& stream, const NormBetween& at) {
+  if (at.norm.bias) {
+    shift_readers(model, stream, model.weights.at(name_of(bias_of(at.module))));
+  }
+  map_ports(model, stream, read_map(model, at.norm, at.module, stream.width));
+}
+
+// Adds c to a bias, which may not be there yet, or to every row of a table.
+void add_constant(Model& model, const TensorId& place, const Weight& constant) {
+  Weight& rows = model.weights[name_of(place)];
+  // A token's row is multiplied by the scale of the embedding afterwards.
+  const double scale = place == weight_of(token_table) ? model.architecture.embedding.scale : 1;
+  const Formula added = scale == 1 ? constant.formula() : Formula(fmt::format("{}", 1 / scale)) * constant.formula();
+  rows = rows ? computed(
+                    rows.shape(), rows.formula() + added, {rows, constant},
+                    [scale](const std::vector<at::Tensor>& in) { return in[0] + in[1] / scale; }, Weight::Rows::each)
+              : computed(constant.shape(), added, {constant}, [](const std::vector<at::Tensor>& in) { return in[0]; });
+}
+
+void fold_into_writers(Model& model, const Stream& stream, const NormBetween& at, const AffineExit& exit) {
+  map_ports(model, stream, written_map(model, at.norm, at.module, stream.width));
+  if (exit.place) {
+    add_constant(model, *exit.place, model.weights.at(name_of(bias_of(at.module))));
+  }
+}
+
+// The norm of each head's query, or key, into the matrix and the bias that make it.
+void fold_into_heads(Model& model, const ModuleId& matrix, const ModuleId& norm, const Norm& spec, int64_t heads) {
+  const std::string weight = name_of(weight_of(matrix)), bias = name_of(bias_of(matrix));
+  const int64_t width = model.weights.at(weight).shape().front() / heads;
+  const RowMap map = written_map(model, spec, norm, width);
+  const auto each_head = [&](const Weight& old) {
+    std::vector<Weight> inputs = {old};
+    inputs.insert(inputs.end(), map.inputs.begin(), map.inputs.end());
+    return computed(old.shape(),
+                    old.formula() * Formula::enclosed(fmt::format("repeated({}, ", heads), map.matrix, ")"), inputs,
+                    [=, apply = map.apply](std::vector<at::Tensor>& in) {
+                      const at::Tensor stored = in[0];
+                      in.erase(in.begin());
+                      const at::Tensor rows = stored.view({heads, width, -1}).transpose(1, 2);  // [heads, n, width]
+                      const at::Tensor mapped = apply(rows.reshape({-1, width}), in).view(rows.sizes());
+                      return mapped.transpose(1, 2).reshape(stored.sizes());
+                    });
+  };
+  Weight& matrix_weight = model.weights.at(weight);
+  matrix_weight = each_head(matrix_weight);
+  if (const auto found = model.weights.find(bias); found != model.weights.end()) {
+    found->second = each_head(found->second);
+  }
+  if (!spec.bias) {
+    return;
+  }
+  const Weight constant = model.weights.at(name_of(bias_of(norm)));
+  const Weight repeated =
+      computed({heads * width}, Formula::enclosed(fmt::format("repeated({}, ", heads), constant.formula(), ")"),
+               {constant}, [heads](const std::vector<at::Tensor>& in) { return in[0].repeat({heads}); });
+  add_constant(model, bias_of(matrix), repeated);
+}
+
+Precondition in_the_way(const ModuleId& module, std::string expected, std::string found, std::string remedy) {
+  return {.where = name_of(module),
+          .block = module.block,
+          .expected = std::move(expected),
+          .found = std::move(found),
+          .remedy = std::move(remedy)};
+}
+
+// ---- the pass
+
+std::vector<ModuleId> all_norms(const Architecture& architecture) {
+  Architecture copy = architecture;
+  std::vector<ModuleId> modules;
+  for (const PlacedNorm& placed : norms_of(copy)) {
+    modules.push_back(placed.module);
+  }
+  for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
+    if (copy.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+      modules.push_back(in_attention(n, Slot::query_norm));
+      modules.push_back(in_attention(n, Slot::key_norm));
+    }
+  }
+  return modules;
+}
+
+class Folding {
+ public:
+  Folding(const Model& model, bool may_untie)
+      : proposal_{.after = model},
+        before_(model),
+        may_untie_(may_untie),
+        limit_(unseen_share(model.has_weights() ? finest_roundoff(model.weights) : 0)),
+        shares_(epsilon_shares(model, limit_)) {}
+
+  Proposal run() {
+    judge_norms();
+    // One that is gone may free the one before it.
+    for (bool again = true; again;) {
+      again = false;
+      obstacles_.clear();
+      Architecture copy = proposal_.after.architecture;
+      for (const PlacedNorm& placed : norms_of(copy)) {
+        again = (constant_.contains(placed.module) && take(placed.module)) || again;
+      }
+    }
+    for (int64_t n = 0; n < std::ssize(before_.architecture.blocks); ++n) {
+      take_of_heads(n);
+    }
+    proposal_.preconditions.insert(proposal_.preconditions.end(), obstacles_.begin(), obstacles_.end());
+    if (proposal_.preconditions.empty()) {
+      proposal_.preconditions.push_back(
+          {.where = "model", .expected = "a norm whose epsilon dwarfs its input", .found = "it has no norms"});
+    }
+    if (proposal_.applies) {
+      say_what_it_is();
+    }
+    proposal_.roundings = walk_.roundings();
+    return std::move(proposal_);
+  }
+
+ private:
+  static const char* source_of(const EpsilonShare& share) {
+    return share.for_all ? "for all inputs" : "on sampled inputs";
+  }
+
+  // Which norms are constants.
+  void judge_norms() {
+    for (const ModuleId& module : all_norms(before_.architecture)) {
+      const auto share = shares_.find(module);
+      if (share == shares_.end()) {
+        proposal_.preconditions.push_back(
+            in_the_way(module, "an epsilon that dwarfs the variance", "it is a norm, with an epsilon of 1 or less", ""));
+      } else if (before_.has_weights() && !(share->second.most <= limit_)) {
+        Precondition failed = in_the_way(
+            module, "an epsilon that dwarfs the variance",
+            std::isfinite(share->second.most)
+                ? fmt::format("the variance moves what it writes by {:.2g} of itself {}", share->second.most,
+                              source_of(share->second))
+                : "nothing bounds the variance for all inputs",
+            fmt::format("none: above {:.2g}, a quarter of a rounding, it counts", limit_));
+        failed.measured = share->second.most;
+        failed.limit = limit_;
+        proposal_.preconditions.push_back(std::move(failed));
+      } else {
+        constant_.insert(module);
+      }
+    }
+  }
+
+  bool take(const ModuleId& module) {
+    Model& model = proposal_.after;
+    Streams streams = find_streams(model.architecture);
+    std::optional<NormBetween> at = norm_between(model.architecture, streams, module);
+    if (!at) {
+      obstacles_.push_back(in_the_way(module, "a norm that runs", "it is inside the first-layer table", ""));
+      return false;
+    }
+    AffineExit exit = exit_of(model.architecture, streams, *at);
+    const int64_t before = count(model.architecture).total;
+    const bool unties = exit.tied && may_untie_;
+    Model changed = unties ? untied(model) : model;
+    if (unties) {
+      streams = find_streams(changed.architecture);
+      at = norm_between(changed.architecture, streams, module);
+      exit = exit_of(changed.architecture, streams, *at);
+    }
+    if (exit.way == AffineExit::Way::none) {
+      obstacles_.push_back(in_the_way(module, exit.expected, exit.found, exit.tied ? cost_of_untying(*at) : exit.remedy));
+      return false;
+    }
+    if (changed.has_weights()) {
+      exit.way == AffineExit::Way::readers ? fold_into_readers(changed, streams.all[at->writes], *at)
+                                         : fold_into_writers(changed, streams.all[at->reads], *at, exit);
+    }
+    take_out(changed.architecture, streams, *at, exit);
+    drop_tensors(changed, module);
+    model = std::move(changed);
+    if (unties) {
+      proposal_.notes.push_back(fmt::format("the head has a matrix of its own, to take {}: {} parameters more",
+                                            name_of(module), with_commas(count(model.architecture).total - before)));
+    }
+    note_taken(module);
+    return true;
+  }
+
+  std::string cost_of_untying(const NormBetween& at) const {
+    const Architecture& a = proposal_.after.architecture;
+    const int64_t gone = (at.norm.gain ? a.width : 0) + (at.norm.bias ? a.width : 0);
+    const int64_t more = a.vocab * token_width(a) + (at.norm.bias && !a.head.bias ? a.vocab : 0) - gone;
+    return fmt::format("head=untie, which costs {} parameters", with_commas(more));
+  }
+
+  void take_of_heads(int64_t n) {
+    const ModuleId query = in_attention(n, Slot::query_norm), key = in_attention(n, Slot::key_norm);
+    if (!constant_.contains(query) || !constant_.contains(key)) {
+      return;
+    }
+    Model& model = proposal_.after;
+    const std::string obstacle = obstacle_of_head_norms(model.architecture, n);
+    if (!obstacle.empty()) {
+      obstacles_.push_back(in_the_way(query, "a query and a key matrix", obstacle, "none: only a matrix can take it"));
+      return;
+    }
+    const Attention t = model.architecture.blocks[static_cast<size_t>(n)].attention;
+    if (model.has_weights()) {
+      fold_into_heads(model, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
+      fold_into_heads(model, in_attention(n, Slot::key), key, *t.qk_norm, t.kv_heads);
+    }
+    take_out_head_norms(model.architecture, n);
+    for (const ModuleId& module : {query, key}) {
+      drop_tensors(model, module);
+      note_taken(module);
+    }
+  }
+
+  void note_taken(const ModuleId& module) {
+    const EpsilonShare& share = shares_.at(module);
+    Precondition held = in_the_way(module, "an epsilon that dwarfs the variance",
+                                   before_.has_weights()
+                                       ? fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
+                                                     share.most, source_of(share))
+                                       : "it does, unless the weights say otherwise",
+                                   "");
+    held.holds = true;
+    if (before_.has_weights()) {
+      held.measured = share.most;
+      held.limit = limit_;
+    }
+    proposal_.preconditions.push_back(std::move(held));
+    most_ = std::max(most_, share.most);
+    for_all_ = for_all_ && share.for_all;
+    ++taken_;
+    walk_.step(1, module.block ? runs_of(before_.architecture, *module.block) : 1);
+    proposal_.applies = true;
+  }
+
+  void say_what_it_is() {
+    const size_t all = all_norms(before_.architecture).size();
+    std::string text = fmt::format("{} of {} norms do nothing but centre and scale: ", taken_, all);
+    if (!before_.has_weights()) {
+      text += "their epsilon is above 1, if what they are given is small beside it";
+    } else {
+      text += fmt::format("their epsilon is {:.2g} times the variance or more, {}", 1 / (2 * most_),
+                          for_all_ ? "for all inputs" : "on sampled inputs, so nothing is proved for all");
+    }
+    proposal_.notes.insert(proposal_.notes.begin(), text);
+  }
+
+  Proposal proposal_;
+  const Model& before_;
+  bool may_untie_;
+  double limit_;
+  std::map<ModuleId, EpsilonShare> shares_;
+  std::set<ModuleId> constant_;
+  std::vector<Precondition> obstacles_;
+  RoundingWalk walk_;
+  double most_ = 0;
+  bool for_all_ = true;
+  size_t taken_ = 0;
+};
+
+Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {
+  return Folding(model, options.at("head") == "untie").run();
+}
+
+}  // namespace
+
+const Pass& pass_fold_constant_norm() {
+  static const Pass pass{
+      .id = "fold_constant_norm",
+      .theorem = "(x - m) g / √(v + ε) + c = x C diag(g) / √ε + c, off by v/2ε of itself, for ε far above v",
+      .saves = "width for each gain, width for each norm bias; less biases that have to be created",
+      .reference = "Baroni et al. 2025, whose models have such norms",
+      .preconditions = {"an epsilon above 1 that dwarfs the variance: v/2ε is below what the stored type sees",
+                        "readers that are separate matrices (head=untie: a tied head becomes one), or a sublayer or "
+                        "an embedding that the norm alone reads",
+                        "a norm bias needs biases, which are created"},
+      .options = {{"head", "keep|untie", "keep"}},
+      .propose = propose,
+  };
+  return pass;
+}
+
+}  // namespace pare

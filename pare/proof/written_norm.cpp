@@ -1,0 +1,271 @@
+// Norms that are none: an epsilon that dwarfs what they are given leaves x C diag(g) / √ε + c, an affine map, which the
+// other model has in its matrices.
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/arch/norm_exits.h"
+#include "pare/arch/norms.h"
+#include "pare/proof/reach.h"
+#include "pare/proof/side.h"
+#include "pare/proof/written.h"
+
+namespace pare {
+
+namespace {
+
+// Rows [..., width] times a map.
+using MapRows = std::function<Effective(const Effective& rows, const ProofSide& side)>;
+
+// (g + offset) / √ε. Whatever gain was chosen, the matrix is what was rounded.
+LoadEffective factors_of(const PlainForm& form, const Norm& norm, const ModuleId& module, int64_t width) {
+  const LoadEffective gain = current(form, weight_of(module));
+  return [=](const ProofSide& side) {
+    const at::Tensor ones = at::ones({width}, at::kDouble);
+    const at::Tensor stored = norm.gain ? gain(side).value + norm.offset : side.made(ones).value;
+    return side.made(stored / std::sqrt(norm.epsilon));
+  };
+}
+
+// A reader W becomes C diag(s) W, and a writer W C diag(s): along the axis of each that lies on the stream.
+MapRows read_by(const PlainForm& form, const Norm& norm, const ModuleId& module, int64_t width) {
+  const LoadEffective factors = factors_of(form, norm, module, width);
+  const bool centred = norm.kind == NormKind::layer;
+  return [=](const Effective& rows, const ProofSide& side) {
+    const Effective scaled = scaled_columns(rows, factors(side));
+    return centred ? without_mean(scaled) : scaled;
+  };
+}
+
+MapRows written_by(const PlainForm& form, const Norm& norm, const ModuleId& module, int64_t width) {
+  const LoadEffective factors = factors_of(form, norm, module, width);
+  const bool centred = norm.kind == NormKind::layer;
+  return [=](const Effective& rows, const ProofSide& side) {
+    return scaled_columns(centred ? without_mean(rows) : rows, factors(side));
+  };
+}
+
+Effective moved_axis(const Effective& tensor, int64_t from, int64_t to) {
+  return {tensor.value.movedim(from, to), tensor.rounding.movedim(from, to)};
+}
+
+Effective mapped_along(const Effective& tensor, const Port& port, int64_t width, const MapRows& map,
+                       const ProofSide& side) {
+  const Effective last = moved_axis(tensor, port.axis, -1);
+  const int64_t end = port.begin + width, size = last.value.size(-1);
+  const Effective changed = map(narrowed(last, -1, port.begin, width), side);
+  const auto joined = [&](const at::Tensor& whole, const at::Tensor& part) {
+    return at::cat({whole.narrow(-1, 0, port.begin), part, whole.narrow(-1, end, size - end)}, -1);
+  };
+  return moved_axis({joined(last.value, changed.value), joined(last.rounding, changed.rounding)}, -1, port.axis);
+}
+
+std::vector<TensorId> stored_of(const PlainForm& form, const std::vector<TensorId>& ids) {
+  const TensorTable table = tensor_table(form.architecture);
+  std::vector<TensorId> found;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found), [&](const TensorId& id) { return table.contains(id); });
+  return found;
+}
+
+using LoadRows = std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)>;
+
+// Some rows of a table, where they can be had.
+LoadRows current_rows(const PlainForm& form, const TensorId& id) {
+  if (const auto made = form.made.find(id); made != form.made.end()) {
+    return made->second.rows;
+  }
+  return [id](const ProofSide& side, int64_t begin, int64_t count) { return side.load_source_rows(id, begin, count); };
+}
+
+void map_port(PlainForm& form, const Port& port, int64_t width, const ModuleId& norm, const MapRows& map) {
+  const LoadEffective old = current(form, port.tensor);
+  const LoadRows old_rows = current_rows(form, port.tensor);
+  const bool by_rows = old_rows && port.axis == 1 && tensor_table(form.architecture).at(port.tensor).shape.size() == 2;
+  make(form, port.tensor, stored_of(form, {port.tensor, weight_of(norm)}),
+       [=](const ProofSide& side) { return mapped_along(old(side), port, width, map, side); });
+  if (by_rows) {
+    form.made[port.tensor].rows = [=](const ProofSide& side, int64_t begin, int64_t count) {
+      return mapped_along(old_rows(side, begin, count), port, width, map, side);
+    };
+  }
+}
+
+// b + W c, with W as it is before the map; the last column of neuron heads is their bias.
+void shift_reader(PlainForm& form, const Port& port, int64_t width, const ModuleId& norm) {
+  const TensorId bias = bias_of(port.tensor.module);
+  const TensorTable table = tensor_table(form.architecture);
+  const LoadEffective matrix = current(form, port.tensor), constant = current(form, bias_of(norm));
+  const auto added = [=](const ProofSide& side) {
+    return times_vector(narrowed(matrix(side), 1, 0, width), constant(side));
+  };
+  if (port.tensor.module.sublayer == Sublayer::mlp && table.at(port.tensor).shape.back() == width + 1) {
+    make(form, port.tensor, {port.tensor, bias_of(norm)}, [=](const ProofSide& side) {
+      const Effective whole = matrix(side), more = added(side);
+      const Effective last = sum(narrowed(whole, 1, width, 1), reshaped(more, {-1, 1}));
+      return Effective{at::cat({whole.value.narrow(1, 0, width), last.value}, 1),
+                       at::cat({whole.rounding.narrow(1, 0, width), last.rounding}, 1)};
+    });
+    return;
+  }
+  const bool has = table.contains(bias);
+  const LoadEffective own = current(form, bias);
+  make(form, bias, stored_of(form, {bias, bias_of(norm), port.tensor}),
+       [=](const ProofSide& side) { return has ? sum(own(side), added(side)) : added(side); });
+}
+
+void fold_into_readers(PlainForm& form, const Stream& stream, const NormBetween& at) {
+  for (const Port& port : stream.ports) {
+    if (at.norm.bias) {
+      shift_reader(form, port, stream.width, at.module);
+    }
+  }
+  const MapRows map = read_by(form, at.norm, at.module, stream.width);
+  for (const Port& port : stream.ports) {
+    map_port(form, port, stream.width, at.module, map);
+  }
+}
+
+void add_constant(PlainForm& form, const TensorId& place, const TensorId& of, const LoadEffective& constant) {
+  const double scale = place == weight_of(token_table) ? form.architecture.embedding.scale : 1;
+  const bool has = tensor_table(form.architecture).contains(place);
+  const LoadEffective own = current(form, place);
+  const LoadRows own_rows = current_rows(form, place);
+  const auto with = [=](const Effective& rows, const ProofSide& side) {
+    const Effective more = times(constant(side), 1 / scale);
+    return Effective{rows.value + more.value, rows.rounding + more.rounding};
+  };
+  make(form, place, stored_of(form, {place, of}),
+       [=](const ProofSide& side) { return has ? with(own(side), side) : constant(side); });
+  if (has && own_rows && place.kind == TensorKind::weight) {
+    form.made[place].rows = [=](const ProofSide& side, int64_t begin, int64_t count) {
+      return with(own_rows(side, begin, count), side);
+    };
+  }
+}
+
+void fold_into_writers(PlainForm& form, const Stream& stream, const NormBetween& at, const AffineExit& exit) {
+  const MapRows map = written_by(form, at.norm, at.module, stream.width);
+  for (const Port& port : stream.ports) {
+    map_port(form, port, stream.width, at.module, map);
+  }
+  if (exit.place) {
+    add_constant(form, *exit.place, bias_of(at.module), current(form, bias_of(at.module)));
+  }
+}
+
+// A table that is the head too, seen as two.
+void untie(PlainForm& form) {
+  const TensorId head = weight_of(head_matrix), table = weight_of(token_table);
+  const LoadRows rows = current_rows(form, table);
+  make(form, head, {table}, current(form, table));
+  form.made[head].rows = rows;
+  form.architecture.head.tied = false;
+}
+
+bool write_out_norm(PlainForm& form, const PlainForm& other, const ModuleId& module) {
+  Streams streams = find_streams(form.architecture);
+  std::optional<NormBetween> at = norm_between(form.architecture, streams, module);
+  if (!at) {
+    return false;
+  }
+  AffineExit exit = exit_of(form.architecture, streams, *at);
+  if (exit.tied && !other.architecture.head.tied) {
+    untie(form);
+    streams = find_streams(form.architecture);
+    at = norm_between(form.architecture, streams, module);
+    exit = exit_of(form.architecture, streams, *at);
+  }
+  if (exit.way == AffineExit::Way::none) {
+    return false;
+  }
+  exit.way == AffineExit::Way::readers ? fold_into_readers(form, streams.all[at->writes], *at)
+                                       : fold_into_writers(form, streams.all[at->reads], *at, exit);
+  take_out(form.architecture, streams, *at, exit);
+  return true;
+}
+
+// A query's norm, or a key's, in the matrix and the bias that make it.
+void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& norm, const Norm& spec, int64_t heads) {
+  const TensorId weight = weight_of(matrix), bias = bias_of(matrix);
+  const int64_t width = tensor_table(form.architecture).at(weight).shape.front() / heads;
+  const MapRows map = written_by(form, spec, norm, width);
+  for (const TensorId& id : stored_of(form, {weight, bias})) {
+    const LoadEffective old = current(form, id);
+    make(form, id, stored_of(form, {id, weight_of(norm)}), [=](const ProofSide& side) {
+      const Effective stored = old(side), split = reshaped(stored, {heads, width, -1});
+      return reshaped(moved_axis(map(moved_axis(split, 1, -1), side), -1, 1), stored.value.sizes());
+    });
+  }
+  if (spec.bias) {
+    const LoadEffective constant = current(form, bias_of(norm));
+    add_constant(form, bias, bias_of(norm), [=](const ProofSide& side) {
+      const Effective one = constant(side);
+      return Effective{one.value.repeat({heads}), one.rounding.repeat({heads})};
+    });
+  }
+}
+
+void write_out_head_norms(PlainForm& form, const PlainForm& other, int64_t n, const std::set<ModuleId>& constant) {
+  const ModuleId query = in_attention(n, Slot::query_norm), key = in_attention(n, Slot::key_norm);
+  const Attention t = form.architecture.blocks[static_cast<size_t>(n)].attention;
+  if (other.architecture.blocks[static_cast<size_t>(n)].attention.qk_norm || !constant.contains(query) ||
+      !constant.contains(key) || !obstacle_of_head_norms(form.architecture, n).empty()) {
+    return;
+  }
+  fold_into_heads(form, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
+  fold_into_heads(form, in_attention(n, Slot::key), key, *t.qk_norm, t.kv_heads);
+  take_out_head_norms(form.architecture, n);
+}
+
+bool has_norm(Architecture architecture, const ModuleId& module) {
+  if (module.slot == Slot::query_norm || module.slot == Slot::key_norm) {
+    return architecture.blocks[static_cast<size_t>(*module.block)].attention.qk_norm.has_value();
+  }
+  const std::vector<PlacedNorm> norms = norms_of(architecture);
+  return std::any_of(norms.begin(), norms.end(), [&](const PlacedNorm& placed) { return placed.module == module; });
+}
+
+void write_out_side(PlainForms& forms, PlainForm& form, const PlainForm& other, const Model& model) {
+  std::map<ModuleId, double> missing = large_epsilons(form.architecture);
+  std::erase_if(missing, [&](const auto& entry) { return has_norm(other.architecture, entry.first); });
+  if (missing.empty()) {
+    return;
+  }
+  const double limit = unseen_share(finest_roundoff(model.weights));
+  const std::map<ModuleId, double> shares = dominated_shares(model);
+  std::set<ModuleId> constant;
+  for (const auto& [module, epsilon] : missing) {
+    if (const double share = shares.at(module); share <= limit) {
+      constant.insert(module);
+      forms.moved = std::max(forms.moved, share);
+    } else {
+      forms.gaps.push_back(
+          fmt::format("{}: nothing bounds its input for all inputs to what its epsilon of {} dwarfs", name_of(module),
+                      epsilon));
+    }
+  }
+  for (bool again = true; again;) {
+    again = false;
+    Architecture copy = form.architecture;
+    for (const PlacedNorm& placed : norms_of(copy)) {
+      again = (constant.contains(placed.module) && write_out_norm(form, other, placed.module)) || again;
+    }
+  }
+  for (int64_t n = 0; n < std::ssize(form.architecture.blocks); ++n) {
+    if (form.architecture.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+      write_out_head_norms(form, other, n, constant);
+    }
+  }
+}
+
+}  // namespace
+
+void write_out_norms(PlainForms& forms, const Model& reference, const Model& candidate) {
+  write_out_side(forms, forms.reference, forms.candidate, reference);
+  write_out_side(forms, forms.candidate, forms.reference, candidate);
+}
+
+}  // namespace pare

@@ -173,6 +173,15 @@ std::optional<NormBetween> norm_between(const Architecture& architecture, const 
 }
 
 AffineExit exit_of(const Architecture& a, const Streams& streams, const NormBetween& norm) {
+  if (norm.module.sublayer == Sublayer::mlp && norm.module.slot == Slot::norm) {
+    // In a parallel block an MLP without a norm reads what the attention does.
+    const Block& block = a.blocks[static_cast<size_t>(*norm.module.block)];
+    if (block.wiring == Wiring::parallel && block.attention.norm) {
+      const std::string other = name_of(in_attention(*norm.module.block, Slot::norm));
+      return refused("no norm before the attention beside it", other + " stays, and the MLP would read what it writes",
+                     "none: the two would share one norm");
+    }
+  }
   const AffineExit after = exit_to_readers(a, streams.all[norm.writes], norm);
   const Stream& before = streams.all[norm.reads];
   if (after.way == AffineExit::Way::readers || !leaves_to_writers(a, before, norm)) {

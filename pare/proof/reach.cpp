@@ -172,17 +172,23 @@ class Lengths {
         double& most = seen_[at(norm)];
         most = std::max(most, longest * longest / static_cast<double>(t.head_width));
       };
-      see(Slot::query_norm, heads_of(at(Slot::query), t.query, t.heads, x));
-      see(Slot::key_norm, heads_of(at(Slot::key), t.key, t.kv_heads, x));
+      const at::Tensor keys = heads_of(at(Slot::key), t.key, t.kv_heads, x);
+      see(Slot::query_norm, is<SameAsKey>(t.query) ? keys : heads_of(at(Slot::query), t.query, t.heads, x));
+      see(Slot::key_norm, keys);
     }
-    if (t.shaped || t.values == Form::collapsed || is_tabled(a_, n)) {
+    if (t.shaped || is_tabled(a_, n) || !std::isfinite(x)) {
       return unbounded;
+    }
+    const double added = vector(bias_of(at(Slot::output)));
+    if (t.values == Form::collapsed) {
+      const at::Tensor heads = largest_stretches(numbers(*find(weight_of(at(Slot::value_output)))));
+      return limited(heads.sum().item<double>() * x + added);
     }
     // Each head may look at another token. A gate is at most one.
     const at::Tensor values = heads_of(at(Slot::value), t.value, t.kv_heads, x);
     const double group = static_cast<double>(t.heads) / static_cast<double>(t.kv_heads);
     const double mixed = std::sqrt(values.square().sum().item<double>() * group);
-    return is<Identity>(t.output) ? limited(mixed + vector(bias_of(at(Slot::output)))) : linear(at(Slot::output), mixed);
+    return is<Identity>(t.output) ? limited(mixed + added) : linear(at(Slot::output), mixed);
   }
 
   static double activated(Activation activation, double x, int64_t width) {

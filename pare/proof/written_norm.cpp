@@ -243,7 +243,7 @@ void write_out_side(PlainForms& forms, PlainForm& form, const PlainForm& other, 
       forms.moved = std::max(forms.moved, share);
     } else {
       forms.gaps.push_back(
-          fmt::format("{}: nothing bounds its input for all inputs to what its epsilon of {} dwarfs", name_of(module),
+          fmt::format("{}: nothing bounds its input for all inputs to what its epsilon of {:g} dwarfs", name_of(module),
                       epsilon));
     }
   }

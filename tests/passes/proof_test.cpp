@@ -70,6 +70,27 @@ void prove_seed(uint64_t seed, ProofTallies& tallies) {
   }
 }
 
+// Norms that are none, in the types that hold their gains: proved wherever a bound says so.
+void prove_constant_norms(uint64_t seed, ProofTallies& tallies) {
+  ArchitectureDraw draw(seed);
+  Architecture architecture = draw.draw();
+  Tensors tensors = drawn_tensors(architecture, draw, seed);
+  make_norms_constant(architecture, tensors);
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32}) {
+    const Model model = stored_in({architecture, as_weights(tensors)}, dtype);
+    const PassStep step = run_passes(model, {call_of(find_pass("fold_constant_norm"))}).steps.at(0);
+    if (step.proposal.applies && step.proposal.notes.front().ends_with("for all inputs")) {
+      const Proof proof = prove(model, stored_in(step.proposal.after, dtype), at::kCPU);
+      ProofTally& tally = tallies[{"fold_constant_norm", dtype}];
+      ++tally.applied;
+      tally.proved += proof.complete ? 1 : 0;
+      if (!proof.complete) {
+        tally.missed.push_back(fmt::format("seed {}: {}", seed, fmt::join(proof.gaps, "; ")));
+      }
+    }
+  }
+}
+
 // One tensor of a rewritten model, disturbed: an element, a row, all of it, or its sign; a little or much.
 bool sabotage(Model& model, ArchitectureDraw& draw) {
   auto entry = model.weights.begin();
@@ -140,6 +161,7 @@ TEST_CASE("what passes make is proved, in all four types") {
   ProofTallies tallies;
   for (uint64_t seed = begin; seed < begin + count; ++seed) {
     prove_seed(seed, tallies);
+    prove_constant_norms(seed, tallies);
   }
   for (const auto& [key, tally] : tallies) {
     std::cout << fmt::format("{:21} {:8}: {} of {} proved, largest residual {:.2f} roundings, moved {:.2g}\n",

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "pare/arch/head.h"
+#include "pare/arch/norms.h"
 #include "pare/arch/validate.h"
 
 namespace pare::test {
@@ -261,6 +262,26 @@ void plant_absorbable(const Architecture& a, Tensors& tensors) {
 }
 
 }  // namespace
+
+void make_norms_constant(Architecture& architecture, Tensors& tensors) {
+  constexpr double root = 1e14;
+  const auto change = [&](Norm& norm, const ModuleId& module) {
+    norm.epsilon = norm.kind == NormKind::dyt ? norm.epsilon : root * root;
+    const auto gain = tensors.find(name_of(weight_of(module)));
+    if (norm.kind != NormKind::dyt && gain != tensors.end()) {
+      gain->second = gain->second * root;
+    }
+  };
+  for (const PlacedNorm& placed : norms_of(architecture)) {
+    change(*placed.norm, placed.module);
+  }
+  for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
+    if (std::optional<Norm>& heads = architecture.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+      change(*heads, in_attention(n, Slot::query_norm));
+      change(*heads, in_attention(n, Slot::key_norm));
+    }
+  }
+}
 
 // Generic weights; some matrices get rows of very different sizes, or almost lose their rank.
 Tensors drawn_tensors(const Architecture& architecture, ArchitectureDraw& draw, uint64_t seed) {

@@ -208,11 +208,11 @@ void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& no
   }
 }
 
-void write_out_head_norms(PlainForm& form, const PlainForm& other, int64_t n, const std::set<ModuleId>& constant) {
+void write_out_head_norms(PlainForm& form, int64_t n, const std::set<ModuleId>& constant) {
   const ModuleId query = in_attention(n, Slot::query_norm), key = in_attention(n, Slot::key_norm);
   const Attention t = form.architecture.blocks[static_cast<size_t>(n)].attention;
-  if (other.architecture.blocks[static_cast<size_t>(n)].attention.qk_norm || !constant.contains(query) ||
-      !constant.contains(key) || !obstacle_of_head_norms(form.architecture, n).empty()) {
+  if (!constant.contains(query) || !constant.contains(key) ||
+      !obstacle_of_head_norms(form.architecture, n).empty()) {
     return;
   }
   fold_into_heads(form, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
@@ -228,25 +228,47 @@ bool has_norm(Architecture architecture, const ModuleId& module) {
   return std::any_of(norms.begin(), norms.end(), [&](const PlacedNorm& placed) { return placed.module == module; });
 }
 
-void write_out_side(PlainForms& forms, PlainForm& form, const PlainForm& other, const Model& model) {
-  std::map<ModuleId, double> missing = large_epsilons(form.architecture);
-  std::erase_if(missing, [&](const auto& entry) { return has_norm(other.architecture, entry.first); });
-  if (missing.empty()) {
-    return;
+bool holds_same(const Model& a, const Model& b, const TensorId& id) {
+  const auto first = a.weights.find(name_of(id)), second = b.weights.find(name_of(id));
+  if (first == a.weights.end() || second == b.weights.end()) {
+    return first == a.weights.end() && second == b.weights.end();
+  }
+  return first->second.shape() == second->second.shape() &&
+         at::equal(first->second.load().to(at::kDouble), second->second.load().to(at::kDouble));
+}
+
+// Those norms of a model that the other does not have, or has with other numbers.
+std::map<ModuleId, double> norms_of_its_own(const Model& model, const Model& other) {
+  std::map<ModuleId, double> epsilons = large_epsilons(model.architecture);
+  std::erase_if(epsilons, [&](const auto& entry) {
+    return has_norm(other.architecture, entry.first) && holds_same(model, other, weight_of(entry.first)) &&
+           holds_same(model, other, bias_of(entry.first));
+  });
+  return epsilons;
+}
+
+// Which of them are affine maps, for all inputs.
+std::set<ModuleId> affine_ones(PlainForms& forms, const Model& model, const Model& other) {
+  const std::map<ModuleId, double> own = norms_of_its_own(model, other);
+  std::set<ModuleId> constant;
+  if (own.empty()) {
+    return constant;
   }
   const double limit = unseen_share(finest_roundoff(model.weights));
   const std::map<ModuleId, double> shares = dominated_shares(model);
-  std::set<ModuleId> constant;
-  for (const auto& [module, epsilon] : missing) {
+  for (const auto& [module, epsilon] : own) {
     if (const double share = shares.at(module); share <= limit) {
       constant.insert(module);
       forms.moved = std::max(forms.moved, share);
-    } else {
-      forms.gaps.push_back(
-          fmt::format("{}: nothing bounds its input for all inputs to what its epsilon of {:g} dwarfs", name_of(module),
-                      epsilon));
+    } else if (!has_norm(other.architecture, module)) {
+      forms.gaps.push_back(fmt::format("{}: nothing bounds its input for all inputs to what its epsilon of {:g} dwarfs",
+                                       name_of(module), epsilon));
     }
   }
+  return constant;
+}
+
+void write_out_side(PlainForm& form, const PlainForm& other, const std::set<ModuleId>& constant) {
   for (bool again = true; again;) {
     again = false;
     Architecture copy = form.architecture;
@@ -256,7 +278,7 @@ void write_out_side(PlainForms& forms, PlainForm& form, const PlainForm& other, 
   }
   for (int64_t n = 0; n < std::ssize(form.architecture.blocks); ++n) {
     if (form.architecture.blocks[static_cast<size_t>(n)].attention.qk_norm) {
-      write_out_head_norms(form, other, n, constant);
+      write_out_head_norms(form, n, constant);
     }
   }
 }
@@ -264,8 +286,15 @@ void write_out_side(PlainForms& forms, PlainForm& form, const PlainForm& other, 
 }  // namespace
 
 void write_out_norms(PlainForms& forms, const Model& reference, const Model& candidate) {
-  write_out_side(forms, forms.reference, forms.candidate, reference);
-  write_out_side(forms, forms.candidate, forms.reference, candidate);
+  std::set<ModuleId> a = affine_ones(forms, reference, candidate), b = affine_ones(forms, candidate, reference);
+  // One that both have is seen as a map in both, or in neither.
+  const auto only_in_one = [](const std::set<ModuleId>& others, const Architecture& other) {
+    return [&others, &other](const ModuleId& module) { return has_norm(other, module) && !others.contains(module); };
+  };
+  std::erase_if(a, only_in_one(b, candidate.architecture));
+  std::erase_if(b, only_in_one(a, reference.architecture));
+  write_out_side(forms.reference, forms.candidate, a);
+  write_out_side(forms.candidate, forms.reference, b);
 }
 
 }  // namespace pare

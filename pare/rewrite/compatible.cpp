@@ -3,14 +3,18 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
 #include "pare/algebra/head_block.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
+#include "pare/arch/norm_exits.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/tensors.h"
+#include "pare/proof/reach.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -55,20 +59,92 @@ Architecture restored(Architecture now, Architecture source) {
     restore(t.key, s.key);
     restore(t.value, s.value);
     restore(t.output, s.output);
+    t.qk_norm = t.qk_norm ? t.qk_norm : s.qk_norm;
     t.bias.query |= s.bias.query;
     t.bias.key |= s.bias.key && t.scores == s.scores;  // collapsed ones have no place for it
     t.bias.value |= s.bias.value && t.values == s.values;
     t.bias.output |= s.bias.output;
   }
-  const std::vector<PlacedNorm> norms = norms_of(now), before = norms_of(source);
-  PARE_CHECK(norms.size() == before.size(), "passes keep the norms");
-  for (size_t i = 0; i < norms.size(); ++i) {
-    norms[i].norm->gain = before[i].norm->gain;
-    norms[i].norm->bias = before[i].norm->bias;
-    norms[i].norm->offset = before[i].norm->offset;
+  for (const PlacedNorm& before : norms_of(source)) {
+    std::optional<Norm>& norm = norm_place(now, before.module);
+    norm = norm.value_or(*before.norm);
+    norm->gain = before.norm->gain;
+    norm->bias = before.norm->bias;
+    norm->offset = before.norm->offset;
   }
   now.head.read_elsewhere = source.head.read_elsewhere;
   return now;
+}
+
+// The gains of norms that a pass removed: with √ε in them, and an epsilon that dwarfs what it is added to, such a norm
+// gives back what it is given, or that without its mean.
+std::map<ModuleId, double> gains_put_back(const Architecture& now, const Architecture& written) {
+  const std::map<ModuleId, double> left = large_epsilons(now);
+  std::map<ModuleId, double> gains;
+  for (const auto& [module, epsilon] : large_epsilons(written)) {
+    if (!left.contains(module)) {
+      gains[module] = std::sqrt(epsilon);
+    }
+  }
+  return gains;
+}
+
+// What the tensors that are written are where they do nothing.
+std::vector<TensorSpec> neutral_specs(const Architecture& now, const Architecture& written) {
+  const TensorTable table = tensor_table(written);
+  std::vector<TensorSpec> specs(table.begin(), table.end());
+  const std::map<ModuleId, double> gains = gains_put_back(now, written);
+  for (TensorSpec& spec : specs) {
+    if (const auto gain = gains.find(spec.id.module); gain != gains.end() && spec.id.kind == TensorKind::weight) {
+      spec.initial += gain->second - 1;
+    }
+  }
+  return specs;
+}
+
+[[noreturn]] void refuse_norm(const ModuleId& norm, const char* why) {
+  throw Refused(fmt::format("{}: the norm is gone, and one that does nothing cannot stand there: {}", name_of(norm), why));
+}
+
+// A LayerNorm takes the mean off: only what does not see it may read behind one.
+void check_mean_unseen(const Model& model, const Streams& streams, const NormBetween& norm) {
+  const Stream& stream = streams.all[norm.writes];
+  if (stream.touches.size() != 1) {
+    refuse_norm(norm.module, "more than matrices reads it");
+  }
+  for (const Port& port : stream.ports) {
+    if (port.role == Role::writer || (model.architecture.head.tied && port.tensor == weight_of(token_table))) {
+      refuse_norm(norm.module, "it would take the mean off the stream");
+    }
+    const at::Tensor rows = load_double(model.weights.at(name_of(port.tensor))).movedim(port.axis, -1);
+    const at::Tensor read = rows.narrow(-1, port.begin, stream.width);
+    constexpr double nothing = 1e-9;  // of a row: it was centred in float64
+    if ((read.mean(-1).abs() > nothing * read.abs().amax(-1)).any().item<bool>()) {
+      refuse_norm(norm.module, "it would take the mean off, which its readers see");
+    }
+  }
+}
+
+void check_put_back(const Model& model, const Architecture& now) {
+  const std::map<ModuleId, double> gains = gains_put_back(now, model.architecture);
+  const Streams streams = find_streams(model.architecture);
+  for (const auto& [module, gain] : gains) {
+    const bool of_heads = module.slot == Slot::query_norm || module.slot == Slot::key_norm;
+    Architecture copy = model.architecture;
+    const Norm norm = of_heads ? *copy.blocks[static_cast<size_t>(*module.block)].attention.qk_norm
+                               : norm_place(copy, module).value();
+    if (!norm.gain) {
+      refuse_norm(module, "it has no gain to make up for its epsilon");
+    }
+    if (norm.kind != NormKind::layer) {
+      continue;
+    }
+    const std::optional<NormBetween> at = of_heads ? std::nullopt : norm_between(copy, streams, module);
+    if (!at) {
+      refuse_norm(module, "it would take the mean off each head");
+    }
+    check_mean_unseen(model, streams, *at);
+  }
 }
 
 bool is_vector(const TensorSpec& spec) {
@@ -101,7 +177,7 @@ Model compatible(const Model& model, const Architecture& source) {
     weight = unshrunk(weight, result.weights.at(pivots));
     result.weights.erase(pivots);
   }
-  for (const TensorSpec& spec : tensor_table(result.architecture)) {
+  for (const TensorSpec& spec : neutral_specs(model.architecture, result.architecture)) {
     if (result.weights.contains(spec.name)) {
       continue;
     }
@@ -110,6 +186,7 @@ Model compatible(const Model& model, const Architecture& source) {
     const Formula formula = is_vector(spec) ? fmt::format("{}", spec.initial) : "I";
     result.weights[spec.name] = computed(spec.shape, formula, {}, [=](const auto&) { return neutral_value(spec); });
   }
+  check_put_back(result, model.architecture);
   return result;
 }
 
@@ -122,7 +199,7 @@ std::vector<StoredChange> compatible_changes(const Model& source, const Pipeline
     const Architecture written = restored(now, source.architecture);
     const TensorTable present = tensor_table(now);
     StoredChange change{.saved = stored - count(written).total};
-    for (const TensorSpec& spec : tensor_table(written)) {
+    for (const TensorSpec& spec : neutral_specs(now, written)) {
       if (!present.contains(spec.id) && neutral_already.insert(spec.name).second &&
           !is_neutral(source.weights.at(spec.name), spec)) {
         change.neutral += element_count(spec.shape);

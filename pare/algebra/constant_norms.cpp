@@ -47,8 +47,7 @@ std::map<ModuleId, double> measured_shares(const Model& model) {
       const std::string before = fmt::format("residual.{}", layer);
       add(block.attention.norm, in_attention(n, Slot::norm), taps, before);
       if (block.mlp) {
-        add(block.mlp->norm, in_mlp(n, Slot::norm), taps,
-            block.wiring == Wiring::parallel ? before : before + ".mid");
+        add(block.mlp->norm, in_mlp(n, Slot::norm), taps, block.wiring == Wiring::parallel ? before : before + ".mid");
       }
       taps.clear();
     }

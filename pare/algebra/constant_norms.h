@@ -8,6 +8,9 @@
 
 namespace pare {
 
+// What fold_constant_norm expects of a norm first of all, in words: one that fails it does something.
+constexpr const char* dwarfing_epsilon = "an epsilon that dwarfs the variance";
+
 struct EpsilonShare {
   double most = 0;       // v / 2ε: how far the variance v moves the norm's output, of itself
   bool for_all = false;  // bounded for all inputs, and not measured on some

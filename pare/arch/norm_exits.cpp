@@ -63,7 +63,8 @@ AffineExit exit_to_readers(const Architecture& a, const Stream& stream, const No
     }
   }
   if (std::any_of(stream.ports.begin(), stream.ports.end(), [&](const Port& p) { return is_tied_table(a, p); })) {
-    AffineExit exit = refused("an untied head", "the head is tied to the embedding", "untie the head, which costs more");
+    AffineExit exit =
+        refused("an untied head", "the head is tied to the embedding", "untie the head, which costs more");
     exit.tied = true;
     return exit;
   }

@@ -135,13 +135,21 @@ Audit audit_structure(const Architecture& architecture) {
   return audit;
 }
 
+// Norms that do nothing need no training to go.
+void add_norms(Audit& audit, const Architecture& architecture, const std::string& model) {
+  audit.constant_norms = audit_constant_norms(audit.passes, architecture, model);
+  if (!audit.constant_norms) {
+    audit.without_norms = audit_norms(audit.passes, architecture, model);
+  }
+}
+
 }  // namespace
 
 Audit audit_architecture(const Architecture& architecture, Measure measure, Prove prove) {
   Audit audit = audit_structure(architecture);
   audit.passes = audit_passes({.architecture = architecture}, Dtype::f32, measure);
   audit.redundancy = audit_redundancy(architecture, prove);
-  audit.without_norms = audit_norms(audit.passes, architecture, "MODEL");
+  add_norms(audit, architecture, "MODEL");
   return audit;
 }
 
@@ -156,7 +164,7 @@ Audit audit_model(const ModelFolder& model, Measure measure, Prove prove) {
   audit.stored = stored_size(model);
   audit.stored->read = readings->names.size();
   audit.redundancy = audit_redundancy(model.model.architecture, prove);
-  audit.without_norms = audit_norms(audit.passes, model.model.architecture, model.path.string());
+  add_norms(audit, model.model.architecture, model.path.string());
   return audit;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pare/arch/count.h"
+#include "pare/audit/constant_norms.h"
 #include "pare/audit/passes.h"
 #include "pare/audit/redundancy.h"
 #include "pare/audit/trained_away.h"
@@ -46,7 +47,8 @@ struct Audit {
   std::optional<StoredSize> stored;  // only of a model folder
   PassAudit passes;
   RedundancyAudit redundancy;
-  std::optional<TrainedAway> without_norms;
+  std::optional<ConstantNorms> constant_norms;
+  std::optional<TrainedAway> without_norms;  // of norms that do something
 };
 
 Audit audit_architecture(const Architecture& architecture, Measure measure = Measure::usual, Prove prove = Prove::no);

@@ -107,6 +107,9 @@ std::string text_of(const Audit& audit) {
     text += "\n" + skipless_table(*audit.skipless);
   }
   text += "\n" + text_of(audit.redundancy, saved_together(audit.passes)) + "\n" + text_of(audit.passes);
+  if (audit.constant_norms) {
+    text += "\n" + text_of(*audit.constant_norms, audit.passes);
+  }
   return audit.without_norms ? text + "\n" + text_of(*audit.without_norms, audit.passes) : text;
 }
 
@@ -143,6 +146,9 @@ nlohmann::ordered_json to_json(const Audit& audit) {
   }
   add_json(json, audit.redundancy);
   add_json(json, audit.passes);
+  if (audit.constant_norms) {
+    json["constant_norms"] = to_json(*audit.constant_norms);
+  }
   if (audit.without_norms) {
     json["without_norms"] = to_json(*audit.without_norms);
   }

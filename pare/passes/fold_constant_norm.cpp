@@ -77,9 +77,8 @@ RowMap written_map(const Model& model, const Norm& norm, const ModuleId& module,
   if (norm.kind == NormKind::rms) {
     return {factors.formula, factors.inputs, factors.times};
   }
-  return {centring(width) * factors.formula, factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
-            return factors.times(rows - rows.mean(1, true), in);
-          }};
+  return {centring(width) * factors.formula, factors.inputs,
+          [factors](const at::Tensor& rows, const auto& in) { return factors.times(rows - rows.mean(1, true), in); }};
 }
 
 void map_ports(Model& model, const Stream& stream, const RowMap& map) {
@@ -224,20 +223,21 @@ class Folding {
       const auto share = shares_.find(module);
       if (share == shares_.end()) {
         proposal_.preconditions.push_back(
-            in_the_way(module, "an epsilon that dwarfs the variance", "it is a norm, with an epsilon of 1 or less", ""));
+            in_the_way(module, dwarfing_epsilon, "it is a norm, with an epsilon of 1 or less", ""));
       } else if (before_.has_weights() && !(share->second.most <= limit_)) {
-        Precondition failed = in_the_way(
-            module, "an epsilon that dwarfs the variance",
-            std::isfinite(share->second.most)
-                ? fmt::format("the variance moves what it writes by {:.2g} of itself {}", share->second.most,
-                              source_of(share->second))
-                : "nothing bounds the variance for all inputs",
-            fmt::format("none: above {:.2g}, a quarter of a rounding, it counts", limit_));
+        Precondition failed = in_the_way(module, dwarfing_epsilon,
+                                         std::isfinite(share->second.most)
+                                             ? fmt::format("the variance moves what it writes by {:.2g} of itself {}",
+                                                           share->second.most, source_of(share->second))
+                                             : "nothing bounds the variance for all inputs",
+                                         fmt::format("none: above {:.2g}, a quarter of a rounding, it counts", limit_));
         failed.measured = share->second.most;
         failed.limit = limit_;
         proposal_.preconditions.push_back(std::move(failed));
       } else {
         constant_.insert(module);
+        most_ = std::max(most_, share->second.most);
+        for_all_ = for_all_ && share->second.for_all;
       }
     }
   }
@@ -260,12 +260,13 @@ class Folding {
       exit = exit_of(changed.architecture, streams, *at);
     }
     if (exit.way == AffineExit::Way::none) {
-      obstacles_.push_back(in_the_way(module, exit.expected, exit.found, exit.tied ? cost_of_untying(*at) : exit.remedy));
+      obstacles_.push_back(
+          in_the_way(module, exit.expected, exit.found, exit.tied ? cost_of_untying(*at) : exit.remedy));
       return false;
     }
     if (changed.has_weights()) {
       exit.way == AffineExit::Way::readers ? fold_into_readers(changed, streams.all[at->writes], *at)
-                                         : fold_into_writers(changed, streams.all[at->reads], *at, exit);
+                                           : fold_into_writers(changed, streams.all[at->reads], *at, exit);
     }
     take_out(changed.architecture, streams, *at, exit);
     drop_tensors(changed, module);
@@ -310,28 +311,25 @@ class Folding {
 
   void note_taken(const ModuleId& module) {
     const EpsilonShare& share = shares_.at(module);
-    Precondition held = in_the_way(module, "an epsilon that dwarfs the variance",
-                                   before_.has_weights()
-                                       ? fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
-                                                     share.most, source_of(share))
-                                       : "it does, unless the weights say otherwise",
-                                   "");
+    Precondition held = in_the_way(
+        module, dwarfing_epsilon,
+        before_.has_weights() ? fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
+                                            share.most, source_of(share))
+                              : "it does, unless the weights say otherwise",
+        "");
     held.holds = true;
     if (before_.has_weights()) {
       held.measured = share.most;
       held.limit = limit_;
     }
     proposal_.preconditions.push_back(std::move(held));
-    most_ = std::max(most_, share.most);
-    for_all_ = for_all_ && share.for_all;
-    ++taken_;
     walk_.step(1, module.block ? runs_of(before_.architecture, *module.block) : 1);
     proposal_.applies = true;
   }
 
   void say_what_it_is() {
     const size_t all = all_norms(before_.architecture).size();
-    std::string text = fmt::format("{} of {} norms do nothing but centre and scale: ", taken_, all);
+    std::string text = fmt::format("{} of {} norms do nothing but centre and scale: ", constant_.size(), all);
     if (!before_.has_weights()) {
       text += "their epsilon is above 1, if what they are given is small beside it";
     } else {
@@ -351,7 +349,6 @@ class Folding {
   RoundingWalk walk_;
   double most_ = 0;
   bool for_all_ = true;
-  size_t taken_ = 0;
 };
 
 Proposal propose(const Model& model, const Options& options, const std::optional<Budget>&) {

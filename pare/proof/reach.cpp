@@ -134,8 +134,8 @@ class Lengths {
       if (!block.mlp) {
         return sum;
       }
-      return limited(sum + mlp(n, *block.mlp, normed(block.mlp->norm, in_mlp(n, Slot::norm),
-                                                     block.mlp->norm ? x : input, a_.width)));
+      return limited(sum + mlp(n, *block.mlp,
+                               normed(block.mlp->norm, in_mlp(n, Slot::norm), block.mlp->norm ? x : input, a_.width)));
     }
     const double middle = normed(norm_at(t.norm, NormPlace::post), in_attention(n, Slot::norm), sum, a_.width);
     if (!block.mlp) {

@@ -66,7 +66,8 @@ Effective mapped_along(const Effective& tensor, const Port& port, int64_t width,
 std::vector<TensorId> stored_of(const PlainForm& form, const std::vector<TensorId>& ids) {
   const TensorTable table = tensor_table(form.architecture);
   std::vector<TensorId> found;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found), [&](const TensorId& id) { return table.contains(id); });
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
+               [&](const TensorId& id) { return table.contains(id); });
   return found;
 }
 
@@ -211,8 +212,7 @@ void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& no
 void write_out_head_norms(PlainForm& form, int64_t n, const std::set<ModuleId>& constant) {
   const ModuleId query = in_attention(n, Slot::query_norm), key = in_attention(n, Slot::key_norm);
   const Attention t = form.architecture.blocks[static_cast<size_t>(n)].attention;
-  if (!constant.contains(query) || !constant.contains(key) ||
-      !obstacle_of_head_norms(form.architecture, n).empty()) {
+  if (!constant.contains(query) || !constant.contains(key) || !obstacle_of_head_norms(form.architecture, n).empty()) {
     return;
   }
   fold_into_heads(form, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);

@@ -73,6 +73,15 @@ std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
   if (audit.redundancy.proof) {
     list.push_back(proof_verdict(*audit.redundancy.proof));
   }
+  if (audit.constant_norms) {
+    const ConstantNorms& norms = *audit.constant_norms;
+    list.push_back({"Norms that do nothing", fmt::format("{} of {}", norms.constant, norms.all),
+                    fmt::format("fold_constant_norm takes out {}", norms.removed),
+                    fmt::format("{}. What is gained is a model whose norms are really gone, for people who study such "
+                                "models.",
+                                norms.measured),
+                    Tone::neutral});
+  }
   if (audit.without_norms) {
     list.push_back(
         {fmt::format("Removable after training without {}", audit.without_norms->what),

@@ -103,7 +103,8 @@ std::vector<TensorSpec> neutral_specs(const Architecture& now, const Architectur
 }
 
 [[noreturn]] void refuse_norm(const ModuleId& norm, const char* why) {
-  throw Refused(fmt::format("{}: the norm is gone, and one that does nothing cannot stand there: {}", name_of(norm), why));
+  throw Refused(
+      fmt::format("{}: the norm is gone, and one that does nothing cannot stand there: {}", name_of(norm), why));
 }
 
 // A LayerNorm takes the mean off: only what does not see it may read behind one.

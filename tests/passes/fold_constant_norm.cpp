@@ -92,7 +92,8 @@ TEST_CASE("fold_constant_norm: every reader becomes C diag(g/√ε) W and b + c 
     for (const std::string& reader : readers) {
       INFO(reader);
       const at::Tensor w = old.at(reader + ".weight").t();  // [in, out]
-      const at::Tensor b = old.contains(reader + ".bias") ? old.at(reader + ".bias") : at::zeros({w.size(1)}, w.options());
+      const at::Tensor b =
+          old.contains(reader + ".bias") ? old.at(reader + ".bias") : at::zeros({w.size(1)}, w.options());
       CHECK(close(after.at(reader + ".weight").load().t(), at::matmul(at::matmul(centring, gain), w)));
       CHECK(close(after.at(reader + ".bias").load(), b + at::matmul(shift, w)));
     }
@@ -122,9 +123,11 @@ TEST_CASE("fold_constant_norm: the same function without the norms, wherever the
   };
   for (const Case& c : std::vector<Case>{
            {"rms", normed(), (2 * L + 1) * d},
-           {"no gain at all", normed("{}", R"({"norm": {"kind": "layer", "epsilon": 1e28, "gain": false}})"), (L + 1) * d},
+           {"no gain at all", normed("{}", R"({"norm": {"kind": "layer", "epsilon": 1e28, "gain": false}})"),
+            (L + 1) * d},
            {"tied: the last one stays", normed(R"({"head": {"tied": true}})"), 2 * L * d, 1},
-           {"Gemma's offset", normed("{}", R"({"norm": {"kind": "rms", "offset": 1, "epsilon": 1e28}})"), (2 * L + 1) * d},
+           {"Gemma's offset", normed("{}", R"({"norm": {"kind": "rms", "offset": 1, "epsilon": 1e28}})"),
+            (2 * L + 1) * d},
            {"biases that are created", normed("{}", layer, layer), (4 * L + 1) * d - L * (3 * d + 11)},
            {"rope, grouped heads", normed("{}", R"({"rope": {}, "kv_heads": 1})"), (2 * L + 1) * d},
            {"gate", normed("{}", R"({"gate": "position"})"), (2 * L + 1) * d},
@@ -142,15 +145,17 @@ TEST_CASE("fold_constant_norm: the same function without the norms, wherever the
            {"into its tokens", normed(embedding(R"("position": "none", "scale": 1.7)")), (2 * L + 3) * d},
            {"into its types", normed(embedding(R"("position": "none", "types": 2)")), (2 * L + 3) * d},
            {"into its projection", normed(embedding(R"("position": "none", "factor": 5)")), (2 * L + 3) * d - d},
-           {"before its projection", normed(embedding(R"("factor": 5, "factor_scope": "sum")")), (2 * L + 1) * d + 10 - d},
+           {"before its projection", normed(embedding(R"("factor": 5, "factor_scope": "sum")")),
+            (2 * L + 1) * d + 10 - d},
            {"a head's transform",
             normed(R"({"head": {"transform": {"activation": "gelu", "norm": {"kind": "layer", "epsilon": 1e28}}}})"),
             (2 * L + 2) * d},
-           {"post-norms without skips", normed("{}", R"({"skip": false, "norm": {"place": "post"}})",
-                                               R"({"skip": false, "norm": {"place": "post"}})"),
+           {"post-norms without skips",
+            normed("{}", R"({"skip": false, "norm": {"place": "post"}})",
+                   R"({"skip": false, "norm": {"place": "post"}})"),
             (2 * L + 1) * d},
-           {"two norms after one another", normed("{}", R"({"output_norm": {"kind": "rms", "epsilon": 1e28}, "skip": false})"),
-            (3 * L + 1) * d},
+           {"two norms after one another",
+            normed("{}", R"({"output_norm": {"kind": "rms", "epsilon": 1e28}, "skip": false})"), (3 * L + 1) * d},
            {"norms of queries and keys",
             normed("{}", R"({"rope": {}, "kv_heads": 1, "qk_norm": {"kind": "rms", "epsilon": 1e28}})"),
             (2 * L + 1) * d + L * 8},
@@ -215,20 +220,24 @@ TEST_CASE("fold_constant_norm: what stays, and why") {
             "blocks.1.attention.norm: blocks.1.attention.query has no matrix"},
            {"an encoder's last norm", normed(R"({"task": "encoder"})", R"({"mask": "full"})"),
             "norm: it is the model's answer (hidden)"},
-           {"a slim cache takes a bias off again", normed("{}", R"({"norm": {"bias": true}, "cache": "k", )" + biased + "}"),
+           {"a slim cache takes a bias off again",
+            normed("{}", R"({"norm": {"bias": true}, "cache": "k", )" + biased + "}"),
             "blocks.0.attention.norm: blocks.0.attention.key.weight cannot"},
-           {"computed positions", normed(R"({"embedding": {"position": "sinusoidal", "norm": {"kind": "rms", "epsilon": 1e28}}})",
-                                         R"({"norm": null, "query": "identity"})"),
+           {"computed positions",
+            normed(R"({"embedding": {"position": "sinusoidal", "norm": {"kind": "rms", "epsilon": 1e28}}})",
+                   R"({"norm": null, "query": "identity"})"),
             "embed.norm: blocks.0.attention.query has no matrix"},
            {"beside a norm that stays", normed("{}", R"({"query": "identity"})", "{}", "parallel"),
             "blocks.0.mlp.norm: blocks.0.attention.norm stays, and the MLP would read what it writes"},
-           {"keys that are the queries", normed("{}", R"({"query": "key", "qk_norm": {"kind": "rms", "epsilon": 1e28}})"),
+           {"keys that are the queries",
+            normed("{}", R"({"query": "key", "qk_norm": {"kind": "rms", "epsilon": 1e28}})"),
             "blocks.0.attention.query_norm: queries, keys and values are not matrices of their own"},
        }) {
     INFO(r.name);
     const Model before = model_of(r.architecture);
     const PassStep step = step_of(before);
-    CHECK_MESSAGE(has_reason(step, r.reason), fmt::format("{}", reasons_of(step).empty() ? "" : reasons_of(step).back()));
+    CHECK_MESSAGE(has_reason(step, r.reason),
+                  fmt::format("{}", reasons_of(step).empty() ? "" : reasons_of(step).back()));
     if (step.proposal.applies) {
       CHECK(difference(before, step.proposal.after) < 1e-13);
     }
@@ -239,8 +248,10 @@ TEST_CASE("fold_constant_norm: what stays, and why") {
 
 TEST_CASE("fold_constant_norm: an epsilon that does not dwarf the variance in the stored type is refused") {
   // Variances here are near one: 1e12 leaves 5e-13 of them, which float32 cannot see and float64 can.
-  for (const auto& [epsilon, dtype, folds] : {std::tuple(1e12, Dtype::f32, true), {1e12, Dtype::f64, false},
-                                              {1e4, Dtype::f32, false}, {1e7, Dtype::bf16, true},
+  for (const auto& [epsilon, dtype, folds] : {std::tuple(1e12, Dtype::f32, true),
+                                              {1e12, Dtype::f64, false},
+                                              {1e4, Dtype::f32, false},
+                                              {1e7, Dtype::bf16, true},
                                               {1e28, Dtype::f64, true}}) {
     CAPTURE(epsilon);
     CAPTURE(word(dtype));
@@ -304,7 +315,8 @@ TEST_CASE("bounds of norms' inputs hold for whatever is asked") {
         return;
       }
       const double seen = taps.recorded().at(point).square().mean(-1).max().item<double>();
-      CHECK_MESSAGE(seen <= most.at(module), fmt::format("seed {}: {}: {} > {}", seed, name_of(module), seen, most.at(module)));
+      CHECK_MESSAGE(seen <= most.at(module),
+                    fmt::format("seed {}: {}: {} > {}", seed, name_of(module), seen, most.at(module)));
       compared += std::isfinite(most.at(module)) ? 1 : 0;
       closest = std::max(closest, seen / most.at(module));
     };

@@ -44,11 +44,12 @@ struct Factors {
 };
 
 // Rows times diag(g / √ε).
-Factors factors_of(const Model& model, const Norm& norm, const ModuleId& module) {
+Factors factors_of(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
   const double root = 1 / std::sqrt(norm.epsilon), offset = norm.offset;
   const Formula number(fmt::format("{}", root));
   if (!norm.gain) {
-    return {number, {}, [root](const at::Tensor& rows, const auto&) { return rows * root; }};
+    const Formula all = Formula::diagonal(Formula::enclosed(fmt::format("repeated({}, ", width), number, ")"));
+    return {all, {}, [root](const at::Tensor& rows, const auto&) { return rows * root; }};
   }
   const Weight gain = model.weights.at(name_of(weight_of(module)));
   const Formula whole = offset == 0 ? gain.formula() : gain.formula() + fmt::format("{}", offset);
@@ -62,18 +63,18 @@ Formula centring(int64_t width) {
 }
 
 RowMap read_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
-  const Factors factors = factors_of(model, norm, module);
+  const Factors factors = factors_of(model, norm, module, width);
   if (norm.kind == NormKind::rms) {
-    return {factors.formula, factors.inputs, factors.times};
+    return {factors.formula.transposed(), factors.inputs, factors.times};
   }
-  return {factors.formula * centring(width), factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
+  return {(centring(width) * factors.formula).transposed(), factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
             const at::Tensor scaled = factors.times(rows, in);
             return scaled - scaled.mean(1, true);
           }};
 }
 
 RowMap written_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
-  const Factors factors = factors_of(model, norm, module);
+  const Factors factors = factors_of(model, norm, module, width);
   if (norm.kind == NormKind::rms) {
     return {factors.formula, factors.inputs, factors.times};
   }

@@ -154,6 +154,7 @@ constexpr Word words[] = {
     {"gauge", "gauge(W): R of the QR decomposition of W's columns, key/value head by key/value head"},
     {"rope_gauge", "rope_gauge(W): the same, but the root mean square of each two columns that RoPE turns"},
     {"to_queries", "to_queries(X): each key/value head's part, once for every query head that shares it"},
+    {"repeated", "repeated(n, X): X once for each of n heads, or a number n times"},
     {"sinusoidal", "sinusoidal(n, d): the positions 0 to n - 1, computed so far"},
     {"signs", "signs(n; i, j-k): n ones on a diagonal, but -1 at i and from j to k"},
     {"only", "only(n; i, j-k): n zeros on a diagonal, but 1 at i and from j to k"},

@@ -51,6 +51,7 @@ removed
 
 # For each pass that makes tensors with functions a model on which it does, so that every function has to be said.
 LAYER = {"kind": "layer", "bias": True}
+CONSTANT = {"kind": "layer", "epsilon": 1e28}
 FUNCTIONS = {
     "gauge_heads": ({}, {"heads": 4, "kv_heads": 2, "head_width": 4, "bias": {"query": True, "value": True}}),
     "gauge_heads,shrink_head_pairs": ({}, {"heads": 4, "kv_heads": 2, "head_width": 4}),
@@ -59,6 +60,7 @@ FUNCTIONS = {
     "cache_keys_only{keep=k}": ({}, {"heads": 3}),
     "rotate_residual": ({}, {}),
     "fold_norm_gain,center_layer_norm": ({"final_norm": LAYER}, {"norm": LAYER, "bias": {"query": True, "key": True, "value": True}}),
+    "fold_constant_norm": ({}, {"norm": CONSTANT, "qk_norm": CONSTANT}),
     "precompute_first_layer": ({"embedding": {"position": "none"}}, {"norm": {"kind": "rms"}}),
 }
 

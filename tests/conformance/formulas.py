@@ -47,6 +47,11 @@ def block_diagonal(blocks):
     return whole
 
 
+def repeated(count, part):
+    """n times a matrix on the diagonal, or a vector or a number one after another."""
+    return block_diagonal([part] * int(count)) if numpy.ndim(part) == 2 else numpy.tile(part, int(count))
+
+
 def orthogonal(matrix):
     """Q of the whole QR decomposition, R with a positive diagonal; only the first columns count."""
     q, r = numpy.linalg.qr(matrix[:, :len(matrix)], mode="complete")
@@ -205,7 +210,7 @@ class Evaluator:
         while self.take(",", ")") == ",":
             arguments.append(self.sum())
         own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
-               "heads": self.each_head, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
+               "heads": self.each_head, "repeated": repeated, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
                "zeros": lambda n: numpy.zeros(int(n)), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
         return (own.get(name) or getattr(self, name))(*arguments)
 
@@ -361,6 +366,7 @@ def with_attention(**settings):
 
 BARE = {"kind": "rms", "gain": False}
 LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms", "offset": 1}
+CONSTANT, CONSTANT_RMS = LAYER | {"epsilon": 1e28}, RMS | {"epsilon": 1e28}
 COLLAPSED = {"heads": 2, "head_width": 8, "scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}}
 PLAIN_BLOCK = {"attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 24, "activation": "gelu"}}
 ONE_STREAM = {**architecture(tied=False), "blocks": [PLAIN_BLOCK, {**PLAIN_BLOCK, "attention": COLLAPSED}]}
@@ -397,6 +403,8 @@ CASES = [  # passes, architecture, what must occur in a formula
     ("rotate_residual{triangular=embed.token}", architecture((True, True), norm=BARE), "orthogonal(embed.token.weightᵀ)"),
     ("rotate_residual{triangular=blocks.2.attention.key}", architecture((True, True), norm=BARE, heads=(2, 1)), "Θ₂"),
     ("fold_norm_gain,center_layer_norm,rotate_residual", architecture((True, True), norm={"kind": "layer"}, tied=False), "diag("),
+    ("fold_constant_norm", architecture((True, True), norm=CONSTANT), "centring(16)"),
+    ("fold_constant_norm", architecture((True, True), norm=CONSTANT_RMS, tied=False), "weight + 1)"),
     ("gauge_heads", architecture((True, True)), "value_gauge("),
     ("gauge_heads", architecture((True, True), norm=LAYER, heads=(4, 2)), "to_queries(D₁)⁻¹ · "),
     ("gauge_heads", architecture((True, True), rope={}), "E₀⁻ᵀ"),
@@ -438,6 +446,10 @@ STRICT_CASES = [  # what no layout of another form has
     ("lower_mlp_to_heads", with_mlp({"activation": "sigmoid", "gated": True, "bias": {"gate": True}}), "[0; blocks.0.mlp.gate.bias]"),
     ("precompute_first_layer", first_layer({"norm": RMS, "bias": {"key": True}}, head={"tied": True}), "rms_norm(X₀, "),
     ("precompute_first_layer", first_layer({"norm": LAYER, "query": {"nonlinear": {"width": 5}}}, **NORMED), "gelu("),
+    ("fold_constant_norm{head=untie}", architecture((True, True), norm=CONSTANT), "norm.bias · embed.token.weight"),
+    ("fold_constant_norm", with_attention(output_norm=CONSTANT, qk_norm=CONSTANT, norm=CONSTANT_RMS), "repeated(4, "),
+    ("fold_constant_norm", {**architecture((True, True)), "embedding": {"position": "none", "scale": 1.5, "norm": CONSTANT}, "head": {"tied": False}}, "embed.token.weight · centring(16)"),
+    ("fold_constant_norm", with_mlp({"kind": "heads", "norm": CONSTANT_RMS}), " ⊕ I)"),
     ("fold_norm_gain{bias=keep}", architecture((True, True), norm=LAYER, tied=False), "norm.bias · diag(norm.weight)⁻¹"),
 ]
 
@@ -450,6 +462,13 @@ def plant_absorbable(folder):
         missing = -numpy.eye(WIDTH) - down[:, 3:] @ read
         down[:, 3:] += missing @ numpy.linalg.pinv(read)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def scale_gains(folder, factor):
+    """Gains that make up for an epsilon."""
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: tensor * (factor if name.endswith("norm.weight") else 1) for name, tensor in tensors.items()},
+              folder / "model.safetensors", {"format": "pt"})
 
 
 def wrong_tensors(source, folder, certificate, attention):
@@ -486,6 +505,8 @@ def main():
             report.check(f"init {number}", made.stderr if made.returncode else "")
             if passes == "absorb_skip":
                 plant_absorbable(source)
+            if passes.startswith("fold_constant_norm"):
+                scale_gains(source, 1e14)
             for form in ("strict", "compat")[:2 if number < len(CASES) else 1]:
                 case, out = f"{passes} of {number}, {form}", work / f"{number}-{form}"
                 result = pare("rewrite", source.name, "-o", out.name, "--passes", passes, "--form", form, "--allow-growth", "--json", cwd=work)

@@ -67,7 +67,8 @@ RowMap read_map(const Model& model, const Norm& norm, const ModuleId& module, in
   if (norm.kind == NormKind::rms) {
     return {factors.formula.transposed(), factors.inputs, factors.times};
   }
-  return {(centring(width) * factors.formula).transposed(), factors.inputs, [factors](const at::Tensor& rows, const auto& in) {
+  return {(centring(width) * factors.formula).transposed(), factors.inputs,
+          [factors](const at::Tensor& rows, const auto& in) {
             const at::Tensor scaled = factors.times(rows, in);
             return scaled - scaled.mean(1, true);
           }};

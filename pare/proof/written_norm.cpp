@@ -1,6 +1,8 @@
 // Norms that are none: an epsilon that dwarfs what they are given leaves x C diag(g) / √ε + c, an affine map, which the
 // other model has in its matrices.
 
+#include "pare/proof/written.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -11,7 +13,6 @@
 #include "pare/arch/norms.h"
 #include "pare/proof/reach.h"
 #include "pare/proof/side.h"
-#include "pare/proof/written.h"
 
 namespace pare {
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Files that people have: with tensors that the model does not use, and with numbers that look wrong and are not.
 
-A LayerNorm with an epsilon of 1e12 is how published GPT-2s do without one: pare runs them as transformers does.
+A LayerNorm with an epsilon of 1e12 is how published GPT-2s do without one: pare runs them as transformers does, and takes
+it out.
 `--form compat` keeps tensors that the model does not use, and whoever uses them computes what they did before: a BERT saved from BertForPreTraining and read as BertForMaskedLM has a pooler and a second head that only others read:
 AutoModel has to pool the same of what pare wrote. Bytes are compared by the safetensors package.
 """
@@ -154,29 +155,86 @@ def check_rxnmapper(report, work):
     report.check("rxnmapper keeps its pooler and decoder", ended(result, 0) or expect(changed(source, out, names), []))
 
 
-def check_large_epsilon(report, work, torch, transformers):
-    """The gain makes up for it: what is left is a constant times the centred input."""
-    from safetensors.torch import load_file
-    folder = work / "no norms"
-    config = transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=12, vocab_size=30, layer_norm_epsilon=1e12)
+def save_without_norms(folder, torch, transformers, epsilon, dtype, **options):
+    """A GPT-2 whose LayerNorms are constants, stored as the published ones are: the gains make up for the epsilon."""
+    config = transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=12, vocab_size=30, layer_norm_epsilon=epsilon, **options)
     model = drawn(transformers.GPT2LMHeadModel(config).double(), torch)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".ln_" in name and name.endswith("weight"):
-                parameter.mul_(1e6)
+                parameter.mul_(epsilon ** 0.5)
+    model = model.to(dtype)
     model.save_pretrained(folder)
+    return model.double()
+
+
+def apart(work, torch, folder, model):
+    """How far what pare computes of a folder is from what transformers does of a model, in float64."""
+    from safetensors.torch import load_file
     (work / "ids.json").write_text(json.dumps([list(range(2, 12))]))
-    result = pare("run", folder, "-o", work / "logits.safetensors", "--tokens", work / "ids.json", "--dtype", "float64")
-    report.check("an epsilon of 1e12 opens", ended(result, 0))
-    if result.returncode == 0:
-        with torch.no_grad():
-            theirs = model(torch.arange(2, 12)[None]).logits[0]
-        [ours] = [tensor for name, tensor in load_file(work / "logits.safetensors").items() if "logits" in name]
-        apart = ((ours.reshape(theirs.shape).double() - theirs).abs().max() / theirs.abs().max()).item()
-        report.check("and computes as in transformers", "" if apart < TOLERANCE else f"{apart:.2e} apart")
+    result = pare("run", folder, "-o", work / "logits.safetensors", "--tokens", work / "ids.json", "--dtype", "float64", "--force")
+    if wrong := ended(result, 0):
+        return wrong
+    with torch.no_grad():
+        theirs = model(torch.arange(2, 12)[None]).logits[0]
+    [ours] = [tensor for name, tensor in load_file(work / "logits.safetensors").items() if "logits" in name]
+    return ((ours.reshape(theirs.shape).double() - theirs).abs().max() / theirs.abs().max()).item()
+
+
+def near(found, tolerance=TOLERANCE):
+    return found if isinstance(found, str) else "" if found < tolerance else f"{found:.2e} apart"
+
+
+def check_large_epsilon(report, work, torch, transformers):
+    """The gain makes up for it: what is left is a constant times the centred input."""
+    folder = work / "no norms"
+    model = save_without_norms(folder, torch, transformers, 1e12, torch.float64)
+    report.check("an epsilon of 1e12 computes as in transformers", near(apart(work, torch, folder, model)))
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(settings | {"layer_norm_epsilon": -1e-5}))
     report.check("a negative one does not", ended(pare("audit", folder), 1, ["layer_norm_epsilon is -1e-05", "a finite number, 0 or more"]))
+
+
+def check_constant_norms(report, work, torch, transformers):
+    """Norms that do nothing are folded, and transformers computes the same of the original, and of the compat form."""
+    # As they are published, where nothing bounds what the last norms are given; and in float64 with an epsilon that
+    # nothing is seen beside there, for all inputs.
+    for dtype, epsilon, tolerance, known, verdict in ((torch.float32, 1e12, 1e-6, "on sampled inputs", "within_noise"),
+                                                      (torch.float64, 1e28, TOLERANCE, "for all inputs", "proved")):
+        for tied in (True, False):
+            case = f"{dtype}, {'tied' if tied else 'untied'}"
+            folder = work / f"constant {case}"
+            model = save_without_norms(folder, torch, transformers, epsilon, dtype, tie_word_embeddings=tied)
+            audit = pare("audit", folder, "--json")
+            report.check(f"{case}: audit", ended(audit, 0) or expect({k: json.loads(audit.stdout)["constant_norms"][k] for k in ("norms", "constant", "removed")}, {"norms": 5, "constant": 5, "removed": 4 if tied else 5}))
+            report.check(f"{case}: audit says it", ended(pare("audit", folder), 0, ["its norms do nothing", "5 of 5 norms do nothing but centre and scale"]) or expect(known in json.loads(audit.stdout)["constant_norms"]["measured"], True))
+            out = work / f"folded {case}"
+            result = pare("rewrite", folder, "-o", out, "--passes", "fold_constant_norm", "--json")
+            report.check(f"{case}: folds", ended(result, 0) or expect(json.loads(result.stdout)["verdict"], verdict))
+            if result.returncode:
+                continue
+            kept = json.loads((out / "config.json").read_text())["architecture"]
+            norms = [kept["final_norm"], *(block[part]["norm"] for block in kept["blocks"] for part in ("attention", "mlp"))]
+            report.check(f"{case}: the norms are gone", expect([norm is not None for norm in norms], [tied] + [False] * (len(norms) - 1)))
+            report.check(f"{case}: and transformers computes the same", near(apart(work, torch, out, model), tolerance))
+            result = pare("rewrite", folder, "-o", work / f"compat {case}", "--passes", "fold_constant_norm", "--form", "compat", "--json")
+            if not tied:  # the last norm's bias would be the head's
+                report.check(f"{case}: compat", ended(result, 2, ["head.bias"]))
+                continue
+            report.check(f"{case}: compat", ended(result, 0) or expect(json.loads(result.stdout)["verdict"], verdict))
+            if result.returncode == 0:
+                loaded = transformers.GPT2LMHeadModel.from_pretrained(work / f"compat {case}", dtype=torch.float64)
+                gains = {p for name, q in loaded.named_parameters() if ".ln_1.weight" in name or ".ln_2.weight" in name for p in q.flatten().tolist()}
+                report.check(f"{case}: gains are what makes up for epsilon", expect(gains, {epsilon ** 0.5}))
+                report.check(f"{case}: and as in transformers", near(apart(work, torch, folder, loaded), tolerance))
+    untied = pare("rewrite", work / "constant torch.float32, tied", "-o", work / "its own head", "--passes", "fold_constant_norm{head=untie}", "--json")
+    report.check("a head of its own makes it grow", ended(untied, 2, ["--allow-growth"]))
+    # One rounding of float64 is far less than what these norms do; and an ordinary epsilon is none of this.
+    fine = work / "fine"
+    save_without_norms(fine, torch, transformers, 1e12, torch.float64)
+    report.check("refused where the type sees the variance", ended(pare("rewrite", fine, "-o", work / "x", "--passes", "fold_constant_norm"), 2, ["dwarfs the variance", "a quarter of a rounding"]))
+    save_without_norms(work / "usual", torch, transformers, 1e-5, torch.float32)
+    report.check("refused of an ordinary norm", ended(pare("rewrite", work / "usual", "-o", work / "x", "--passes", "fold_constant_norm"), 2, ["it is a norm, with an epsilon of 1 or less"]))
 
 
 def main():
@@ -191,6 +249,7 @@ def main():
         check_tied_copy(report, work, torch, transformers)
         check_rxnmapper(report, work)
         check_large_epsilon(report, work, torch, transformers)
+        check_constant_norms(report, work, torch, transformers)
     report.finish()
 
 

@@ -34,7 +34,9 @@ std::vector<Start> rewritten_starts() {
   };
   const std::vector<std::string> skipless = with(bare, {attention + "skip=false", mlp + "skip=false"});
   const std::string rms = R"(norm={"kind":"rms","gain":false})";
+  const std::string constant = R"(norm={"kind":"layer","epsilon":1e28})";
   return {
+      {"fold_constant_norm", {attention + constant, mlp + constant}},
       {"fold_norm_gain", {untied, all_biases, mlp + R"(bias={"up":true,"down":true})"}},
       {"center_layer_norm", {untied}},
       {"drop_key_bias", {all_biases}},

@@ -14,7 +14,7 @@ MODELS = {"gpt2": "GPT-2", "gpt2-xl": "GPT-2 XL", "bert-base": "BERT base", "vit
           "qwen2.5-0.5b": "Qwen2.5 0.5B", "pythia-6.9b": "Pythia 6.9B", "mistral-7b": "Mistral 7B", "llama-3.1-8b": "Llama 3.1 8B"}
 PAPERS = {"0": ("One of query, key and value is redundant", "2510.23912"), "1": ("Skipless blocks need only K and V", "2404.12362"),
           "2": ("An MLP neuron is an attention head", "2309.08593"), "3": ("The transformer reduced to its minimum", "2410.13732"),
-          "4": ("Rank, head and entropy collapse", "2604.23681")}
+          "4": ("Rank, head and entropy collapse", "2604.23681"), "5": ("No LayerNorm at inference time", "2507.02559")}
 VERDICTS = ["holds", "holds with a correction", "does not hold", "undecided", "not measured"]
 
 

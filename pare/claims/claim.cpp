@@ -20,7 +20,8 @@ constexpr PaperWords papers[] = {{"one of query, key, value is redundant", "Karb
                                  {"skipless blocks need only K and V", "Graef 2024"},
                                  {"an MLP neuron is an attention head", "Huben and Morris 2023"},
                                  {"the transformer reduced to its minimum", "Bermeitinger et al. 2024"},
-                                 {"four collapses and their symmetries", "Cirrincione 2026"}};
+                                 {"four collapses and their symmetries", "Cirrincione 2026"},
+                                 {"no LayerNorm at inference time", "Baroni et al. 2025"}};
 
 }  // namespace
 

@@ -14,7 +14,14 @@
 
 namespace pare {
 
-enum class Paper { query_elimination, skipless, attention_only, minimum_transformer, rank_and_symmetry };
+enum class Paper {
+  query_elimination,
+  skipless,
+  attention_only,
+  minimum_transformer,
+  rank_and_symmetry,
+  without_layer_norm
+};
 enum class ClaimVerdict { holds, holds_corrected, does_not_hold, undecided };
 // Seconds; minutes: the paper's own sizes, or as near as a CPU comes, and on a GPU where it trains; what a paper
 // trained.

@@ -371,7 +371,7 @@ std::string list_of_claims() {
 std::string page_of_claims() {
   std::string page = fmt::format(
       "# What the papers claim, and what was measured\n\n"
-      "The list of all claims of [five papers](../docs/papers.md), with a verdict and the number that decides it. "
+      "The list of all claims of [six papers](../docs/papers.md), with a verdict and the number that decides it. "
       "{}.\n\n"
       "A claim with a folder here is an experiment: `pare reproduce ID` repeats it, and the folder has its numbers and "
       "the "

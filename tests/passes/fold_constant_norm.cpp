@@ -11,6 +11,8 @@
 #include "pare/passes/pass.h"
 #include "pare/proof/proof.h"
 #include "pare/proof/reach.h"
+#include "pare/rewrite/compatible.h"
+#include "pare/support/error.h"
 #include "tests/passes/helpers.h"
 #include "tests/passes/random_architecture.h"
 
@@ -297,6 +299,41 @@ TEST_CASE("fold_constant_norm: where only samples say that the variance is small
   CHECK(std::count(proof.gaps.begin(), proof.gaps.end(),
                    "blocks.1.attention.norm: nothing bounds its input for all inputs to what its epsilon of 1e+12 "
                    "dwarfs") == 1);
+}
+
+TEST_CASE("fold_constant_norm: compat puts norms back that do nothing, or says why none can stand there") {
+  const std::string both = R"({"norm": {"kind": "layer", "bias": true, "epsilon": 1e28}, )" + biased + "}";
+  const Architecture a = normed(R"({"head": {"tied": true}})", both, layer);
+  const Model before = model_of(a);
+  Model after = step_of(before).proposal.after;
+  const Model written = compatible(after, a);
+  CHECK(norms_left(written.architecture) == 2 * L + 1);
+  CHECK(at::equal(written.weights.at("blocks.1.mlp.norm.weight").load(), at::full({d}, 1e14, at::kDouble)));
+  CHECK(at::equal(written.weights.at("blocks.1.mlp.norm.bias").load(), at::zeros({d}, at::kDouble)));
+  CHECK(difference(before, written) < 1e-12);
+  CHECK(prove(before, written, at::kCPU).complete);
+
+  const auto refusal = [](const Model& model, const Architecture& source) -> std::string {
+    try {
+      compatible(model, source);
+    } catch (const Refused& refused) {
+      return refused.what();
+    }
+    return "";
+  };
+  const std::string gone = ": the norm is gone, and one that does nothing cannot stand there: ";
+  // A reader that sees the mean again, as behind a change of basis.
+  Weight& up = after.weights.at("blocks.1.mlp.up.weight");
+  const at::Tensor other = up.load() + 0.1;
+  up = Weight::leaf("other", Dtype::f64, up.shape(), [other] { return other; });
+  CHECK(refusal(after, a) == "blocks.1.mlp.norm" + gone + "it would take the mean off, which its readers see");
+  const auto refusal_of = [&](const Architecture& b) { return refusal(step_of(model_of(b)).proposal.after, b); };
+  CHECK(refusal_of(normed("{}", R"({"norm": {"kind": "rms", "epsilon": 1e28, "gain": false}})"))
+            .ends_with(gone + "it has no gain to make up for its epsilon"));
+  CHECK(refusal_of(normed("{}", R"({"norm": null, "output_norm": {"kind": "layer", "epsilon": 1e28}})"))
+            .ends_with(gone + "more than matrices reads it"));
+  CHECK(refusal_of(normed("{}", R"({"qk_norm": {"kind": "layer", "epsilon": 1e28}})"))
+            .ends_with(gone + "it would take the mean off each head"));
 }
 
 TEST_CASE("bounds of norms' inputs hold for whatever is asked") {

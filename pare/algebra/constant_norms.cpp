@@ -59,8 +59,12 @@ std::map<ModuleId, double> measured_shares(const Model& model) {
 
 std::map<ModuleId, EpsilonShare> epsilon_shares(const Model& model, double limit) {
   std::map<ModuleId, EpsilonShare> shares;
+  // Without weights nobody knows what a norm is given: only one that no activation comes near is taken for a constant.
+  constexpr double presumed = 1e6;
   for (const auto& [module, epsilon] : large_epsilons(model.architecture)) {
-    shares[module] = {};
+    if (model.has_weights() || epsilon >= presumed) {
+      shares[module] = {};
+    }
   }
   if (shares.empty() || !model.has_weights()) {
     return shares;

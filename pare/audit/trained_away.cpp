@@ -12,8 +12,8 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/audit/norm_recipe.h"
+#include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
-#include "pare/support/files.h"
 #include "pare/support/shell.h"
 #include "pare/support/text.h"
 
@@ -21,7 +21,6 @@ namespace pare {
 
 namespace {
 
-constexpr uint64_t largest_config = 10'000'000;
 constexpr const char* narrower = "a narrower MLP instead";  // of nearly the same size, which keeps both
 
 // What went, of which model, at what cost: kept runs alone.
@@ -31,9 +30,9 @@ std::string costs_text() {
     return wrapped("What that costs was not measured.", 2);
   }
   std::string text = wrapped(
-      "Measured with these commands on one H200, in nats per token above the model itself, on real text; ± is half of "
-      "the "
-      "95 % interval, which one seed does not have (experiments/norm-removal):",
+      "Measured on one H200, with these commands or with the morph keys that a row needs in their place, in nats per "
+      "token above the model itself, on real text; ± is half of the 95 % interval, which one seed does not have "
+      "(experiments/norm-removal):",
       2);
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
   table.row({"  trained away", "model", "steps", "cost", "seeds"});
@@ -46,8 +45,9 @@ std::string costs_text() {
   }
   return text + table.text() +
          wrapped(
-             "The cost for this model is unknown until it is measured. Compare it with a narrower MLP: "
-             "morph.to.mlp.width=N in place of the morph keys.",
+             "The settings are those of a model of 260 thousand parameters: a larger one may need a smaller learning "
+             "rate. What it costs another model is unknown until it is measured. To compare with a narrower MLP, put "
+             "morph.to.mlp.width=N morph.steps=4000 in the place of the morph and conditioning keys.",
              2);
 }
 
@@ -107,15 +107,10 @@ std::string shell_lines(const std::string& command) {
   return text + line + "\n";
 }
 
-// Of a model whose config.json says with which token a text begins, training does, too.
+// Whether the folder says with which token a text begins. Of a preset nobody knows.
 bool names_first_token(const std::string& model) {
   std::error_code unknown;
-  const std::filesystem::path config = std::filesystem::path(model) / "config.json";
-  if (!std::filesystem::exists(config, unknown)) {
-    return true;  // a preset: nobody knows
-  }
-  const nlohmann::json json = nlohmann::json::parse(read_text_file(config, largest_config), nullptr, false);
-  return json.is_object() && json.value("bos_token_id", nlohmann::json()).is_number_integer();
+  return !std::filesystem::is_directory(model, unknown) || !tokens_before_texts(model).empty();
 }
 
 std::vector<std::string> commands_for(const std::string& model, TrainedOff what) {

@@ -72,6 +72,7 @@ struct Trial {
   std::filesystem::path folder = {};  // where what was trained is kept, and found; none: for as long as it takes
   std::string device = "cpu";
   std::optional<double> minutes = {};  // no run is begun that would not end by then
+  std::string runs = {};               // only those whose names match; empty: all
   std::function<void(const std::string& run, const TrainProgress&)> progress = {};
   std::function<void(const std::string&)> note = {};
 };

@@ -112,6 +112,7 @@ class Training {
     std::vector<std::string> missing;
     bool interrupted = false;
     int64_t trained = 0;
+    check_asked();
     kept_.begin();
     read_kept();
     for (const PlannedRun& planned : plan_) {
@@ -146,6 +147,15 @@ class Training {
   }
 
  private:
+  void check_asked() const {
+    if (!trial_.runs.empty() && std::none_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
+          return glob_match(trial_.runs, run.name());
+        })) {
+      throw InputError(fmt::format("--runs {}: none of the {} runs is called so: the first is {}", quote(trial_.runs),
+                                   plan_.size(), quote(plan_.front().name())));
+    }
+  }
+
   // Before anything is trained that could not be compared with it.
   void read_kept() {
     int64_t others = 0;
@@ -212,6 +222,9 @@ class Training {
   }
 
   bool may_train(const PlannedRun& planned) {
+    if (!trial_.runs.empty() && !glob_match(trial_.runs, planned.name())) {
+      return false;
+    }
     if (trial_.scale != ClaimScale::smoke && trial_.data.empty()) {
       return false;
     }

@@ -30,6 +30,7 @@ struct AskedClaim {
   std::string claim, scale = "smoke", output, text, data;
   std::vector<std::string> models;
   std::optional<double> minutes;
+  std::string runs;
   bool list = false, markdown = false, force = false;
 };
 
@@ -134,9 +135,9 @@ void check_use(const AskedClaim& asked) {
     throw InputError(fmt::format("--list shows all claims and runs none: give {} or --list", quote(asked.claim)));
   }
   if (asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty() || !asked.data.empty() ||
-                     asked.minutes || asked.scale != "smoke")) {
+                     asked.minutes || !asked.runs.empty() || asked.scale != "smoke")) {
     throw InputError(
-        "--list measures nothing: --model, --text, --data, --minutes, --scale and --output say nothing to it");
+        "--list measures nothing: --model, --text, --data, --minutes, --runs, --scale and --output say nothing to it");
   }
   if (asked.markdown && !asked.list) {
     throw InputError("--markdown is a form of the list: give --list too, or -o FOLDER for the page of a claim");
@@ -160,9 +161,9 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
     throw InputError(
         fmt::format("the paper of {} trained nothing, so that it has no full scale: give --scale small", claim.id));
   }
-  if (!claim.keeps_runs() && (!asked.data.empty() || asked.minutes)) {
-    throw InputError(
-        fmt::format("{} draws its data and is trained at once: --data and --minutes say nothing to it", claim.id));
+  if (!claim.keeps_runs() && (!asked.data.empty() || asked.minutes || !asked.runs.empty())) {
+    throw InputError(fmt::format("{} {}: --data, --minutes and --runs say nothing to it", claim.id,
+                                 claim.trains() ? "draws its data and is trained at once" : "trains nothing"));
   }
   if (claim.keeps_runs() && asked.force) {
     throw InputError(fmt::format("{} goes on in the folder of -o and replaces no run: leave --force out", claim.id));
@@ -236,7 +237,8 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
               .text = asked.text,
               .data = asked.data,
               .device = settings.device,
-              .minutes = asked.minutes};
+              .minutes = asked.minutes,
+              .runs = asked.runs};
   if (claim->trains()) {
     chosen_device(settings);  // what there is to say of it
     trial.folder = asked.output.empty() ? std::filesystem::path() : output_target(asked.output);
@@ -287,6 +289,7 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->add_option("--text", asked->text, "text for these models [random tokens]")->type_name("FILE");
   command->add_option("--data", asked->data, "corpora to train on, for claims that train")->type_name("FOLDER");
   command->add_option("--minutes", asked->minutes, "start no training that would end after N minutes");
+  command->add_option("--runs", asked->runs, "train only these, such as 'norms*seed1'")->type_name("GLOB");
   command->add_option("-o,--output", asked->output, "folder for the page, the results and trained runs")
       ->type_name("FOLDER");
   command->add_flag("--force", asked->force, "overwrite the results of an earlier run");

@@ -105,6 +105,9 @@ void prepare_command(nlohmann::json written, const TrainFlags& flags, const std:
   if (written.is_object()) {
     written.erase("sweep");  // whose runs read the same text
   }
+  if (settings.seed_given) {
+    set_key(written, "data.seed", settings.seed, find_architecture);  // all that is drawn here
+  }
   const PreparedShards made = write_shards(train_config_from_json(written, subject, find_architecture),
                                            output_target(flags.out), chosen_device(settings));
   if (settings.json) {
@@ -164,7 +167,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
   for (const std::string& change : flags.changes) {
     set_key(written, change, find_architecture);
   }
-  if (settings.seed_given) {
+  if (settings.seed_given && !flags.prepare) {
     set_seed(written, flags, settings);
   }
   if (flags.prepare && flags.resume) {
@@ -252,7 +255,7 @@ void add_train(CLI::App& app, const Settings& settings) {
   command->add_option("-o,--output", flags->out, "the run folder, or the folder of a sweep's runs")
       ->type_name("FOLDER");
   command->add_flag("--resume", flags->resume, "continue from the last checkpoint");
-  command->add_flag("--prepare", flags->prepare, "only tokenise the text, or draw data.samples, to disk: data.shards");
+  command->add_flag("--prepare", flags->prepare, "only store tokens, or data.samples, for data.shards");
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
   command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
   command->callback([flags, &settings] { train_command(*flags, settings); });

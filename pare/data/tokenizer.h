@@ -74,6 +74,10 @@ Tokenizer open_tokenizer(const std::filesystem::path& path);
 // The files that it could be of a folder: none, the one that is opened, or several tok*.bin among which nobody chooses.
 std::vector<std::filesystem::path> tokenizers_in(const std::filesystem::path& folder);
 
+// What each text of a model in a folder begins with: what its tokenizer puts there, or else bos_token_id of its
+// config.json; nothing where neither says.
+std::vector<TokenId> tokens_before_texts(const std::filesystem::path& folder);
+
 // A tokenizer.json whose tokens are the bytes of a text, up to 256 of them: what a model reads that learned bytes.
 // Every program that reads such files reads it.
 std::string byte_tokenizer_json(int64_t vocab);

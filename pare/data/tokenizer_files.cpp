@@ -24,6 +24,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t largest_vocabulary = 1'000'000'000;
+constexpr uint64_t largest_config = 64'000'000;
 
 // Lines without their ends; one at the end of the file ends the last.
 std::vector<std::string> read_lines(const fs::path& path) {
@@ -219,6 +220,26 @@ bool reads_bytes(const fs::path& folder) {
   const std::string text = read_text_file(found.front(), largest_vocabulary);
   const size_t count = parse_tokenizer_json(text, found.front().string()).vocabulary().size();
   return text == byte_tokenizer_json(static_cast<int64_t>(count));
+}
+
+std::vector<TokenId> tokens_before_texts(const fs::path& folder) {
+  if (tokenizers_in(folder).size() == 1) {
+    try {
+      if (std::vector<TokenId> before = open_tokenizer(folder).before(); !before.empty()) {
+        return before;
+      }
+    } catch (const InputError&) {
+      // A kind that is not supported: nobody asked for it, and config.json may say as much.
+    }
+  }
+  std::error_code unknown;
+  const fs::path path = folder / "config.json";
+  if (!fs::exists(path, unknown)) {
+    return {};
+  }
+  const nlohmann::json json = parse_json(read_text_file(path, largest_config), path.string());
+  const nlohmann::json id = json.is_object() ? json.value("bos_token_id", nlohmann::json()) : nlohmann::json();
+  return id.is_number_integer() ? std::vector{id.get<TokenId>()} : std::vector<TokenId>();
 }
 
 Tokenizer open_tokenizer(const fs::path& path) {

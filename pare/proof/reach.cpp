@@ -15,6 +15,19 @@ namespace {
 
 constexpr double unbounded = std::numeric_limits<double>::infinity();
 constexpr double rounding_of_this = 1 + 1e-9;  // of what is computed here, in float64
+// No length is said to be less: a bound may be larger than it has to be, and squares of this do not vanish.
+constexpr double shortest = 1e-100;
+
+// Of the rows of a matrix; of tiny numbers, too, whose squares would be zero.
+at::Tensor lengths_of_rows(const at::Tensor& rows) {
+  const at::Tensor largest = rows.abs().amax({1}, true);
+  const at::Tensor scaled = rows / largest.clamp_min(std::numeric_limits<double>::denorm_min());
+  return at::where(largest > 0, scaled.norm(2, {1}, true) * largest, largest).squeeze(1);
+}
+
+double length_of(const at::Tensor& vector) {
+  return lengths_of_rows(vector.reshape({1, -1})).item<double>() * rounding_of_this;
+}
 
 at::Tensor numbers(const Weight& weight) {
   return weight.load().to(at::kDouble);
@@ -23,7 +36,7 @@ at::Tensor numbers(const Weight& weight) {
 // Of each matrix of a stack [n, rows, columns], no less than its largest singular value, and no more than the eighth
 // root of `rows` times that: the trace of the eighth power of W'W is the sum of the sixteenth powers.
 at::Tensor largest_stretches(const at::Tensor& stack) {
-  const at::Tensor size = stack.flatten(1).norm(2, {1}).clamp_min(std::numeric_limits<double>::min());
+  const at::Tensor size = lengths_of_rows(stack.flatten(1)).clamp_min(std::numeric_limits<double>::min());
   const at::Tensor w = stack / size.view({-1, 1, 1});
   at::Tensor power = w.size(1) < w.size(2) ? at::matmul(w, w.transpose(1, 2)) : at::matmul(w.transpose(1, 2), w);
   power = at::matmul(power, power);
@@ -38,7 +51,7 @@ double longest_row(const Weight& table) {
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t count = std::min(step, rows - begin);
       const at::Tensor part = table.can_load_rows() ? table.load_rows(begin, count) : table.load();
-      longest = std::max(longest, part.to(at::kDouble).flatten(1).norm(2, {1}).max().item<double>());
+      longest = std::max(longest, lengths_of_rows(part.to(at::kDouble).flatten(1)).max().item<double>());
     }
     return longest * rounding_of_this;
   });
@@ -49,7 +62,7 @@ class Lengths {
   Lengths(const Model& model, double hopeless) : model_(model), a_(model.architecture), hopeless_(hopeless) {}
 
   std::map<ModuleId, double> run() {
-    double x = embedding();
+    double x = limited(embedding());
     for (const int64_t n : layer_blocks(a_)) {
       x = block(n, x);
     }
@@ -66,10 +79,10 @@ class Lengths {
     const auto found = model_.weights.find(name_of(id));
     return found == model_.weights.end() ? nullptr : &found->second;
   }
-  double limited(double length) const { return length <= hopeless_ ? length : unbounded; }
+  double limited(double length) const { return length <= hopeless_ ? std::max(length, shortest) : unbounded; }
   double vector(const TensorId& id) const {
     const Weight* weight = find(id);
-    return weight ? numbers(*weight).norm().item<double>() : 0;
+    return weight ? length_of(numbers(*weight)) : 0;
   }
   // A matrix [out, in] and its bias.
   double linear(const ModuleId& module, double x) const {
@@ -150,18 +163,20 @@ class Lengths {
   // The length of each head's part of a projection, [heads]; infinite where it is not a stored matrix.
   at::Tensor heads_of(const ModuleId& module, const Projection& projection, int64_t heads, double x) const {
     const Weight* weight = find(weight_of(module));
-    if (is<Identity>(projection)) {
-      return at::full({heads}, x, at::kDouble);
-    }
-    if (!is<Dense>(projection) || !weight || weight->shape().size() != 2 || !std::isfinite(x)) {
+    const bool identity = is<Identity>(projection);
+    const bool dense = is<Dense>(projection) && weight && weight->shape().size() == 2;
+    if (!(identity || dense) || !std::isfinite(x)) {
       return at::full({heads}, unbounded, at::kDouble);
     }
-    const at::Tensor matrix = numbers(*weight);
-    at::Tensor lengths = largest_stretches(matrix.view({heads, -1, matrix.size(1)})) * x;
-    if (const Weight* bias = find(bias_of(module))) {
-      lengths = lengths + numbers(*bias).view({heads, -1}).norm(2, {1});
+    at::Tensor lengths = at::full({heads}, x, at::kDouble);
+    if (dense) {
+      const at::Tensor matrix = numbers(*weight);
+      lengths = largest_stretches(matrix.view({heads, -1, matrix.size(1)})) * x;
     }
-    return lengths;
+    if (const Weight* bias = find(bias_of(module))) {
+      lengths = lengths + lengths_of_rows(numbers(*bias).view({heads, -1})) * rounding_of_this;
+    }
+    return lengths.clamp_min(shortest);
   }
 
   double attention(int64_t n, const Attention& t, double x) {

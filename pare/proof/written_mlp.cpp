@@ -308,6 +308,11 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
   if (theirs != mine) {
     return;
   }
+  // The premise is about the matrices as they are stored. With a norm in them they are others.
+  const MlpTensors ids = mlp_tensors(n);
+  if (form.made.contains(ids.up) || form.made.contains(ids.down)) {
+    return;
+  }
   const Neurons own = neurons_of(with, n, device);
   at::Tensor signs = signs_by_rows(own.up, rows_read(without, n, device));
   signs = signs.defined() ? signs : signs_by_equation(own);

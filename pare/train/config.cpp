@@ -139,8 +139,9 @@ static void describe(Io& io, SamplesConfig& s) {
         "--prepare: how many sequences a model draws by itself, which are learned from instead of a text; 0: none",
         from(0));
   field(io, "model", s.model, "the folder of the model that draws them; empty: that of from");
-  field(io, "length", s.length, "tokens of each, with the prefix; 0: one more than the model's context", from(0));
-  field(io, "prefix", s.prefix, "tokens that each begins with; none: bos_token_id of the model's config.json", from(0));
+  field(io, "length", s.length, "tokens of each, with the prefix; 0: one more than the context of the run", from(0));
+  field(io, "prefix", s.prefix,
+        "tokens that each begins with; none: what its tokenizer puts before a text, or bos_token_id", from(0));
   field(io, "temperature", s.temperature, "what its logits are divided by", from(1e-3));
 }
 

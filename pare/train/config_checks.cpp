@@ -66,6 +66,9 @@ void check_text_data(const TrainConfig& c, Problems& problems) {
     check_samples(c, problems);
     return;
   }
+  if (d.samples != SamplesConfig()) {
+    problems.add("data.samples.count: how many sequences are to be drawn is not said");
+  }
   if (d.shards.empty()) {
     if (d.train.empty()) {
       problems.add(fmt::format("data.train: {} needs text files, or data.shards", word(c.task)));

@@ -72,7 +72,8 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
   constexpr double largest_sensible = 0.03;
   const double lr = config.optimiser.lr, advised = lr > largest_sensible ? OptimiserConfig().lr : lr / 3;
   std::string cause =
-      fmt::format("the learning rate, {:.3g} there, is too large: try optimiser.lr={:.3g}", bad.rate, advised);
+      fmt::format("the learning rate, {:.3g} there, is too large: try optimiser.lr={:.3g}{}", bad.rate, advised,
+                  advised < config.optimiser.min_lr ? fmt::format(" optimiser.min_lr={:.3g}", advised / 10) : "");
   if (config.morph.to && bad.step <= config.morph.steps) {
     cause = fmt::format("what goes goes too fast: try more morph.steps than {}; or ", config.morph.steps) + cause;
   }

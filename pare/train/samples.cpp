@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/data/tokenizer.h"
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
-#include "pare/support/json.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
 #include "pare/train/sequences.h"
@@ -22,12 +21,6 @@ namespace {
 
 const std::string& sampled_path(const TrainConfig& config) {
   return config.data.samples.model.empty() ? config.from : config.data.samples.model;
-}
-
-std::vector<int64_t> first_tokens(const ModelFolder& folder) {
-  const nlohmann::json config = folder.config.empty() ? nlohmann::json() : parse_json(folder.config, "config.json");
-  const nlohmann::json token = config.is_object() ? config.value("bos_token_id", nlohmann::json()) : nlohmann::json();
-  return token.is_number_integer() ? std::vector{token.get<int64_t>()} : std::vector<int64_t>();
 }
 
 // Sequences that are drawn at once: as many as fit beside each other with what is remembered of them.
@@ -71,8 +64,11 @@ SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& fol
   SamplesConfig samples = config.data.samples;
   const Architecture& a = folder.model.architecture;
   samples.model = sampled_path(config);
-  samples.length = samples.length > 0 ? samples.length : a.context + 1;
-  samples.prefix = samples.prefix.empty() ? first_tokens(folder) : samples.prefix;
+  samples.length = samples.length > 0 ? samples.length : context_of(config) + 1;
+  if (samples.prefix.empty()) {
+    const std::vector<TokenId> before = tokens_before_texts(folder.path);
+    samples.prefix = {before.begin(), before.end()};
+  }
   Problems problems;
   if (a.task != Task::causal_lm) {
     problems.add(fmt::format("data.samples.model: {} is a {}, which draws no text: expected a causal_lm",
@@ -80,8 +76,8 @@ SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& fol
   }
   if (samples.prefix.empty()) {
     problems.add(
-        fmt::format("data.samples.prefix: {} has no bos_token_id in its config.json: name the tokens that a "
-                    "text begins with, such as data.samples.prefix=[10]",
+        fmt::format("data.samples.prefix: neither a tokenizer of {} nor bos_token_id of its config.json says what a "
+                    "text begins with: name the tokens, such as data.samples.prefix=[10]",
                     quote(samples.model)));
   }
   for (const int64_t token : samples.prefix) {

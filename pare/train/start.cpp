@@ -7,6 +7,7 @@
 #include "pare/algebra/operations.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/shell.h"
 #include "pare/support/text.h"
 #include "pare/train/initialise.h"
 
@@ -50,7 +51,7 @@ std::string warning_of_bytes(const TrainConfig& config, const Architecture& sour
   return fmt::format("each byte of the text is a token, but {} {}: to it these tokens may mean something else. {}",
                      quote(config.from),
                      has_tokenizer ? "has a tokenizer" : fmt::format("has {} tokens", with_commas(source.vocab)),
-                     has_tokenizer ? fmt::format("data.tokenizer={} reads the text with it", config.from)
+                     has_tokenizer ? fmt::format("data.tokenizer={} reads the text with it", shell_word(config.from))
                                    : "Name its tokenizer (data.tokenizer), unless it learned bytes");
 }
 
@@ -113,6 +114,13 @@ Start start_of_run(const TrainConfig& config, const Inputs& sample) {
   }
   if (const std::string warning = warning_of_bytes(config, source.model.architecture); !warning.empty()) {
     start.warnings.push_back(warning);
+  }
+  if (const int64_t seen = context_of(config), read = source.model.architecture.context;
+      seen < read && !is_generated(config.task) && !config.architecture.embedding.patch) {
+    start.warnings.push_back(fmt::format(
+        "sequences have {} tokens, and {} reads {}: what it does with later positions is not trained, and may "
+        "be lost. context={} trains all of them",
+        seen, quote(config.from), read, read));
   }
   start.manifest["from"] = source_manifest(config.from, source);
   start.manifest["from"]["taken"] = count;

@@ -117,7 +117,9 @@ class WindowedText : public Sequences {
 
   int64_t training() const override { return training_; }
   int64_t validation() const override { return validation_; }
-  bool may_learn(int64_t token) const override { return train_.places().may_have(token, training_ * context_); }
+  bool may_learn(int64_t token) const override {
+    return train_.places().may_have(token, training_ * (sequence_ > 0 ? sequence_ : context_));
+  }
 
   TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t draw) const override {
     const bool apart = of_validation && !other_.files().empty();

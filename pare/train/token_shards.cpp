@@ -138,6 +138,9 @@ TokenReading reading_of_model(const fs::path& folder) {
 nlohmann::json read_manifest(const std::string& folder) {
   const fs::path path = fs::path(folder) / shards_file;
   std::error_code unknown;
+  if (!fs::exists(folder, unknown)) {
+    refuse_shards(folder, "is not there");
+  }
   if (!fs::exists(path, unknown)) {
     refuse_shards(folder, fmt::format("has no {}", shards_file));
   }
@@ -146,6 +149,13 @@ nlohmann::json read_manifest(const std::string& folder) {
     refuse_shards(folder, fmt::format("has another kind of {}", shards_file));
   }
   return json;
+}
+
+// As the samples were drawn; 0: the shards are of a text.
+int64_t drawn_length(const nlohmann::json& manifest) {
+  const nlohmann::json::json_pointer place("/sources/train/0/drawn/length");
+  const nlohmann::json found = manifest.contains(place) ? manifest.at(place) : nlohmann::json(0);
+  return found.is_number_integer() ? found.get<int64_t>() : -1;
 }
 
 TokenArray open_part(const std::string& folder, const nlohmann::json& json, const char* part, DataFormat format) {
@@ -272,8 +282,12 @@ TokenShards open_shards(const std::string& folder) {
   if (train.files().empty()) {
     refuse_shards(folder, "has no shards to learn from");
   }
-  return {std::move(train), open_part(folder, json, "validation", format), std::move(tokenizer),
-          sequence.get<int64_t>()};
+  const int64_t length = sequence.get<int64_t>();
+  if (const int64_t said = drawn_length(json); length != said || (length > 0 && train.size() % length != 0)) {
+    refuse_shards(folder, fmt::format("has {} tokens in sequences of {}, which were drawn with {} each", train.size(),
+                                      length, said));
+  }
+  return {std::move(train), open_part(folder, json, "validation", format), std::move(tokenizer), length};
 }
 
 }  // namespace pare

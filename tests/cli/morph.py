@@ -106,7 +106,7 @@ def check_command_line(report, work):
         report.check(f"audit of {model} names the way", expect([found["what"], "eliminate_projection" in found["passes"], found["obstacles"]], [what, True, []]))
         text = pare("audit", model, cwd=work)
         report.check(f"audit of {model}: what it cost", costs_wrong(found["measured"]))
-        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} teacher={model}", "Measured with these commands", "+0."]))
+        report.check(f"audit of {model}, in words", ended(text, 0, [f"without its {what}", f"pare train from={model} teacher={model}", "Measured on one H200", "+0."]))
     smaller = {"batch=64": "batch=4", "steps=12000": "steps=6", "morph.steps=6000": "morph.steps=4", "morph.steps=4000": "morph.steps=4",
                "data.samples.count=32768": "data.samples.count=40", "[TOKEN]": "[3]", "--device cuda": "--device cpu", "dtype=bfloat16": "dtype=float32"}
     for command in found["commands"]:

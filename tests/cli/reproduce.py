@@ -130,6 +130,10 @@ def check_kept_runs(report, work):
     (work / "killed").mkdir()
     (work / "killed" / ".runs.json.partial-1-0").touch()
     report.check("killed as it began", expect(pare("reproduce", "ffn-width", "-o", "killed", "--minutes", "1e-9", cwd=work).returncode, 0))
+    some = pare("reproduce", "ffn-width", "-o", "some", "--runs", "ffn4*", cwd=work)
+    kept = [run["name"].split("-")[0] for run in json.loads((work / "some/runs.json").read_text())["runs"]]
+    report.check("only some runs", ended(some, 0) or expect(set(kept), {"ffn4"}))
+    report.check("none of that name", ended(pare("reproduce", "ffn-width", "-o", "none", "--runs", "x*", cwd=work), 1, ["none of the 4 runs is called so: the first is 'ffn4-lr0.001-seed0'"]))
     _, code, out = interrupted_at("ffn2-gate", "reproduce", "ffn-width", "-o", "stopped", cwd=work)
     report.check("Ctrl-C shows the runs that are there", expect([code, "interrupted, with 1 of 4 runs done" in out], [130, True]))
     result = pare("reproduce", "ffn-width", "--scale", "small", "--data", "no-such-folder", "-o", "nodata", cwd=work)

@@ -108,6 +108,12 @@ TEST_CASE("samples are shards of sequences, each of which begins a window") {
   CHECK(batch.inputs.ids.equal(all.index_select(0, at::tensor({0, 17})).narrow(1, 0, 12)));
   CHECK(batch.targets.equal(all.index_select(0, at::tensor({0, 17})).narrow(1, 1, 12)));
   CHECK(last.inputs.ids.equal(all.narrow(0, 19, 1).narrow(1, 0, 12)));
+  nlohmann::json touched = manifest;
+  touched["sequence"] = 26;
+  folder.write("samples/tokens.json", touched.dump());
+  CHECK(says(message_of<InputError>([&] { open_sequences(config_of(learned)); }),
+             "has 260 tokens in sequences of 26, which were drawn with 13 each"));
+  folder.write("samples/tokens.json", manifest.dump());
   // Measured on a text of somebody else, in windows like any other.
   nlohmann::json beside = json;
   beside["data"]["validation"] = {
@@ -137,7 +143,7 @@ TEST_CASE("what cannot be drawn is refused with what to do") {
     return message_of<InputError>(
         [&] { write_shards(train_config_from_json(json, "test", no_architecture), folder.path() / "none"); });
   };
-  CHECK(says(refusal({{"count", 2}}), "has no bos_token_id in its config.json: name the tokens"));
+  CHECK(says(refusal({{"count", 2}}), "says what a text begins with: name the tokens"));
   CHECK(says(refusal({{"count", 2}, {"prefix", {7}}}), "7 is no token of a vocabulary of 7"));
   CHECK(says(refusal({{"count", 2}, {"prefix", {-1}}}), "data.samples.prefix: -1 is less than 0"));
   CHECK(says(refusal({{"count", 2}, {"prefix", {1}}, {"length", 14}}),

@@ -112,7 +112,6 @@ class Training {
     std::vector<std::string> missing;
     bool interrupted = false;
     int64_t trained = 0;
-    check_asked();
     kept_.begin();
     read_kept();
     for (const PlannedRun& planned : plan_) {
@@ -147,15 +146,6 @@ class Training {
   }
 
  private:
-  void check_asked() const {
-    if (!trial_.runs.empty() && std::none_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
-          return glob_match(trial_.runs, run.name());
-        })) {
-      throw InputError(fmt::format("--runs {}: none of the {} runs is called so: the first is {}", quote(trial_.runs),
-                                   plan_.size(), quote(plan_.front().name())));
-    }
-  }
-
   // Before anything is trained that could not be compared with it.
   void read_kept() {
     int64_t others = 0;
@@ -404,6 +394,11 @@ TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std
   std::set<std::string> names;
   for (const PlannedRun& run : plan) {
     PARE_CHECK(names.insert(run.name()).second, "a claim plans two runs called " + run.name());
+  }
+  const auto is_asked = [&](const PlannedRun& run) { return glob_match(trial.runs, run.name()); };
+  if (!trial.runs.empty() && std::none_of(plan.begin(), plan.end(), is_asked)) {  // before a folder is made for it
+    throw InputError(fmt::format("--runs {}: none of the {} runs is called so: the first is {}", quote(trial.runs),
+                                 plan.size(), quote(plan.front().name())));
   }
   return Training(claim, trial, plan).finish();
 }

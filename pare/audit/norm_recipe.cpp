@@ -12,7 +12,7 @@ std::vector<std::string> keys_of_removal(TrainedOff what) {
   if (what == TrainedOff::norms) {
     return {"morph.to.norms=none", "morph.steps=6000"};
   }
-  return {"morph.to.norms=none", "morph.to.mlp.skip=false", "morph.steps=4000", "conditioning.weight=0.05"};
+  return {"morph.to.norms=none", "morph.to.mlp.skip=false", "morph.steps=4000", recipe_conditioning};
 }
 
 std::vector<std::string> keys_of_training(TrainedOff what) {

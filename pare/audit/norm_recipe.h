@@ -16,6 +16,9 @@ const char* word(TrainedOff what);
 // Sequences that the model draws before: 16.8 million tokens where each is 513 long.
 constexpr int64_t recipe_samples = 32768;
 
+// What keeps matrices that a rewrite will invert well conditioned, where MLP skips go.
+constexpr const char* recipe_conditioning = "conditioning.weight=0.05";
+
 // KEY=VALUE of `pare train`, besides from, teacher and data: first what goes, then how it is trained. Controls that
 // change something else are trained with the second alone.
 std::vector<std::string> keys_of_removal(TrainedOff what);

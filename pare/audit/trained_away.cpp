@@ -43,12 +43,7 @@ std::string costs_text() {
                            cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : ""),
                std::to_string(cost.nats.count)});
   }
-  return text + table.text() +
-         wrapped(
-             "The settings are those of a model of 260 thousand parameters: a larger one may need a smaller learning "
-             "rate. What it costs another model is unknown until it is measured. To compare with a narrower MLP, put "
-             "morph.to.mlp.width=N morph.steps=4000 in the place of the morph and conditioning keys.",
-             2);
+  return text + table.text() + wrapped(beyond_measured, 2);
 }
 
 std::vector<std::string> obstacles_of(const Architecture& architecture, const Architecture& bare) {

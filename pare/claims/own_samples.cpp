@@ -158,7 +158,7 @@ struct OwnForms {
 };
 
 std::vector<std::string> morph_to(std::vector<std::string> keys) {
-  keys.insert(keys.end(), {"morph.steps=4000"});
+  keys.emplace_back("morph.steps=4000");
   return keys;
 }
 
@@ -171,7 +171,7 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
   const bool gated = mlp.value("gated", false);
   ConfigChanges widened = {{"architecture.blocks.*.mlp.skip", false},
                            {"architecture.blocks.*.mlp.width", neurons + (gated ? width : 2 * width)}};
-  std::vector<std::string> narrowed = {fmt::format("morph.to.mlp.width={}", neurons), "conditioning.weight=0.05"};
+  std::vector<std::string> narrowed = {fmt::format("morph.to.mlp.width={}", neurons), recipe_conditioning};
   if (gated) {  // a constant holds their gates open
     widened.emplace_back("architecture.blocks.*.mlp.bias.gate", true);
     narrowed.emplace_back("morph.to.mlp.bias.gate=false");
@@ -184,7 +184,7 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
       forms.of_model("own-no-query", TrainedOff::norms, morph_to({"morph.to.attention.query=identity"})),
       OwnForms::changing(forms.made("own-drawn", TrainedOff::norms, {}),
                          {{"architecture.blocks.*.mlp.width", own.smaller_mlp}}),
-      forms.after_norms("own-then-skips", "", {}, morph_to({"morph.to.mlp.skip=false", "conditioning.weight=0.05"})),
+      forms.after_norms("own-then-skips", "", {}, morph_to({"morph.to.mlp.skip=false", recipe_conditioning})),
       forms.after_norms("own-then-widened", "absorb_skip{widen=true}", widened, morph_to(narrowed))};
 }
 

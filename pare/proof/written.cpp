@@ -116,15 +116,6 @@ LoadEffective matrix_or_identity(const PlainForm& form, const ModuleId& module, 
   return [=](const ProofSide& side) { return identity ? side.made(at::eye(width, at::kDouble)) : stored(side); };
 }
 
-// What of some tensors the form has.
-std::vector<TensorId> those_there(const PlainForm& form, const std::vector<TensorId>& ids) {
-  const TensorTable table = tensor_table(form.architecture);
-  std::vector<TensorId> found;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
-               [&](const TensorId& id) { return table.contains(id); });
-  return found;
-}
-
 // x W_q' W_k y' + y W_k' b_q, and what is the same for every key, which a softmax ignores where nothing else sees it.
 bool scores_collapse(const Attention& t) {
   return t.scores == Form::factored && is_plain(t.query) && is_plain(t.key) && !is<FromKey>(t.value) && !t.rope &&
@@ -284,6 +275,14 @@ void centre(PlainForms& forms) {
 }
 
 }  // namespace
+
+std::vector<TensorId> those_there(const PlainForm& form, const std::vector<TensorId>& ids) {
+  const TensorTable table = tensor_table(form.architecture);
+  std::vector<TensorId> found;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
+               [&](const TensorId& id) { return table.contains(id); });
+  return found;
+}
 
 LoadEffective current(const PlainForm& form, const TensorId& id) {
   const auto made = form.made.find(id);

@@ -61,6 +61,8 @@ void write_out_table(PlainForms& forms);
 using LoadEffective = std::function<Effective(const ProofSide& side)>;
 LoadEffective current(const PlainForm& form, const TensorId& id);
 std::vector<TensorId> sources_of(const PlainForm& form, const TensorId& id);
+// What of some tensors the form has.
+std::vector<TensorId> those_there(const PlainForm& form, const std::vector<TensorId>& ids);
 // `id` becomes what `load` makes of the tensors `of`, as they are before.
 void make(PlainForm& form, const TensorId& id, const std::vector<TensorId>& of, LoadEffective load);
 

@@ -64,14 +64,6 @@ Effective mapped_along(const Effective& tensor, const Port& port, int64_t width,
   return moved_axis({joined(last.value, changed.value), joined(last.rounding, changed.rounding)}, -1, port.axis);
 }
 
-std::vector<TensorId> stored_of(const PlainForm& form, const std::vector<TensorId>& ids) {
-  const TensorTable table = tensor_table(form.architecture);
-  std::vector<TensorId> found;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
-               [&](const TensorId& id) { return table.contains(id); });
-  return found;
-}
-
 using LoadRows = std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)>;
 
 // Some rows of a table, where they can be had.
@@ -86,7 +78,7 @@ void map_port(PlainForm& form, const Port& port, int64_t width, const ModuleId& 
   const LoadEffective old = current(form, port.tensor);
   const LoadRows old_rows = current_rows(form, port.tensor);
   const bool by_rows = old_rows && port.axis == 1 && tensor_table(form.architecture).at(port.tensor).shape.size() == 2;
-  make(form, port.tensor, stored_of(form, {port.tensor, weight_of(norm)}),
+  make(form, port.tensor, those_there(form, {port.tensor, weight_of(norm)}),
        [=](const ProofSide& side) { return mapped_along(old(side), port, width, map, side); });
   if (by_rows) {
     form.made[port.tensor].rows = [=](const ProofSide& side, int64_t begin, int64_t count) {
@@ -114,7 +106,7 @@ void shift_reader(PlainForm& form, const Port& port, int64_t width, const Module
   }
   const bool has = table.contains(bias);
   const LoadEffective own = current(form, bias);
-  make(form, bias, stored_of(form, {bias, bias_of(norm), port.tensor}),
+  make(form, bias, those_there(form, {bias, bias_of(norm), port.tensor}),
        [=](const ProofSide& side) { return has ? sum(own(side), added(side)) : added(side); });
 }
 
@@ -139,7 +131,7 @@ void add_constant(PlainForm& form, const TensorId& place, const TensorId& of, co
     const Effective more = times(constant(side), 1 / scale);
     return Effective{rows.value + more.value, rows.rounding + more.rounding};
   };
-  make(form, place, stored_of(form, {place, of}),
+  make(form, place, those_there(form, {place, of}),
        [=](const ProofSide& side) { return has ? with(own(side), side) : constant(side); });
   if (has && own_rows && place.kind == TensorKind::weight) {
     form.made[place].rows = [=](const ProofSide& side, int64_t begin, int64_t count) {
@@ -194,9 +186,9 @@ void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& no
   const TensorId weight = weight_of(matrix), bias = bias_of(matrix);
   const int64_t width = tensor_table(form.architecture).at(weight).shape.front() / heads;
   const MapRows map = written_by(form, spec, norm, width);
-  for (const TensorId& id : stored_of(form, {weight, bias})) {
+  for (const TensorId& id : those_there(form, {weight, bias})) {
     const LoadEffective old = current(form, id);
-    make(form, id, stored_of(form, {id, weight_of(norm)}), [=](const ProofSide& side) {
+    make(form, id, those_there(form, {id, weight_of(norm)}), [=](const ProofSide& side) {
       const Effective stored = old(side), split = reshaped(stored, {heads, width, -1});
       return reshaped(moved_axis(map(moved_axis(split, 1, -1), side), -1, 1), stored.value.sizes());
     });

@@ -122,8 +122,8 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
   }
   section.words +=
       " The first command draws samples from the model, the second fades them out while the model learns from these "
-      "samples to stay what it is. What that costs this model is known only after it was tried. Compare it with a "
-      "narrower MLP: morph.to.mlp.width=N in place of the morph keys.";
+      "samples to stay what it is. ";
+  section.words += beyond_measured;
   section.command = fmt::format("{}", fmt::join(away.commands, "\n"));
   ReportTable table{
       "What these commands cost where they were measured",

@@ -23,7 +23,7 @@ struct SamplesConfig {
   int64_t count = 0;            // 0: none are drawn
   std::string model;            // empty: that of `from`
   int64_t length = 0;           // with the prefix; 0: one more than the context, so that each position has a target
-  std::vector<int64_t> prefix;  // empty: its bos_token_id
+  std::vector<int64_t> prefix;  // empty: what its texts begin with
   double temperature = 1;
   bool operator==(const SamplesConfig&) const = default;
 };

@@ -10,8 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A folder of pare/ includes only itself and folders before it.
-LAYERS = ["support", "arch", "checkpoint", "model", "cuda", "data", "probes", "proof", "verify", "algebra", "passes", "rewrite", "audit", "train", "report", "claims", "cli"]
-WITHOUT_TORCH = ["support", "arch", "data"]
+LAYERS = ["support", "arch", "redundancy", "checkpoint", "model", "cuda", "data", "probes", "proof", "verify", "algebra", "passes", "rewrite", "audit", "train", "report", "claims", "cli"]
+WITHOUT_TORCH = ["support", "arch", "redundancy", "data"]
 # Commands share one header, families are found by name, and what needs CUDA is loaded by the names of its functions.
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/", "pare/cuda/"]
 HEADER_LINES, SOURCE_LINES = 200, 500

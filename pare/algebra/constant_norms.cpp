@@ -7,7 +7,7 @@
 
 #include "pare/model/blockwise.h"
 #include "pare/proof/reach.h"
-#include "pare/verify/draw_inputs.h"
+#include "pare/verify/questions.h"
 
 namespace pare {
 

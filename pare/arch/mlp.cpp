@@ -8,7 +8,7 @@ namespace pare {
 
 // ---- as JSON
 
-enum class MlpWord { dense, heads };
+enum class MlpWord { dense, heads };  // in the order of Mlp::kind
 static Words<MlpWord> words(MlpWord) {
   return {{MlpWord::dense, "dense"}, {MlpWord::heads, "heads"}};
 }
@@ -45,7 +45,7 @@ static void fields_of(Io& io, NeuronHeads& m) {
 
 template <class Io>
 static void fields(Io& io, Mlp& m) {
-  MlpWord kind = std::holds_alternative<NeuronHeads>(m.kind) ? MlpWord::heads : MlpWord::dense;
+  MlpWord kind = static_cast<MlpWord>(m.kind.index());
   io.optional("kind", kind, MlpWord::dense);
   switch (kind) {
     case MlpWord::dense:
@@ -115,6 +115,77 @@ void add_mlp_slots(Slots& slots, const Architecture& a, int64_t block) {
   slots.add_norm(m.norm, in_mlp(block, Slot::norm), a.width);
   std::visit([&](const auto& kind) { add_slots(slots, kind, block, a.width); }, m.kind);
   slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), a.width);
+}
+
+// ---- what is asked of any kind
+
+static const char* words_for(const DenseMlp&) {
+  return "a dense MLP";
+}
+static const char* words_for(const NeuronHeads&) {
+  return "neuron heads";
+}
+
+static NeuronFacts neurons(const DenseMlp& m) {
+  NeuronFacts found{.count = m.width};
+  if (m.gated) {
+    found.factors.push_back({.slot = Slot::up});
+  }
+  const Slot before_activation = m.gated ? Slot::gate : Slot::up;
+  switch (m.activation) {
+    case Activation::identity:
+      found.factors.push_back({.slot = before_activation});
+      found.linear = !m.gated;
+      break;
+    case Activation::relu:
+      found.factors.push_back({.slot = before_activation, .any_sign = false});
+      found.switches = true;
+      break;
+    case Activation::relu_squared:
+      found.factors.push_back({.slot = before_activation, .power = 2, .any_sign = false});
+      found.switches = true;
+      break;
+    default:
+      break;
+  }
+  return found;
+}
+static NeuronFacts neurons(const NeuronHeads& m) {
+  NeuronFacts found{.count = m.width};
+  if (!m.shared_value) {
+    found.factors.push_back({.slot = Slot::value});
+  }
+  return found;
+}
+
+static std::vector<MlpSetting> settings(const DenseMlp& m) {
+  return {{"activation", word_of(m.activation)}, {"gated", m.gated ? "true" : "false"}};
+}
+static std::vector<MlpSetting> settings(const NeuronHeads&) {
+  return {};  // a shared value may be stored twice
+}
+
+static bool* flag(DenseMlp& m, Slot slot) {
+  return slot == Slot::up     ? &m.bias.up
+         : slot == Slot::gate ? &m.bias.gate
+         : slot == Slot::down ? &m.bias.down
+                              : nullptr;
+}
+static bool* flag(NeuronHeads& m, Slot slot) {
+  return slot == Slot::output ? &m.output_bias : nullptr;
+}
+
+const char* kind_of(const Mlp& mlp) {
+  return std::visit([](const auto& kind) { return words_for(kind); }, mlp.kind);
+}
+NeuronFacts neurons_of(const Mlp& mlp) {
+  return std::visit([](const auto& kind) { return neurons(kind); }, mlp.kind);
+}
+std::vector<MlpSetting> fixed_settings(const Mlp& mlp) {
+  return std::visit([](const auto& kind) { return settings(kind); }, mlp.kind);
+}
+bool* bias_flag(Mlp& mlp, Slot slot) {
+  return std::visit([slot](auto& kind) { return flag(kind, slot); }, mlp.kind);
 }
 
 bool has_linear_odd_part(Activation activation) {

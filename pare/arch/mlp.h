@@ -1,11 +1,15 @@
 #pragma once
-// What an MLP sublayer is. mlp.cpp says how it is written as JSON, what it must obey and what it stores.
+// What an MLP sublayer is. mlp.cpp says how each kind is written as JSON, what it must obey, what it stores, and what
+// the rest of the library asks of any kind.
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "pare/arch/norm.h"
+#include "pare/arch/tensor_id.h"
 
 namespace pare {
 
@@ -38,5 +42,33 @@ struct Mlp {
   bool skip = true;
   bool operator==(const Mlp&) const = default;
 };
+
+// ---- what is asked of any kind
+
+// The rows of one matrix may be multiplied by c and the columns that write divided by c^power: for any c, or for c > 0.
+struct FreeFactor {
+  Slot slot = Slot::up;
+  int power = 1;
+  bool any_sign = true;
+};
+
+// Every kind is made of neurons: rows of the matrices that read the input, and a column of the matrix that writes.
+struct NeuronFacts {
+  int64_t count = 0;
+  std::vector<FreeFactor> factors;
+  bool linear = false;    // nothing bends: more is free than factors
+  bool switches = false;  // some are off on almost every input
+};
+
+// One that no change of the weights makes up for: models of one kind that differ in it are different functions.
+struct MlpSetting {
+  std::string name, value;
+};
+
+const char* kind_of(const Mlp& mlp);  // in words: "neuron heads"
+NeuronFacts neurons_of(const Mlp& mlp);
+std::vector<MlpSetting> fixed_settings(const Mlp& mlp);
+// The setting that gives a matrix its bias; null where it cannot have one.
+bool* bias_flag(Mlp& mlp, Slot slot);
 
 }  // namespace pare

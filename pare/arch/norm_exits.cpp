@@ -125,14 +125,6 @@ bool* bias_flag_of(Attention& t, Slot slot) {
   }
 }
 
-bool* bias_flag_of(Mlp& m, Slot slot) {
-  if (NeuronHeads* heads = std::get_if<NeuronHeads>(&m.kind)) {
-    return slot == Slot::output ? &heads->output_bias : nullptr;
-  }
-  MlpBias& bias = std::get<DenseMlp>(m.kind).bias;
-  return slot == Slot::up ? &bias.up : slot == Slot::gate ? &bias.gate : slot == Slot::down ? &bias.down : nullptr;
-}
-
 bool* bias_flag_of(Head& head, Slot slot) {
   switch (slot) {
     case Slot::own:
@@ -233,7 +225,7 @@ bool* bias_flag(Architecture& a, const ModuleId& matrix) {
     case Sublayer::attention:
       return bias_flag_of(a.blocks[static_cast<size_t>(*matrix.block)].attention, matrix.slot);
     case Sublayer::mlp:
-      return bias_flag_of(*a.blocks[static_cast<size_t>(*matrix.block)].mlp, matrix.slot);
+      return bias_flag(*a.blocks[static_cast<size_t>(*matrix.block)].mlp, matrix.slot);
     case Sublayer::head:
       return bias_flag_of(a.head, matrix.slot);
     case Sublayer::embedding:

@@ -153,4 +153,21 @@ Slots slots_of(const Architecture& architecture) {
   return slots;
 }
 
+MlpMatrices mlp_matrices(const Architecture& architecture, int64_t block) {
+  Slots slots;
+  add_mlp_slots(slots, architecture, block);
+  MlpMatrices matrices;
+  for (TensorSpec& spec : slots.tensors) {
+    if (spec.id.kind != TensorKind::weight || spec.axes.empty()) {
+      continue;  // a bias, or of a norm
+    }
+    if (spec.axes.front().role == Role::reader) {
+      matrices.readers.push_back(std::move(spec));
+    } else {
+      matrices.writer = std::move(spec);
+    }
+  }
+  return matrices;
+}
+
 }  // namespace pare

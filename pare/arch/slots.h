@@ -55,4 +55,12 @@ Slots slots_of(const Architecture& architecture);
 void add_attention_slots(Slots& slots, const Architecture& architecture, int64_t block);  // attention.cpp
 void add_mlp_slots(Slots& slots, const Architecture& architecture, int64_t block);        // mlp.cpp
 
+// The matrices of the MLP of block N, whatever its kind: a neuron is a row of each that reads and a column of the one
+// that writes.
+struct MlpMatrices {
+  std::vector<TensorSpec> readers;
+  TensorSpec writer;
+};
+MlpMatrices mlp_matrices(const Architecture& architecture, int64_t block);
+
 }  // namespace pare

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "pare/arch/redundancy.h"
 #include "pare/probes/twin.h"
+#include "pare/redundancy/redundancy.h"
 
 namespace pare {
 

@@ -7,7 +7,7 @@
 
 #include "pare/checkpoint/model_folder.h"
 #include "pare/cli/text_inputs.h"
-#include "pare/verify/question.h"
+#include "pare/verify/questions.h"
 #include "pare/verify/verify.h"
 
 namespace CLI {

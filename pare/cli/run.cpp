@@ -22,7 +22,7 @@
 #include "pare/support/output_place.h"
 #include "pare/support/progress.h"
 #include "pare/support/text.h"
-#include "pare/verify/guessing.h"
+#include "pare/verify/metrics.h"
 
 namespace pare {
 

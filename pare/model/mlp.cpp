@@ -54,7 +54,18 @@ at::Tensor run(const NeuronHeadsLayer& layer, const at::Tensor& x, Step& step, c
   return layer.output(step.tap(prefix, "hidden", probabilities.select(-1, 0) * value));
 }
 
+const Linear& writer(const DenseMlpLayer& layer) {
+  return layer.down;
+}
+const Linear& writer(const NeuronHeadsLayer& layer) {
+  return layer.output;
+}
+
 }  // namespace
+
+const Linear& written_by(const MlpLayer& layer) {
+  return std::visit([](const auto& kind) -> const Linear& { return writer(kind); }, layer);
+}
 
 MlpLayer load_mlp(Loader& loader, const Mlp& spec, int64_t block) {
   return std::visit([&](const auto& kind) -> MlpLayer { return load(loader, kind, block); }, spec.kind);

@@ -26,6 +26,7 @@ struct NeuronHeadsLayer {
 using MlpLayer = std::variant<DenseMlpLayer, NeuronHeadsLayer>;
 
 MlpLayer load_mlp(Loader& loader, const Mlp& spec, int64_t block);
+const Linear& written_by(const MlpLayer& layer);  // the matrix that makes the output of what is hidden
 at::Tensor run_mlp(const MlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix);
 
 }  // namespace pare

@@ -58,7 +58,7 @@ std::optional<Precondition> obstacle(const Block& block, int64_t n, int64_t widt
   }
   const DenseMlp* dense = std::get_if<DenseMlp>(&m.kind);
   if (!dense) {
-    return fails("", "a dense MLP", "neuron heads", "absorb_skip before lower_mlp_to_heads");
+    return fails("", "a dense MLP", kind_of(m), "absorb_skip before lower_mlp_to_heads");
   }
   if (m.norm && m.norm->place == NormPlace::pre) {
     return fails(".norm", "no norm before the MLP", "the MLP reads a norm's output, the skip does not",

@@ -150,7 +150,7 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     Precondition condition{.where = fmt::format("blocks.{}.mlp", n), .block = n, .expected = "a dense MLP"};
     const DenseMlp* found = mlp ? std::get_if<DenseMlp>(&mlp->kind) : nullptr;
     if (!found) {
-      condition.found = mlp ? "it is neuron heads already" : "there is no MLP";
+      condition.found = mlp ? kind_of(*mlp) : "there is no MLP";
       proposal.preconditions.push_back(std::move(condition));
       continue;
     }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "pare/arch/norms.h"
+#include "pare/arch/slots.h"
 #include "pare/arch/streams.h"
 #include "pare/probes/assignment.h"
 #include "pare/probes/fit.h"
@@ -370,55 +371,60 @@ class Aligner {
 
   // ---- neurons
 
-  const DenseMlp* dense(int64_t n) const {
-    const std::optional<Mlp>& mlp = architecture_.blocks[static_cast<size_t>(n)].mlp;
-    return mlp ? std::get_if<DenseMlp>(&mlp->kind) : nullptr;
+  const std::optional<Mlp>& mlp(int64_t n) const { return architecture_.blocks[static_cast<size_t>(n)].mlp; }
+
+  // The matrix whose rows may be scaled against the columns that write, if there is one.
+  std::optional<FreeFactor> scaled(int64_t n) const {
+    for (const FreeFactor& factor : neurons_of(*mlp(n)).factors) {
+      if (factor.power == 1) {
+        return factor;
+      }
+    }
+    return std::nullopt;
   }
-  bool may_scale(const DenseMlp& mlp) const { return mlp.gated || mlp.activation == Activation::relu; }
 
   // What a neuron reads and writes, each with length one where its scale is free.
   at::Tensor neuron_rows(const Numbers& numbers, int64_t n) const {
-    const DenseMlp& mlp = *dense(n);
+    const std::optional<FreeFactor> free = scaled(n);
+    const auto [readers, writer] = mlp_matrices(architecture_, n);
     std::vector<at::Tensor> parts;
     const auto add = [&](const at::Tensor& rows, bool unit) {
       const at::Tensor whole = rows.norm().clamp_min(1e-300) / std::sqrt(static_cast<double>(rows.size(0)));
       parts.push_back(rows / (unit ? rows.norm(2, {1}, true).clamp_min(1e-300) : whole));
     };
-    for (const Slot slot : {Slot::up, Slot::gate}) {
-      if (const auto found = numbers.find(weight_of(in_mlp(n, slot))); found != numbers.end()) {
-        add(found->second, may_scale(mlp) && (slot == Slot::up));
-      }
+    for (const TensorSpec& matrix : readers) {
+      add(numbers.at(matrix.id), free && free->slot == matrix.id.module.slot);
     }
-    add(numbers.at(weight_of(in_mlp(n, Slot::down))).t(), may_scale(mlp));
+    add(numbers.at(writer.id).t(), free.has_value());
     return at::cat(parts, 1).to(at::kFloat);
   }
 
   void order_neurons(int64_t n) {
-    if (!dense(n)) {
+    if (!mlp(n)) {
       return;
     }
     const std::vector<int64_t> order = assign_many(-at::matmul(neuron_rows(a_, n), neuron_rows(b_, n).t()));
-    std::vector<TensorId> parts;
-    for (const Slot slot : {Slot::up, Slot::gate}) {
-      parts.insert(parts.end(), {weight_of(in_mlp(n, slot)), bias_of(in_mlp(n, slot))});
-    }
-    parts.push_back(weight_of(in_mlp(n, Slot::down)));
-    for (const TensorId& id : parts) {
+    const auto reorder = [&](const TensorId& id, int64_t axis) {
       if (const auto found = b_.find(id); found != b_.end()) {
-        const int64_t axis = id.module.slot == Slot::down ? 1 : 0;
         found->second = found->second.index_select(axis, at::tensor(order, at::kLong).to(found->second.device()));
       }
+    };
+    const auto [readers, writer] = mlp_matrices(architecture_, n);
+    for (const TensorSpec& matrix : readers) {
+      reorder(matrix.id, 0);
+      reorder(bias_of(matrix.id.module), 0);
     }
+    reorder(writer.id, 1);
   }
 
   // Of 1, what the rows that it reads want and what the column that it writes wants, the best for each.
   void scale_neurons(int64_t n) {
-    const DenseMlp* mlp = dense(n);
-    if (!mlp || !may_scale(*mlp)) {
+    const std::optional<FreeFactor> free = mlp(n) ? scaled(n) : std::nullopt;
+    if (!free) {
       return;
     }
-    const TensorId up = weight_of(in_mlp(n, Slot::up)), bias = bias_of(in_mlp(n, Slot::up)),
-                   down = weight_of(in_mlp(n, Slot::down));
+    const ModuleId reader = in_mlp(n, free->slot);
+    const TensorId up = weight_of(reader), bias = bias_of(reader), down = mlp_matrices(architecture_, n).writer.id;
     const auto read = [&](const Numbers& numbers) {
       const auto found = numbers.find(bias);
       return found == numbers.end() ? numbers.at(up) : at::cat({numbers.at(up), found->second.unsqueeze(1)}, 1);
@@ -429,7 +435,7 @@ class Aligner {
     at::Tensor best = one, least = (ra - rb).square().sum(1) + (wa - wb).square().sum(1);
     for (const at::Tensor& wish : {dot(ra, rb) / dot(rb, rb), dot(wb, wb) / dot(wa, wb)}) {
       at::Tensor scale = at::where(wish.isfinite() & (wish != 0), wish, one);
-      scale = mlp->gated ? scale : at::where(scale > 0, scale, one);
+      scale = free->any_sign ? scale : at::where(scale > 0, scale, one);
       const at::Tensor by = scale.unsqueeze(1);
       const at::Tensor left = (ra - rb * by).square().sum(1) + (wa - wb / by).square().sum(1);
       best = at::where(left < least, scale, best);

@@ -131,17 +131,11 @@ void split_at_largest_gap(JacobianRank& found, const at::Tensor& values) {
   }
 }
 
-bool is_switch(Activation activation) {
-  return activation == Activation::relu || activation == Activation::relu_squared;
-}
-
 }  // namespace
 
 bool has_switches(const Architecture& a) {
-  return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
-    const DenseMlp* dense = block.mlp ? std::get_if<DenseMlp>(&block.mlp->kind) : nullptr;
-    return dense && is_switch(dense->activation);
-  });
+  return std::any_of(a.blocks.begin(), a.blocks.end(),
+                     [](const Block& block) { return block.mlp && neurons_of(*block.mlp).switches; });
 }
 
 static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {

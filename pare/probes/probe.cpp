@@ -9,7 +9,6 @@
 #include <map>
 #include <numeric>
 
-#include "pare/arch/redundancy.h"
 #include "pare/checkpoint/weights.h"
 #include "pare/model/forward.h"
 #include "pare/probes/collapses.h"
@@ -17,6 +16,7 @@
 #include "pare/probes/probe_points.h"
 #include "pare/probes/recording.h"
 #include "pare/probes/score_maps.h"
+#include "pare/redundancy/redundancy.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/memory.h"

@@ -118,8 +118,7 @@ std::map<std::string, at::Tensor> values_at_points(const BlockLayer& block, cons
   }
   if (block.mlp_output_norm) {
     const at::Tensor& hidden = values.at(mlp + "hidden");
-    const DenseMlpLayer* dense = std::get_if<DenseMlpLayer>(&*block.mlp);
-    values[mlp + "output_norm"] = dense ? dense->down(hidden) : std::get<NeuronHeadsLayer>(*block.mlp).output(hidden);
+    values[mlp + "output_norm"] = written_by(*block.mlp)(hidden);
   }
   if (block.spec.wiring == Wiring::serial) {
     const at::Tensor& written = values.at(mlp + "output");

@@ -109,7 +109,7 @@ struct CollapseFinding {
   std::string undecided;         // why the number decides nothing, where the verdict is undetermined
 };
 
-struct ModelGauge {  // what pare/arch/redundancy.h counts
+struct ModelGauge {  // what pare/redundancy/redundancy.h counts
   std::optional<int64_t> dimension;
   std::string undetermined;  // why not
 };

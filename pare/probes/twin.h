@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "pare/arch/architecture.h"
-#include "pare/arch/redundancy.h"
 #include "pare/probes/jacobian_rank.h"
+#include "pare/redundancy/redundancy.h"
 
 namespace pare {
 

@@ -15,7 +15,7 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/rewrite/pipeline.h"
 #include "pare/rewrite/plan.h"
-#include "pare/verify/question.h"
+#include "pare/verify/questions.h"
 #include "pare/verify/verify.h"
 
 namespace pare {

@@ -7,7 +7,7 @@
 
 #include "pare/proof/proof.h"
 #include "pare/verify/answers.h"
-#include "pare/verify/draw_inputs.h"
+#include "pare/verify/questions.h"
 
 namespace pare {
 

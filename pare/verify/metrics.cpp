@@ -1,6 +1,7 @@
 #include "pare/verify/metrics.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -185,6 +186,19 @@ Metrics metrics_of(const Comparison& comparison) {
     metrics.candidate_nll_nats = mean_of_predicted(rows.candidate_nll, predicted);
   }
   return metrics;
+}
+
+std::optional<std::string> warning_of_guessing(std::string_view whose, double nats, int64_t choices) {
+  const double guessed = std::log(static_cast<double>(choices));
+  if (!(nats > surely_guessing * guessed)) {  // nor of what is not a number
+    return std::nullopt;
+  }
+  return fmt::format(
+      "{} is worse than guessing on these tokens: {:.4g} nats a token, where guessing takes ln {} = {:.2f}. Are they "
+      "the "
+      "tokens that it was trained on? Check which tokenizer made them (--text takes the model's own), and which token "
+      "its texts begin with",
+      whose, nats, choices, guessed);
 }
 
 }  // namespace pare

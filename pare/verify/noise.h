@@ -1,11 +1,14 @@
 #pragma once
-// What rounding alone makes of a model.
+// What rounding alone makes of a model: every weight moved a little, up or down at random.
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <set>
 #include <string>
 
 #include "pare/checkpoint/model.h"
+#include "pare/checkpoint/weight.h"
 
 namespace pare {
 
@@ -27,5 +30,16 @@ class Rounding {
   const Weights& stored_;
   std::set<std::string> same_;
 };
+
+// Where the elements of a tensor go. A direction belongs to its element, so a tensor is moved alike whether it is
+// loaded whole or in slices.
+struct Movement {
+  uint64_t seed = 0;
+  double from_zero = 0;  // what each is moved by a fraction of; 0: its own size
+};
+
+// In float64. `rows` are those from `first_row` on.
+at::Tensor moved(const at::Tensor& rows, int64_t first_row, const Movement& movement, double fraction);
+Weight moved(const Weight& original, const Movement& movement, double fraction);
 
 }  // namespace pare

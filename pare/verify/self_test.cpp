@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <optional>
 #include <random>
 #include <set>
 
 #include "pare/support/error.h"
-#include "pare/verify/disturbed_run.h"
+#include "pare/support/interrupt.h"
 
 namespace pare {
 
@@ -206,6 +207,228 @@ void check_sees(std::span<const SelfTest> tests, const ComparedModel& reference,
                   "same, since rounding costs this model as much as it says: store the candidate in a type with more "
                   "digits, and compare in float64",
                   fmt::join(missed, " or ")));
+}
+
+namespace {
+
+// A batch, where it stands before some layer.
+struct Stream {
+  at::Tensor x, table;  // as in LayerInputs
+
+  Stream row(int64_t n) const { return {x.narrow(0, n, 1), table.defined() ? table.narrow(0, n, 1) : table}; }
+};
+
+Stream joined(const std::vector<Stream>& streams) {
+  std::vector<at::Tensor> x, table;
+  for (const Stream& stream : streams) {
+    x.push_back(stream.x);
+    if (stream.table.defined()) {
+      table.push_back(stream.table);
+    }
+  }
+  return {at::cat(x), table.empty() ? at::Tensor() : at::cat(table)};
+}
+
+Inputs repeated(const Inputs& one, int64_t times) {
+  return each_of(one, [times](const at::Tensor& tensor) { return tensor.repeat_interleave(times, 0); });
+}
+
+// All rows, or those of a table that were kept.
+at::Tensor moved_rows(const at::Tensor& rows, const at::Tensor& kept, const Movement& movement, double size) {
+  if (!kept.defined()) {
+    return moved(rows, 0, movement, size);
+  }
+  std::vector<at::Tensor> each;
+  for (int64_t n = 0; n < kept.size(0); ++n) {
+    each.push_back(moved(rows.narrow(0, n, 1), kept[n].item<int64_t>(), movement, size));
+  }
+  return at::cat(each);
+}
+
+class Walk {
+ public:
+  Walk(const ComparedModel& runner, const Inputs& sequence, std::span<const Disturbance> disturbances,
+       std::span<const double> sizes)
+      : a_(runner.model.architecture),
+        weights_(runner.model.weights),
+        arithmetic_(runner.arithmetic),
+        disturbances_(disturbances),
+        sizes_(sizes),
+        one_(sequence),
+        all_(repeated(sequence, std::ssize(sizes))),
+        tables_(arithmetic_),
+        order_(layer_blocks(a_)),
+        branches_(disturbances.size()) {
+    PARE_CHECK(batch_size(sequence) == 1 && !sizes.empty(), "one sequence, and something to do to it");
+    embed(rows_in_use(runner.model, {&sequence, 1}));
+  }
+
+  void run_layers() {
+    Loader loader(a_, weights_, arithmetic_, false);
+    OneBlock blocks(loader, a_);
+    for (int64_t layer = 0; layer < std::ssize(order_); ++layer) {
+      check_interrupt();
+      const int64_t n = order_[static_cast<size_t>(layer)];
+      if (is_disturbed(n)) {
+        blocks.release();  // never two
+        run_disturbed(n, layer);
+      }
+      const BlockLayer& block = blocks(n);
+      clean_ = after(block, one_, clean_, layer);
+      for (size_t i = 0; i < branches_.size(); ++i) {
+        if (branches_[i] && disturbances_[i].tensor.id.module.block != n) {
+          branches_[i] = after(block, all_, *branches_[i], layer);
+        }
+      }
+    }
+  }
+
+  std::vector<std::vector<Answer>> answers() const {
+    Loader loader(a_, weights_, arithmetic_, false);
+    const HeadLayer front = load_head_front(loader, a_);
+    std::vector<std::vector<Answer>> answers;
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      answers.push_back(branches_[i] ? split(finished(front, all_, *branches_[i])) : disturbed_ends(disturbances_[i]));
+    }
+    return answers;
+  }
+
+ private:
+  // Those tensors, read once, as the computation wants them; all others as they were.
+  template <typename Which>
+  Weights with_held(Weights weights, const Which& which) const {
+    for (const TensorSpec& spec : tensor_table(a_)) {
+      if (!which(spec.id)) {
+        continue;
+      }
+      Weight& weight = weights.at(spec.name);
+      const at::Tensor loaded = spec.index ? weight.load() : weight.load().to(arithmetic_.device, arithmetic_.dtype);
+      weight =
+          Weight::leaf(weight.formula(), dtype_of(loaded.scalar_type()), weight.shape(), [loaded] { return loaded; });
+    }
+    return weights;
+  }
+
+  // What becomes of the clean stream, or of anything else, when the tensor is moved by each size in turn.
+  template <typename Make>
+  Stream for_each_size(Weights& weights, const Disturbance& disturbance, const at::Tensor& original,
+                       const at::Tensor& kept, const Make& make) const {
+    Weight& weight = weights.at(disturbance.tensor.name);
+    const Weight before = weight;
+    Loader loader(a_, weights, arithmetic_, false);  // which sees each change
+    std::vector<Stream> made;
+    for (size_t n = 0; n < sizes_.size(); ++n) {
+      const at::Tensor changed = moved_rows(original, kept, disturbance.movement, sizes_[n]);
+      weight = Weight::leaf(before.formula(), Dtype::f64, before.shape(), [changed] { return changed; });
+      made.push_back(make(loader, static_cast<int64_t>(n)));
+    }
+    weight = before;
+    return joined(made);
+  }
+
+  void embed(const RowsInUse& few) {
+    const auto stream_of = [&](Loader& loader) {
+      EmbeddingLayer layer = load_embedding(loader, a_);
+      layer.kept = few.kept.defined() ? few.kept.to(arithmetic_.device) : few.kept;
+      Forward run(a_, tables_, {&one_, 1});
+      run.embed(layer);
+      return Stream{run.streams().x.front(), run.streams().table.front()};
+    };
+    Weights held = with_held(few.weights, [](const TensorId& id) { return id.module.sublayer == Sublayer::embedding; });
+    Loader loader(a_, held, arithmetic_, false);
+    clean_ = stream_of(loader);
+    for (size_t i = 0; i < disturbances_.size(); ++i) {
+      const TensorSpec& tensor = disturbances_[i].tensor;
+      if (tensor.id.module.sublayer == Sublayer::embedding) {
+        const Weight& original = few.weights.at(tensor.name);
+        const at::Tensor kept = original.shape() == tensor.shape ? at::Tensor() : few.kept;
+        branches_[i] = for_each_size(held, disturbances_[i], original.load(), kept,
+                                     [&](Loader& changed, int64_t) { return stream_of(changed); });
+      }
+    }
+  }
+
+  bool is_disturbed(int64_t block) const {
+    return std::any_of(disturbances_.begin(), disturbances_.end(),
+                       [block](const Disturbance& d) { return d.tensor.id.module.block == block; });
+  }
+
+  // A layer whose block is another one for each size. A block that several layers run comes here each time.
+  void run_disturbed(int64_t n, int64_t layer) {
+    Weights held = with_held(weights_, [n](const TensorId& id) { return id.module.block == n; });
+    for (size_t i = 0; i < disturbances_.size(); ++i) {
+      const TensorSpec& tensor = disturbances_[i].tensor;
+      if (tensor.id.module.block != n) {
+        continue;
+      }
+      const std::optional<Stream> before = branches_[i];  // none: it branches off here
+      branches_[i] = for_each_size(
+          held, disturbances_[i], weights_.at(tensor.name).load(), {}, [&](Loader& changed, int64_t size) {
+            check_interrupt();
+            return after(load_block(changed, a_, n), one_, before ? before->row(size) : clean_, layer);
+          });
+    }
+  }
+
+  Stream after(const BlockLayer& block, const Inputs& inputs, const Stream& before, int64_t layer) const {
+    Forward run(a_, tables_, {&inputs, 1});
+    run.begin_at(layer, {.x = {before.x}, .table = {before.table}});
+    run.run_layer([&block](int64_t) -> const BlockLayer& { return block; });
+    return {run.streams().x.front(), {}};
+  }
+
+  Answer finished(const HeadLayer& front, const Inputs& inputs, const Stream& last) const {
+    Forward run(a_, tables_, {&inputs, 1});
+    run.begin_at(run.layers(), {.x = {last.x}, .table = {last.table}});
+    const Features features = run.finish(front).front();
+    return {.rows = rows_of(features, inputs), .pooled = pooled_of(features)};
+  }
+
+  // A batch's answer as one for each size.
+  std::vector<Answer> split(const Answer& batch) const {
+    const int64_t sizes = std::ssize(sizes_), rows = batch.rows.size(0) / sizes;
+    std::vector<Answer> answers;
+    for (int64_t n = 0; n < sizes; ++n) {
+      answers.push_back({.rows = batch.rows.narrow(0, n * rows, rows),
+                         .pooled = batch.pooled.defined() ? batch.pooled.narrow(0, n, 1) : batch.pooled});
+    }
+    return answers;
+  }
+
+  // Of what stands behind the last layer. The head's own matrix and bias are not read here.
+  std::vector<Answer> disturbed_ends(const Disturbance& disturbance) const {
+    std::vector<Answer> answers;
+    for (const double size : sizes_) {
+      Weights changed = weights_;
+      Weight& weight = changed.at(disturbance.tensor.name);
+      weight = moved(weight, disturbance.movement, size);
+      Loader loader(a_, changed, arithmetic_, false);
+      answers.push_back(finished(load_head_front(loader, a_), one_, clean_));
+    }
+    return answers;
+  }
+
+  const Architecture& a_;
+  const Weights& weights_;
+  Arithmetic arithmetic_;
+  std::span<const Disturbance> disturbances_;
+  std::span<const double> sizes_;
+  Inputs one_, all_;  // the sequence, and once for each size
+  Tables tables_;
+  std::vector<int64_t> order_;
+  Stream clean_;
+  std::vector<std::optional<Stream>> branches_;  // of each disturbance, from where it stands on
+};
+
+}  // namespace
+
+std::vector<std::vector<Answer>> disturbed_answers(const ComparedModel& runner, const Inputs& sequence,
+                                                   std::span<const Disturbance> disturbances,
+                                                   std::span<const double> sizes) {
+  const at::NoGradGuard no_grad;
+  Walk walk(runner, sequence, disturbances, sizes);
+  walk.run_layers();
+  return walk.answers();
 }
 
 }  // namespace pare

@@ -1,12 +1,16 @@
 #pragma once
-// A check that cannot fail proves nothing: how small a change of the candidate does this one catch?
+// A check that cannot fail proves nothing: how small a change of the candidate does this one catch? Tensors are moved,
+// in one pass over the weights: one clean stream goes through the layers, and where a disturbed tensor stands it
+// branches into a batch of one stream for each size, which go on together.
 
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "pare/arch/tensors.h"
 #include "pare/verify/answers.h"
+#include "pare/verify/noise.h"
 
 namespace pare {
 
@@ -34,5 +38,16 @@ std::vector<SelfTest> test_check(const ComparedModel& reference, const ComparedM
 // VerificationFailed where nothing was caught at all, unless the reference says the same to every token of the sample:
 // then there is nothing to catch.
 void check_sees(std::span<const SelfTest> tests, const ComparedModel& reference, const Sample& sample, uint64_t seed);
+
+struct Disturbance {
+  TensorSpec tensor;
+  Movement movement;
+};
+
+// For each disturbance and each size, the answer to a single sequence. The matrix and bias of the head have no part in
+// it: who compares answers multiplies with them.
+std::vector<std::vector<Answer>> disturbed_answers(const ComparedModel& runner, const Inputs& sequence,
+                                                   std::span<const Disturbance> disturbances,
+                                                   std::span<const double> sizes);
 
 }  // namespace pare

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/checkpoint/model_folder.h"
 
 namespace pare {
 
@@ -19,5 +20,11 @@ struct SettingDifference {
 // have the same number of them. Else nobody knows which belong together: then the layers of the one with fewer have to
 // be among the other's, in their order, and the candidate has none with settings that no layer of the reference has.
 std::vector<SettingDifference> compare_settings(const Architecture& reference, const Architecture& candidate);
+
+// Keys of config.json that decide what transformers makes of the same numbers: which token speaks for a text, and what
+// a class is called. They are no part of an Architecture, since who asks pare says which tokens are padding and gets
+// numbers, but a model that has others answers otherwise. Of two Hugging Face folders: the native format has no such
+// keys, and nothing is compared where one is native.
+std::vector<SettingDifference> compare_peer_keys(const ModelFolder& reference, const ModelFolder& candidate);
 
 }  // namespace pare

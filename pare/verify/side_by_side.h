@@ -1,38 +1,42 @@
 #pragma once
-// Two models on one sequence, layer after layer, with what their heads attend to: the one thing inside them that no
-// change of basis touches.
+// Two models on one sequence, layer beside layer, with what their heads attend to: the one thing inside them that no
+// change of basis touches. For people to look at: where models that differ begin to, and how far apart each layer is.
+
+#include <span>
+#include <string>
+#include <vector>
 
 #include "pare/verify/answers.h"
 
 namespace pare {
 
-class SideBySide {
- public:
-  // All that is referred to outlives this.
-  SideBySide(const ComparedModel& reference, const ComparedModel& other, const Inputs& sequence);
-
-  const BlockwiseRun& reference() const { return first_; }
-  const BlockwiseRun& other() const { return second_; }
-  int64_t layers() const { return std::min(first_.layers(), second_.layers()); }  // that both have
-  int64_t done() const { return first_.done(); }
-  std::string tap() const;  // of the layer that run_layer runs next
-
-  struct Attention {
-    at::Tensor reference, other;  // probabilities [1, heads, tokens, tokens]
-    bool same_heads() const { return reference.sizes() == other.sizes(); }
-  };
-  Attention run_layer();
-
- private:
-  std::vector<Inputs> sequence_;
-  Taps first_taps_, second_taps_;
-  BlockwiseRun first_, second_;
+// One layer, in running order. What cannot be compared is not a number.
+struct LayerGap {
+  std::vector<double> heads;      // the largest difference of an attention probability, over all sequences
+  std::vector<double> attention;  // the same over all heads, for each sequence
+  std::vector<double> residual;  // of what the layer leaves: ‖reference - other‖ / ‖reference‖, for each sequence
 };
 
-// The other's heads in the order that fits the reference's best: nothing but their sum is seen behind them.
-SideBySide::Attention in_best_order(const SideBySide::Attention& attention);
+struct LayerGaps {
+  std::vector<LayerGap> layers;
+  std::string note;  // what could not be compared, and why; empty: everything could
+};
 
-// |reference - other| at every query that is a token: what padding looks at means nothing.
-at::Tensor gap_of(const SideBySide::Attention& attention, const Inputs& sequence);
+// Each sequence is run alone. Attention is the same in every basis and gauge, as long as heads keep their order; the
+// stream is compared as it is stored, and shows a change of basis as well as an error.
+LayerGaps layer_gaps(const ComparedModel& reference, const ComparedModel& other, std::span<const Inputs> sequences);
+
+// The first place where models differ by more than is allowed, among those that a change of basis leaves alone.
+struct Divergence {
+  std::string tap;
+  double difference = 0, allowed = 0;
+  int64_t sequence = 0;  // the worst one
+  std::string note;      // what could not be compared; empty: everything could
+};
+
+// Runs one sequence through both models, layer beside layer: attention probabilities by their largest absolute
+// difference, heads in the order that fits best, then what the models say, by `difference`.
+Divergence first_divergence(const ComparedModel& reference, const ComparedModel& candidate, const Inputs& sequence,
+                            const std::string& answer, double difference, double allowed);
 
 }  // namespace pare

@@ -10,15 +10,13 @@
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
-#include "pare/verify/affordable.h"
 #include "pare/verify/answers.h"
-#include "pare/verify/divergence.h"
-#include "pare/verify/draw_inputs.h"
-#include "pare/verify/drawn_seed.h"
 #include "pare/verify/exam.h"
-#include "pare/verify/guessing.h"
+#include "pare/verify/metrics.h"
 #include "pare/verify/noise.h"
-#include "pare/verify/peer_keys.h"
+#include "pare/verify/questions.h"
+#include "pare/verify/settings.h"
+#include "pare/verify/side_by_side.h"
 
 namespace pare {
 

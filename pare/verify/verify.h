@@ -13,10 +13,10 @@
 #include "pare/model/executor.h"
 #include "pare/proof/proof.h"
 #include "pare/verify/coverage.h"
-#include "pare/verify/layers.h"
 #include "pare/verify/metrics.h"
 #include "pare/verify/self_test.h"
 #include "pare/verify/settings.h"
+#include "pare/verify/side_by_side.h"
 
 namespace pare {
 
@@ -28,14 +28,6 @@ enum class Verdict {
   different,
 };
 const char* word(Verdict verdict);
-
-// The first place where models differ by more than is allowed, among those that a change of basis leaves alone.
-struct Divergence {
-  std::string tap;
-  double difference = 0, allowed = 0;
-  int64_t sequence = 0;  // the worst one
-  std::string note;      // what could not be compared; empty: everything could
-};
 
 struct VerifyOptions {
   Dtype dtype = Dtype::f64;  // the candidate's arithmetic; the reference is always run in float64

@@ -15,9 +15,9 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/rewrite/pipeline.h"
 #include "pare/support/error.h"
-#include "pare/verify/draw_inputs.h"
 #include "pare/verify/exam.h"
 #include "pare/verify/noise.h"
+#include "pare/verify/questions.h"
 #include "pare/verify/verify.h"
 #include "tests/passes/random_architecture.h"
 

@@ -318,7 +318,7 @@ def main():
         texts = {"nasty": nasty_text()}
         for source in ("wikitext-2/valid", "wikitext-2/test", "wikitext-2/train", "text/novels-val"):
             text = lzma.open(SHARED / f"data/{source}.txt.xz").read().decode()
-            texts[source.replace("/", " ")] = text if WHOLE else text[:400_000]
+            texts[source.replace("/", " ")] = text if WHOLE else text[:250_000]
         paths = {}
         for what, text in texts.items():
             paths[what] = folder / f"{what}.txt"

@@ -235,7 +235,7 @@ TEST_CASE("lower_mlp_to_heads: gates that are no sigmoid and other activations a
     CHECK(step.proposal.preconditions[1].remedy == c.remedy);
   }
   CHECK(step_of({with_mlp(R"({"kind": "heads", "activation": null, "bias": null})")}).proposal.preconditions[0].found ==
-        "it is neuron heads already");
+        "neuron heads");
   CHECK(step_of({with_mlp("{}", R"({"mlp": null})")}).proposal.preconditions[0].found == "there is no MLP");
   // SwiGLU lowered as if its gate were a sigmoid is another function.
   const Architecture swiglu = with_mlp(R"({"gated": true})"),

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "pare/arch/norms.h"
-#include "tests/arch/counted_architectures.h"
 #include "tests/model/helpers.h"
+#include "tests/redundancy/counted_architectures.h"
 
 namespace pare::test {
 

@@ -8,7 +8,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/sha256.h"
-#include "pare/verify/drawn_seed.h"
+#include "pare/verify/questions.h"
 #include "tests/checkpoint/family_samples.h"
 #include "tests/verify/helpers.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "pare/verify/draw_inputs.h"
+#include "pare/verify/questions.h"
 #include "pare/verify/verify.h"
 #include "tests/model/helpers.h"
 #include "tests/support/helpers.h"

@@ -1,6 +1,6 @@
 // How far two models are apart after each layer, against plain tensors that the executor recorded of both.
 
-#include "pare/verify/layers.h"
+#include "pare/verify/side_by_side.h"
 
 #include <doctest/doctest.h>
 

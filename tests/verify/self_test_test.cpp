@@ -8,7 +8,6 @@
 #include <set>
 
 #include "pare/support/error.h"
-#include "pare/verify/disturbed_run.h"
 #include "tests/verify/helpers.h"
 
 using namespace pare;

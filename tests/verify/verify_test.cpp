@@ -11,7 +11,7 @@
 
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
-#include "pare/verify/affordable.h"
+#include "pare/verify/questions.h"
 #include "pare/verify/self_test.h"
 #include "tests/model/architectures.h"
 #include "tests/verify/helpers.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Small Architectures whose exact redundancy is known: parameters less the rank of the Jacobian. The fourteen of
 // counted_architectures() were measured by people who did not use this code, the further ones with it.
-// tests/arch/redundancy_test.cpp asks the rules, tests/probes/jacobian_rank_test.cpp measures.
+// tests/redundancy/redundancy_test.cpp asks the rules, tests/probes/jacobian_rank_test.cpp measures.
 
 #include <cstdint>
 #include <string>

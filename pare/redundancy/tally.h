@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "pare/arch/places.h"
-#include "pare/arch/redundancy.h"
+#include "pare/redundancy/places.h"
+#include "pare/redundancy/redundancy.h"
 
 namespace pare {
 

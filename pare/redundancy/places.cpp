@@ -1,11 +1,11 @@
-#include "pare/arch/places.h"
+#include "pare/redundancy/places.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "pare/arch/head.h"
-#include "pare/arch/tensors.h"
+#include "pare/arch/slots.h"
 
 namespace pare {
 
@@ -272,23 +272,13 @@ class PlaceFinder {
     const size_t read_from =
         parallel && !m.norm ? attention_input : after(parallel ? input : middle, m.norm, pre, at(Slot::norm));
     const size_t written = add(a_.width);
-    bool constant = false;
-    if (const DenseMlp* dense = std::get_if<DenseMlp>(&m.kind)) {
-      read(read_from, at(Slot::up));
-      if (dense->gated) {
-        read(read_from, at(Slot::gate));
-      }
-      write_layer(written, at(Slot::down), dense->width);
-      constant = dense->bias.down;
-    } else {
-      const NeuronHeads& heads = std::get<NeuronHeads>(m.kind);
-      read(read_from, at(Slot::query), heads.width, true);
-      if (!heads.shared_value) {
-        read(read_from, at(Slot::value), heads.width, true);
-      }
-      write_layer(written, at(Slot::output), heads.width);
-      constant = heads.output_bias;
+    const auto [readers, writer] = mlp_matrices(a_, n);
+    for (const TensorSpec& matrix : readers) {
+      const bool has_column = matrix.shape[1] > a_.width;  // for a one beside the input
+      read(read_from, matrix.id.module, matrix.shape[0], has_column || stores(bias_of(matrix.id.module)));
     }
+    write_layer(written, writer.id.module, writer.shape[1]);
+    const bool constant = stores(bias_of(writer.id.module));
     found_.sums.push_back({.target = written, .constant = constant});
     const size_t normed = after(written, m.output_norm, true, at(Slot::output_norm));
     const size_t sum = add(a_.width);

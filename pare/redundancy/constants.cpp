@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "pare/arch/redundancy_tally.h"
+#include "pare/redundancy/tally.h"
 
 namespace pare {
 

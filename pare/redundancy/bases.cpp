@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "pare/arch/norms.h"
-#include "pare/arch/redundancy_tally.h"
 #include "pare/arch/streams.h"
+#include "pare/redundancy/tally.h"
 
 namespace pare {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "pare/arch/redundancy_tally.h"
+#include "pare/redundancy/tally.h"
 
 namespace pare {
 

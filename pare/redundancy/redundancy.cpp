@@ -1,11 +1,11 @@
-#include "pare/arch/redundancy.h"
+#include "pare/redundancy/redundancy.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "pare/arch/head.h"
-#include "pare/arch/redundancy_tally.h"
+#include "pare/redundancy/tally.h"
 #include "pare/support/error.h"
 
 namespace pare {

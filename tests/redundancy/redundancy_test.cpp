@@ -1,6 +1,6 @@
 // The rules' counts against those that others measured.
 
-#include "pare/arch/redundancy.h"
+#include "pare/redundancy/redundancy.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
-#include "tests/arch/counted_architectures.h"
+#include "tests/redundancy/counted_architectures.h"
 
 namespace pare::test {
 

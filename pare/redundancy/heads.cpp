@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pare/arch/redundancy_tally.h"
+#include "pare/redundancy/tally.h"
 
 namespace pare {
 
@@ -175,16 +175,11 @@ void count_mlps(Tally& tally, const Architecture& a) {
     if (!block.mlp) {
       continue;
     }
-    if (const NeuronHeads* heads = std::get_if<NeuronHeads>(&block.mlp->kind)) {
-      tally.add(Symmetry::mlp_scaling, heads->shared_value ? 0 : heads->width);
-      continue;
-    }
-    const DenseMlp& dense = std::get<DenseMlp>(block.mlp->kind);
-    if (dense.activation == Activation::identity && !dense.gated) {
+    const NeuronFacts neurons = neurons_of(*block.mlp);
+    if (neurons.linear) {
       tally.cannot("an MLP without an activation");
     }
-    const int64_t arms = (dense.gated ? 1 : 0) + (is_homogeneous(dense.activation) ? 1 : 0);
-    tally.add(Symmetry::mlp_scaling, arms * dense.width);
+    tally.add(Symmetry::mlp_scaling, std::ssize(neurons.factors) * neurons.count);
   }
 }
 

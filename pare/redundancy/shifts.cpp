@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "pare/arch/redundancy_tally.h"
+#include "pare/redundancy/tally.h"
 
 namespace pare {
 

@@ -1,5 +1,7 @@
 // Bases: which linear maps of a stream its matrices can take, and nothing else would notice.
 
+#include "pare/redundancy/tally.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
-#include "pare/redundancy/tally.h"
 
 namespace pare {
 

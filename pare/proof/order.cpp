@@ -16,10 +16,18 @@ struct Member {
   int64_t axis = 0;
 };
 
+// α(c z) = c^p α(z), for c > 0 or for any c: what reads may have a factor that what writes takes back.
+struct FreeFactor {
+  Slot slot;
+  int power;
+  bool any_sign;
+};
+
 struct Units {
   int64_t count = 0;
   size_t input = 0;  // the stream they read
   std::vector<Member> members = {};
+  std::vector<FreeFactor> factors = {};
   bool known_by_biases = false;  // what something may be folded into says nothing
   bool scaled = false;           // seen without their lengths
 };
@@ -33,13 +41,32 @@ bool all_dense(const Attention& t) {
          is<Dense>(t.output);
 }
 
-std::optional<Units> neurons(const ProofSide& a, int64_t n) {
-  const Block& block = a.architecture().blocks[static_cast<size_t>(n)];
-  if (!block.mlp || !std::holds_alternative<DenseMlp>(block.mlp->kind)) {
-    return std::nullopt;
+std::vector<FreeFactor> free_factors(const DenseMlp& mlp) {
+  std::vector<FreeFactor> found;
+  if (mlp.gated) {
+    found.push_back({Slot::up, 1, true});
   }
+  const Slot before_activation = mlp.gated ? Slot::gate : Slot::up;
+  switch (mlp.activation) {
+    case Activation::identity:
+      found.push_back({before_activation, 1, true});
+      break;
+    case Activation::relu:
+      found.push_back({before_activation, 1, false});
+      break;
+    case Activation::relu_squared:
+      found.push_back({before_activation, 2, false});
+      break;
+    default:
+      break;
+  }
+  return found;
+}
+
+std::optional<Units> units_of(const DenseMlp& mlp, const ProofSide& a, int64_t n) {
   const TensorId up = weight_of(in_mlp(n, Slot::up));
   Units units{a.table().at(up).shape[0], a.streams().blocks[static_cast<size_t>(n)].mlp_input};
+  units.factors = free_factors(mlp);
   for (const Slot slot : {Slot::up, Slot::gate}) {
     units.members.push_back({weight_of(in_mlp(n, slot))});
     units.members.push_back({bias_of(in_mlp(n, slot))});
@@ -47,6 +74,11 @@ std::optional<Units> neurons(const ProofSide& a, int64_t n) {
   units.members.push_back({.tensor = weight_of(in_mlp(n, Slot::down)), .axis = 1});
   units.known_by_biases = !a.folded().shifts(units.input);
   return units;
+}
+
+// Held against each other in the order in which they are stored.
+std::optional<Units> units_of(const NeuronHeads&, const ProofSide&, int64_t) {
+  return std::nullopt;
 }
 
 // Not where something else tells heads apart.
@@ -169,35 +201,6 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
 
 // ---- factors of neurons
 
-// α(c z) = c^p α(z), for c > 0 or for any c: what reads may have a factor that what writes takes back.
-struct FreeFactor {
-  Slot slot;
-  int power;
-  bool any_sign;
-};
-
-std::vector<FreeFactor> free_factors(const DenseMlp& mlp) {
-  std::vector<FreeFactor> found;
-  if (mlp.gated) {
-    found.push_back({Slot::up, 1, true});
-  }
-  const Slot before_activation = mlp.gated ? Slot::gate : Slot::up;
-  switch (mlp.activation) {
-    case Activation::identity:
-      found.push_back({before_activation, 1, true});
-      break;
-    case Activation::relu:
-      found.push_back({before_activation, 1, false});
-      break;
-    case Activation::relu_squared:
-      found.push_back({before_activation, 2, false});
-      break;
-    default:
-      break;
-  }
-  return found;
-}
-
 // Of each neuron the factor of least squares, and 1 where there is none that explains it. Nobody scales by almost one,
 // and such a factor would explain an entry that is a little off.
 at::Tensor factors_of(const Signatures& both, bool any_sign) {
@@ -218,8 +221,7 @@ void find_factors(const ProofSide& a, const ProofSide& b, int64_t n, const Units
   };
   at::Tensor written = at::ones({units.count}, at::kDouble);
   bool any = false;
-  for (const auto& [slot, power, any_sign] :
-       free_factors(std::get<DenseMlp>(a.architecture().blocks[static_cast<size_t>(n)].mlp->kind))) {
+  for (const auto& [slot, power, any_sign] : units.factors) {
     const ModuleId module = in_mlp(n, slot);
     const at::Tensor x = rows(a, module), y = rows(b, module);
     const at::Tensor factors = factors_of({x, y.index_select(0, order.to(y.device()))}, any_sign).to(at::kCPU);
@@ -239,8 +241,7 @@ void find_factors(const ProofSide& a, const ProofSide& b, int64_t n, const Units
 
 void find_order_of_neurons(const ProofSide& a, const ProofSide& b, int64_t n, Units& units,
                            std::map<TensorId, Order>& orders) {
-  const DenseMlp& mlp = std::get<DenseMlp>(a.architecture().blocks[static_cast<size_t>(n)].mlp->kind);
-  const bool scalable = !free_factors(mlp).empty();
+  const bool scalable = !units.factors.empty();
   const auto alike = [&](Slot slot) {
     const TensorId id = weight_of(in_mlp(n, slot));
     return !a.stores(id) ? !b.stores(id) : both_store(a, b, id);
@@ -455,7 +456,11 @@ std::map<TensorId, Order> find_orders(ProofSide a, ProofSide b) {
     if (heads_may_move(a, b, n)) {
       find_order_of_heads(a, b, n, orders);
     }
-    if (std::optional<Units> units = neurons(a, n)) {
+    const std::optional<Mlp>& mlp = a.architecture().blocks[static_cast<size_t>(n)].mlp;
+    if (!mlp) {
+      continue;
+    }
+    if (std::optional<Units> units = std::visit([&](const auto& kind) { return units_of(kind, a, n); }, mlp->kind)) {
       find_order_of_neurons(a, b, n, *units, orders);
     }
   }

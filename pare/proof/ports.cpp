@@ -6,7 +6,6 @@
 
 #include "pare/arch/head.h"
 #include "pare/model/rope.h"
-#include "pare/support/error.h"
 
 namespace pare {
 
@@ -18,8 +17,19 @@ Effective as_row(const Effective& vector) {
   return {vector.value.reshape({1, -1}), vector.rounding.reshape({1, -1})};
 }
 
-Effective columns(const Effective& matrix, int64_t begin, int64_t count) {
-  return narrowed(matrix, 1, begin, count);
+Effective shifted(const Effective& own, const Effective& shift) {
+  return shift.value.defined() ? sum(own, shift) : own;
+}
+
+bool is_of_heads(const ModuleId& module) {
+  const Slot s = module.slot;
+  return module.sublayer == Sublayer::attention &&
+         (s == Slot::query || s == Slot::key || s == Slot::value || s == Slot::output || s == Slot::query_key ||
+          s == Slot::value_output);
+}
+
+bool is_bias(const TensorId& id) {
+  return id.kind == TensorKind::bias;
 }
 
 constexpr Rigour folded_if(bool folded) {
@@ -58,17 +68,16 @@ class PortList {
   }
 
   std::vector<TensorId> with_folds(std::vector<TensorId> parts, std::optional<size_t> stream) const {
-    if (stream) {
-      if (const auto found = a_.folded().gains.find(*stream); found != a_.folded().gains.end()) {
-        parts.push_back(weight_of(found->second));
-      }
-      if (const auto found = a_.folded().biases.find(*stream); found != a_.folded().biases.end()) {
-        parts.push_back(bias_of(found->second));
-      }
-      if (const auto found = a_.folded().constants.find(*stream); found != a_.folded().constants.end()) {
-        const std::vector<TensorId> more = bias_parts(found->second);
-        parts.insert(parts.end(), more.begin(), more.end());
-      }
+    const Folds& folded = a_.folded();
+    if (stream && folded.gains.contains(*stream)) {
+      parts.push_back(weight_of(folded.gains.at(*stream)));
+    }
+    if (stream && folded.biases.contains(*stream)) {
+      parts.push_back(bias_of(folded.biases.at(*stream)));
+    }
+    if (stream && folded.constants.contains(*stream)) {
+      const std::vector<TensorId> more = bias_parts(folded.constants.at(*stream));
+      parts.insert(parts.end(), more.begin(), more.end());
     }
     return parts;
   }
@@ -81,10 +90,10 @@ class PortList {
   }
 
   // Numbers that are the same or are not, flattened: [1, n].
-  void plain(const TensorId& id, How how = How::same_up_to_rounding) {
+  void plain(const TensorId& id) {
     if (either(id)) {
       const Shape shape = shape_of(id);
-      add({.name = name_of(id), .parts = {id}, .how = how, .samples = 1},
+      add({.name = name_of(id), .parts = {id}, .how = How::same_up_to_rounding, .samples = 1},
           [=](const ProofSide& side) { return as_row(side.load_or_zeros(id, shape)); });
     }
   }
@@ -98,7 +107,7 @@ class PortList {
                       .samples = samples,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                        return columns(side.load_rows(id, begin, count), 0, width);
+                        return narrowed(side.load_rows(id, begin, count), 1, 0, width);
                       }});
   }
 
@@ -113,13 +122,12 @@ class PortList {
 
   // A matrix [out, in] whose output is a stream.
   void writer(const TensorId& id, std::optional<size_t> reads = std::nullopt) {
-    const int64_t samples = element_count(shape_of(id)) / shape_of(id)[0];
     add({.name = name_of(id),
          .parts = with_folds({id}, reads),
          .stream = stream_of(id, Role::writer),
          .samples_on = reads,
          .rigour = folded_if(reads && a_.folded().gains.contains(*reads)),
-         .samples = samples},
+         .samples = element_count(shape_of(id)) / shape_of(id)[0]},
         [=](const ProofSide& side) {
           const Effective stored = side.load(id);
           Effective matrix{stored.value.flatten(1), stored.rounding.flatten(1)};
@@ -146,26 +154,25 @@ class PortList {
                       .samples = rows,
                       .sliced = true,
                       .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                        return side.with_gain(columns(side.load_rows(id, begin, count), 0, width), stream);
+                        return side.with_gain(narrowed(side.load_rows(id, begin, count), 1, 0, width), stream);
                       }});
     const TensorId bias = bias_of(module);
-    const bool shifted = a_.folded().shifts(stream);
-    if (!either(bias) && !column && !shifted) {
+    const bool shifts = a_.folded().shifts(stream);
+    if (!either(bias) && !column && !shifts) {
       return;
     }
     add({.name = column ? name_of(id) : name_of(bias),
-         .parts = shifted ? with_folds({column ? id : bias, id}, stream) : std::vector{column ? id : bias},
-         .how = shifted ? How::shift_folded : How::same_up_to_rounding,
-         .rigour = folded_if(shifted),
+         .parts = shifts ? with_folds({column ? id : bias, id}, stream) : std::vector{column ? id : bias},
+         .how = shifts ? How::shift_folded : How::same_up_to_rounding,
+         .rigour = folded_if(shifts),
          .samples = 1},
         [=](const ProofSide& side) {
           Effective own = side.load_or_zeros(bias, {rows});
           if (column) {
-            const Effective last = columns(side.load(id), width, 1);
+            const Effective last = narrowed(side.load(id), 1, width, 1);
             own = {last.value.squeeze(1), last.rounding.squeeze(1)};
           }
-          const Effective shift = side.shift(id, stream);
-          return as_row(shift.value.defined() ? sum(own, shift) : own);
+          return as_row(shifted(own, side.shift(id, stream)));
         });
   }
 
@@ -205,8 +212,7 @@ class PortList {
            .rigour = folded_if(a_.folded().shifts(reads)),
            .samples = 1},
           [=](const ProofSide& side) {
-            const Effective own = side.load_or_zeros(bias, {width}), shift = side.shift(projection, reads);
-            return as_row(shift.value.defined() ? sum(own, shift) : own);
+            return as_row(shifted(side.load_or_zeros(bias, {width}), side.shift(projection, reads)));
           });
     }
   }
@@ -217,14 +223,7 @@ class PortList {
         return stream_of(weight_of(module), Role::writer).value();
       }
     }
-    for (size_t i = 0; i < a_.streams().all.size(); ++i) {
-      for (const Touch& touch : a_.streams().all[i].touches) {
-        if (touch.kind == TouchKind::sinusoidal) {
-          return i;
-        }
-      }
-    }
-    PARE_UNREACHABLE("nothing is added to the embeddings");
+    return touched_by([](const Touch& touch) { return touch.kind == TouchKind::sinusoidal; }).value();
   }
 
   // Positions that are computed are a table that nobody stored.
@@ -260,39 +259,58 @@ class PortList {
   }
 
   void block(int64_t n) {
-    const Block& spec = a_.architecture().blocks[static_cast<size_t>(n)];
-    const auto attention = [n](Slot slot) { return in_attention(n, slot); };
-    for (const Slot slot : {Slot::query_up, Slot::gate}) {
-      reader(attention(slot));
-    }
-    plain({attention(Slot::gate), TensorKind::position});
-    plain(weight_of(attention(Slot::shape)));
-    plain(weight_of(attention(Slot::query_down)));
-    plain(weight_of(attention(Slot::key_from_value)));
-    plain(weight_of(attention(Slot::value_from_key)));
+    sublayer(n, Sublayer::attention);
     collapsed(n);
     attention_bias_of(n);
-    if (spec.mlp) {
-      mlp(n);
+    sublayer(n, Sublayer::mlp);
+  }
+
+  // All that it stores, of whatever kind it is, but for what norms() and the relations of heads compare.
+  void sublayer(int64_t n, Sublayer sublayer) {
+    for (const ProofSide* side : {&a_, &b_}) {
+      for (const TensorSpec& spec : side->table()) {
+        const bool here = spec.id.module.block == n && spec.id.module.sublayer == sublayer;
+        if (here && spec.part != Part::norm && !is_of_heads(spec.id.module) && (side == &a_ || !a_.stores(spec.id))) {
+          stored(spec);
+        }
+      }
+    }
+  }
+
+  // By how it lies on streams. What lies there in another way is compared with nothing, and so reported as unexplained.
+  void stored(const TensorSpec& spec) {
+    const auto is_matrix = [&](Role role, int64_t axis) {
+      return spec.shape.size() == 2 && spec.axes.size() == 1 && spec.axes[0].role == role && spec.axes[0].axis == axis;
+    };
+    if (is_bias(spec.id) && either(weight_of(spec.id.module))) {
+      return;  // it goes with its matrix
+    }
+    if (spec.axes.empty()) {
+      plain(spec.id);
+    } else if (is_matrix(Role::reader, 1)) {
+      reader(spec.id.module);
+    } else if (is_matrix(Role::writer, 0)) {
+      writer(spec.id);
+      added(bias_of(spec.id.module), stream_of(spec.id, Role::writer).value());
     }
   }
 
   void collapsed(int64_t n) {
     const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
     const TensorId scores = weight_of(in_attention(n, Slot::query_key)), bias = bias_of(scores.module);
-    const bool shifted = a_.folded().shifts(input);
-    if (either(bias) || (either(scores) && shifted)) {
+    const bool shifts = a_.folded().shifts(input);
+    if (either(bias) || (either(scores) && shifts)) {
       const Shape shape = {shape_of(scores)[0], shape_of(scores)[2]};
       add({.name = name_of(bias),
-           .parts = with_folds(shifted ? std::vector{bias, scores} : std::vector{bias}, input),
+           .parts = with_folds(shifts ? std::vector{bias, scores} : std::vector{bias}, input),
            .stream = input,
            .role = Role::reader,
-           .how = shifted ? How::shift_folded : How::basis,
-           .rigour = folded_if(shifted || a_.folded().gains.contains(input)),
+           .how = shifts ? How::shift_folded : How::basis,
+           .rigour = folded_if(shifts || a_.folded().gains.contains(input)),
            .samples = shape[0]},
           [=](const ProofSide& side) {
-            const Effective own = side.load_or_zeros(bias, shape), shift = collapsed_shift(side, scores, input);
-            return side.with_gain(shift.value.defined() ? sum(own, shift) : own, input);
+            return side.with_gain(shifted(side.load_or_zeros(bias, shape), collapsed_shift(side, scores, input)),
+                                  input);
           });
     }
     if (const TensorId both = weight_of(in_attention(n, Slot::value_output)); either(both)) {
@@ -315,9 +333,7 @@ class PortList {
       return;
     }
     const std::vector<TensorId> parts = bias_parts(n);
-    const bool any =
-        std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; });
-    if (!any) {
+    if (std::none_of(parts.begin(), parts.end(), is_bias)) {
       return;
     }
     const int64_t width = a_.architecture().width;
@@ -345,7 +361,7 @@ class PortList {
       parts = with_folds({bias_of(output), bias_of(value)}, input);
     }
     std::erase_if(parts, [&](const TensorId& id) { return !either(id); });
-    if (std::any_of(parts.begin(), parts.end(), [](const TensorId& id) { return id.kind == TensorKind::bias; })) {
+    if (std::any_of(parts.begin(), parts.end(), is_bias)) {
       const TensorId first = weight_of(in_embedding(Slot::table));
       for (const TensorId& id : {weight_of(output), weight_of(value), weight_of(both), first}) {
         if (either(id) && (id != first || is_tabled(a_.architecture(), n))) {
@@ -356,24 +372,11 @@ class PortList {
     return parts;
   }
 
-  void mlp(int64_t n) {
-    for (const Slot slot : {Slot::up, Slot::gate, Slot::query, Slot::value}) {
-      reader(in_mlp(n, slot));
-    }
-    for (const Slot slot : {Slot::down, Slot::output}) {
-      if (const TensorId id = weight_of(in_mlp(n, slot)); either(id)) {
-        writer(id);
-        added(bias_of(in_mlp(n, slot)), stream_of(id, Role::writer).value());
-      }
-    }
-  }
-
   // What reads the stream before the head is the table itself, where the head is tied to it.
   void head() {
-    for (const Slot slot : {Slot::transform, Slot::sequence_transform}) {
+    for (const Slot slot : {Slot::transform, Slot::sequence_transform, Slot::sequence}) {
       reader(in_head(slot));
     }
-    reader(in_head(Slot::sequence));
     const Architecture& architecture = a_.architecture();
     if (head_size(architecture) == 0) {
       return;
@@ -382,12 +385,11 @@ class PortList {
       return weight_of(side.architecture().head.tied ? token_table : head_matrix);
     };
     const TensorId own = id_of(a_), other = id_of(b_);
-    const std::vector<TensorId> tensors = own == other ? std::vector{own} : std::vector{own, other};
     const size_t stream = stream_of(own, Role::reader).value();
     const TensorId bias = bias_of(head_matrix);
     const int64_t rows = head_size(architecture);
     ports_.push_back({.name = name_of(own),
-                      .parts = with_folds(tensors, stream),
+                      .parts = with_folds({own, other}, stream),
                       .stream = stream,
                       .role = Role::reader,
                       .how = own == other ? How::basis : How::head_untied,
@@ -398,23 +400,17 @@ class PortList {
                         const Effective rows = side.with_gain(side.load_rows(id_of(side), begin, count), stream);
                         return side.folded().blind.contains(stream) ? without_mean(rows) : rows;
                       }});
-    const bool shifted = a_.folded().shifts(stream);
-    if (!either(bias) && !shifted) {
+    const bool shifts = a_.folded().shifts(stream);
+    if (!either(bias) && !shifts) {
       return;
     }
-    std::vector<TensorId> parts = {bias};
-    if (shifted) {
-      parts.insert(parts.end(), tensors.begin(), tensors.end());
-      parts = with_folds(parts, stream);
-    }
     add({.name = name_of(bias),
-         .parts = parts,
-         .how = shifted ? How::shift_folded : How::same_up_to_rounding,
-         .rigour = folded_if(shifted),
+         .parts = shifts ? with_folds({bias, own, other}, stream) : std::vector{bias},
+         .how = shifts ? How::shift_folded : How::same_up_to_rounding,
+         .rigour = folded_if(shifts),
          .samples = 1},
         [=](const ProofSide& side) {
-          const Effective stored = side.load_or_zeros(bias, {rows}), shift = side.shift(id_of(side), stream);
-          return as_row(shift.value.defined() ? sum(stored, shift) : stored);
+          return as_row(shifted(side.load_or_zeros(bias, {rows}), side.shift(id_of(side), stream)));
         });
   }
 
@@ -477,14 +473,16 @@ class PortList {
   }
 
   std::optional<size_t> written_by(const ModuleId& norm) const {  // none where it is one of heads
-    for (size_t i = 0; i < a_.streams().all.size(); ++i) {
-      for (const Touch& touch : a_.streams().all[i].touches) {
-        if (touch.kind == TouchKind::norm_writes && touch.module == norm) {
-          return i;
-        }
-      }
-    }
-    return std::nullopt;
+    return touched_by([&](const Touch& touch) { return touch.kind == TouchKind::norm_writes && touch.module == norm; });
+  }
+
+  template <class Is>
+  std::optional<size_t> touched_by(const Is& is) const {
+    const std::vector<Stream>& all = a_.streams().all;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Stream& stream) {
+      return std::any_of(stream.touches.begin(), stream.touches.end(), is);
+    });
+    return found == all.end() ? std::nullopt : std::optional(static_cast<size_t>(found - all.begin()));
   }
 
   const ProofSide &a_, &b_;

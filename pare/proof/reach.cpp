@@ -218,18 +218,21 @@ class Lengths {
   }
 
   double mlp(int64_t n, const Mlp& m, double x) {
-    const auto at = [n](Slot slot) { return in_mlp(n, slot); };
-    double written = 0;
-    if (const DenseMlp* dense = std::get_if<DenseMlp>(&m.kind)) {
-      const double up = linear(at(Slot::up), x);
-      const double hidden = dense->gated ? up * activated(dense->activation, linear(at(Slot::gate), x), dense->width)
-                                         : activated(dense->activation, up, dense->width);
-      written = linear(at(Slot::down), hidden);
-    } else {  // a probability times a value, whose matrix reads a one beside the input
-      const bool shared = std::get<NeuronHeads>(m.kind).shared_value;
-      written = linear(at(Slot::output), linear(at(shared ? Slot::query : Slot::value), std::sqrt(x * x + 1)));
-    }
-    return normed(m.output_norm, at(Slot::output_norm), written, a_.width);
+    const double written = std::visit([&](const auto& kind) { return neurons(n, kind, x); }, m.kind);
+    return normed(m.output_norm, in_mlp(n, Slot::output_norm), written, a_.width);
+  }
+
+  double neurons(int64_t n, const DenseMlp& m, double x) const {
+    const double up = linear(in_mlp(n, Slot::up), x);
+    const double hidden = m.gated ? up * activated(m.activation, linear(in_mlp(n, Slot::gate), x), m.width)
+                                  : activated(m.activation, up, m.width);
+    return linear(in_mlp(n, Slot::down), hidden);
+  }
+
+  // A probability times a value, whose matrix reads a one beside the input.
+  double neurons(int64_t n, const NeuronHeads& m, double x) const {
+    const ModuleId value = in_mlp(n, m.shared_value ? Slot::query : Slot::value);
+    return linear(in_mlp(n, Slot::output), linear(value, std::sqrt(x * x + 1)));
   }
 
   void transform(const std::optional<HeadTransform>& transform, Slot slot, Slot norm, double x) {

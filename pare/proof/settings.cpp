@@ -42,12 +42,12 @@ void erase_proved(Attention& t, bool tabled) {
   }
 }
 
-void erase_proved(Mlp& m) {
-  if (DenseMlp* dense = std::get_if<DenseMlp>(&m.kind)) {
-    dense->bias = {};
-  } else {
-    std::get<NeuronHeads>(m.kind).output_bias = false;
-  }
+// One overload for each kind of MLP.
+void erase_proved(DenseMlp& m) {
+  m.bias = {};
+}
+void erase_proved(NeuronHeads& m) {
+  m.output_bias = false;
 }
 
 // Gains, biases, identities, tied tables: what is compared as numbers, absent ones as ones and zeros.
@@ -61,7 +61,7 @@ Architecture without_what_is_proved(Architecture a) {
     Block& block = a.blocks[static_cast<size_t>(n)];
     erase_proved(block.attention, is_tabled(a, n));
     if (block.mlp) {
-      erase_proved(*block.mlp);
+      std::visit([](auto& kind) { erase_proved(kind); }, block.mlp->kind);
     }
   }
   a.embedding.factor_bias = false;
@@ -137,6 +137,11 @@ Json block_json(const Architecture& architecture, size_t n) {
   return architecture_to_json(one)["blocks"][0];
 }
 
+void erase_settings(DenseMlp& m) {
+  m.activation = Activation::identity;
+}
+void erase_settings(NeuronHeads&) {}
+
 // What decides how numbers are used, and not which numbers there are.
 Architecture without_settings(Architecture a) {
   for (Block& block : a.blocks) {
@@ -151,8 +156,8 @@ Architecture without_settings(Architecture a) {
     if (t.qk_norm) {
       t.qk_norm->epsilon = 0;
     }
-    if (block.mlp && std::holds_alternative<DenseMlp>(block.mlp->kind)) {
-      std::get<DenseMlp>(block.mlp->kind).activation = Activation::identity;
+    if (block.mlp) {
+      std::visit([](auto& kind) { erase_settings(kind); }, block.mlp->kind);
     }
   }
   for (const PlacedNorm& placed : norms_of(a)) {

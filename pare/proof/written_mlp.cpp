@@ -35,9 +35,8 @@ Mlp& mlp_of(PlainForm& form, int64_t block) {
 
 // ---- neurons as heads: σ(x̂ q)(x̂ u) w, which is a GLU whose gate has a sigmoid
 
-void write_out_heads(PlainForm& form, int64_t n) {
+void write_out_heads(PlainForm& form, int64_t n, const NeuronHeads heads) {
   const MlpTensors ids = mlp_tensors(n);
-  const NeuronHeads heads = std::get<NeuronHeads>(mlp_of(form, n).kind);
   const int64_t width = form.architecture.width;
   const auto split = [&](const TensorId& from, const TensorId& weight, const TensorId& bias) {
     const LoadEffective whole = current(form, from);
@@ -65,9 +64,8 @@ std::optional<double> sigmoid_slope(const DenseMlp& mlp) {
 }
 
 // w x σ(c w x) as the same GLU; where the heads share query and value, σ(c w x) (c w x) with the output divided by c.
-void write_out_neurons(PlainForm& form, int64_t n, double slope, bool shared) {
+void write_out_neurons(PlainForm& form, int64_t n, DenseMlp& mlp, double slope, bool shared) {
   const MlpTensors ids = mlp_tensors(n);
-  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const auto scaled = [&](const TensorId& id, const TensorId& from, const LoadEffective& load, double factor) {
     make(form, id, {from}, [=](const ProofSide& side) { return factor == 1 ? load(side) : times(load(side), factor); });
   };
@@ -89,37 +87,47 @@ bool is_seen_as_heads(const DenseMlp& mlp) {
   return (mlp.gated && mlp.activation == Activation::sigmoid) || sigmoid_slope(mlp);
 }
 
-void write_out_kind(PlainForm& heads, PlainForm& dense, int64_t n) {
-  const DenseMlp& mlp = std::get<DenseMlp>(mlp_of(dense, n).kind);
-  const std::optional<double> slope = sigmoid_slope(mlp);
-  if (!is_seen_as_heads(mlp)) {
+// Of heads in one and neurons in the other; other pairs stay as they are.
+void write_out_kind(PlainForm& with_heads, PlainForm& with_neurons, int64_t n) {
+  const NeuronHeads* heads = std::get_if<NeuronHeads>(&mlp_of(with_heads, n).kind);
+  DenseMlp* neurons = std::get_if<DenseMlp>(&mlp_of(with_neurons, n).kind);
+  if (!heads || !neurons || !is_seen_as_heads(*neurons)) {
     return;
   }
-  const bool shared = std::get<NeuronHeads>(mlp_of(heads, n).kind).shared_value;
-  write_out_heads(heads, n);
-  if (slope) {
-    write_out_neurons(dense, n, *slope, shared);
+  const bool shared = heads->shared_value;
+  write_out_heads(with_heads, n, *heads);
+  if (const std::optional<double> slope = sigmoid_slope(*neurons)) {
+    write_out_neurons(with_neurons, n, *neurons, *slope, shared);
   }
 }
 
 // ---- a skip that the neurons took in
 
+bool may_be_one_kind(const DenseMlp& mine, const DenseMlp& other) {
+  return mine.gated == other.gated && mine.activation == other.activation;
+}
+bool may_be_one_kind(const DenseMlp& mine, const NeuronHeads&) {
+  return is_seen_as_heads(mine);
+}
+
 // Neurons that read and write the stream itself (a norm behind the sum sees no difference), of one kind or seen as
-// heads by the other, and only one of the two adds its input. Gated ones take it in by neurons of their own only.
-bool skip_may_be_inside(const Block& with, const Block& without) {
+// heads by the other, and only one of the two adds its input: the neurons of that one, or none. Gated ones take it in
+// by neurons of their own only.
+DenseMlp* neurons_beside_a_skip(Block& with, const Block& without) {
   if (!with.mlp || !without.mlp || with.wiring != Wiring::serial || without.wiring != Wiring::serial) {
-    return false;
+    return nullptr;
   }
   const auto on_the_stream = [](const Mlp& m) {
     return (!m.norm || m.norm->place == NormPlace::post) && !m.output_norm;
   };
-  const Mlp &m = *with.mlp, &o = *without.mlp;
-  const DenseMlp *mine = std::get_if<DenseMlp>(&m.kind), *other = std::get_if<DenseMlp>(&o.kind);
+  Mlp& m = *with.mlp;
+  const Mlp& o = *without.mlp;
+  DenseMlp* mine = std::get_if<DenseMlp>(&m.kind);
   if (!mine || !m.skip || o.skip || !on_the_stream(m) || !on_the_stream(o) ||
       !(mine->gated || has_linear_odd_part(mine->activation))) {
-    return false;
+    return nullptr;
   }
-  return other ? mine->gated == other->gated && mine->activation == other->activation : is_seen_as_heads(*mine);
+  return std::visit([&](const auto& kind) { return may_be_one_kind(*mine, kind); }, o.kind) ? mine : nullptr;
 }
 
 struct Neurons {
@@ -135,19 +143,16 @@ Neurons neurons_of(const Model& model, int64_t n, at::Device device) {
 }
 
 // What each neuron reads, up to a factor that is positive.
-at::Tensor rows_read(const Model& model, int64_t n, at::Device device) {
-  const Mlp& mlp = *model.architecture.blocks[static_cast<size_t>(n)].mlp;
-  const NeuronHeads* heads = std::get_if<NeuronHeads>(&mlp.kind);
-  if (!heads) {
-    return mlp_matrix(model, n, Slot::up, device);
-  }
-  const at::Tensor all = mlp_matrix(model, n, heads->shared_value ? Slot::query : Slot::value, device);
+at::Tensor rows_read(const DenseMlp&, const Model& model, int64_t n, at::Device device) {
+  return mlp_matrix(model, n, Slot::up, device);
+}
+at::Tensor rows_read(const NeuronHeads& heads, const Model& model, int64_t n, at::Device device) {
+  const at::Tensor all = mlp_matrix(model, n, heads.shared_value ? Slot::query : Slot::value, device);
   return all.narrow(1, 0, model.architecture.width);
 }
 
 int64_t neuron_count(const Mlp& mlp) {
-  const DenseMlp* dense = std::get_if<DenseMlp>(&mlp.kind);
-  return dense ? dense->width : std::get<NeuronHeads>(mlp.kind).width;
+  return std::visit([](const auto& kind) { return kind.width; }, mlp.kind);
 }
 
 // -1 for each neuron that the other side has with the opposite sign, 1 for the others; undefined where they are no
@@ -176,10 +181,9 @@ Effective rounded_as_stored(const Model& model, const TensorId& id, const at::Te
 }
 
 // Neurons J with the opposite sign, -W₂ Π W₁ in place of the skip and W₂ Π b₁ in the bias behind.
-void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_t n, const Neurons& own,
+void flip_neurons(PlainForms& forms, PlainForm& form, const Model& model, int64_t n, DenseMlp& mlp, const Neurons& own,
                   const at::Tensor& signs) {
   const MlpTensors ids = mlp_tensors(n);
-  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const LoadEffective up = current(form, ids.up), bias = current(form, ids.up_bias), down = current(form, ids.down),
                       down_bias = current(form, ids.down_bias);
   const int64_t width = form.architecture.width;
@@ -234,9 +238,8 @@ void append(PlainForm& form, const TensorId& id, int64_t axis, const at::Tensor&
 }
 
 // The skip as neurons: x = α(x) - α(-x).
-void widen(PlainForm& form, int64_t n) {
+void widen(PlainForm& form, int64_t n, DenseMlp& mlp) {
   const MlpTensors ids = mlp_tensors(n);
-  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const int64_t width = form.architecture.width;
   const at::Tensor eye = at::eye(width, at::kDouble);
   append(form, ids.up, 0, at::cat({eye, -eye}));
@@ -267,9 +270,8 @@ OpenGate gates_held_open(const Model& model, int64_t n, Activation activation, a
 
 // The skip as neurons whose gate a constant holds open: x = α(c) x / α(c). Others may have chosen another c, which they
 // rounded, and scaled what these neurons read and write, as of any neuron.
-void widen_gated(PlainForm& form, const OpenGate& open, int64_t n) {
+void widen_gated(PlainForm& form, const OpenGate& open, int64_t n, DenseMlp& mlp) {
   const MlpTensors ids = mlp_tensors(n);
-  DenseMlp& mlp = std::get<DenseMlp>(mlp_of(form, n).kind);
   const int64_t width = form.architecture.width, before = mlp.width;
   const at::Tensor eye = at::eye(width, at::kDouble), held_open = at::full({width}, open.at, at::kDouble);
   append(form, ids.up, 0, eye / open.value, open.at == open_gate(mlp.activation).at ? 0 : lost_in_solving);
@@ -290,19 +292,18 @@ void widen_gated(PlainForm& form, const OpenGate& open, int64_t n) {
   mlp_of(form, n).skip = false;
 }
 
-void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model& without, int64_t n,
+void absorb(PlainForms& forms, PlainForm& form, const Model& with, const Model& without, int64_t n, DenseMlp& mlp,
             at::Device device) {
-  PlainForm& form = of_reference ? forms.reference : forms.candidate;
-  PlainForm& other = of_reference ? forms.candidate : forms.reference;
-  const int64_t mine = neuron_count(mlp_of(form, n)), theirs = neuron_count(mlp_of(other, n));
-  if (const DenseMlp gated = std::get<DenseMlp>(mlp_of(form, n).kind); gated.gated) {
+  PlainForm& other = &form == &forms.reference ? forms.candidate : forms.reference;
+  const int64_t mine = mlp.width, theirs = neuron_count(mlp_of(other, n));
+  if (mlp.gated) {
     if (theirs == mine + form.architecture.width) {
-      widen_gated(form, gates_held_open(without, n, gated.activation, device), n);
+      widen_gated(form, gates_held_open(without, n, mlp.activation, device), n, mlp);
     }
     return;
   }
   if (theirs == mine + 2 * form.architecture.width) {
-    widen(form, n);
+    widen(form, n, mlp);
     return;
   }
   if (theirs != mine) {
@@ -314,10 +315,12 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
     return;
   }
   const Neurons own = neurons_of(with, n, device);
-  at::Tensor signs = signs_by_rows(own.up, rows_read(without, n, device));
+  const Mlp& others = *without.architecture.blocks[static_cast<size_t>(n)].mlp;
+  at::Tensor signs = signs_by_rows(
+      own.up, std::visit([&](const auto& kind) { return rows_read(kind, without, n, device); }, others.kind));
   signs = signs.defined() ? signs : signs_by_equation(own);
   if (signs.defined()) {
-    flip_neurons(forms, form, with, n, own, signs);
+    flip_neurons(forms, form, with, n, mlp, own, signs);
   }
 }
 
@@ -326,21 +329,18 @@ void absorb(PlainForms& forms, bool of_reference, const Model& with, const Model
 void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device) {
   PlainForm &a = forms.reference, &b = forms.candidate;
   for (int64_t n = 0; n < std::ssize(a.architecture.blocks); ++n) {
-    const Block &first = a.architecture.blocks[static_cast<size_t>(n)],
-                &second = b.architecture.blocks[static_cast<size_t>(n)];
+    Block &first = a.architecture.blocks[static_cast<size_t>(n)],
+          &second = b.architecture.blocks[static_cast<size_t>(n)];
     if (!first.mlp || !second.mlp) {
       continue;
     }
-    if (skip_may_be_inside(first, second)) {
-      absorb(forms, true, reference, candidate, n, device);
-    } else if (skip_may_be_inside(second, first)) {
-      absorb(forms, false, candidate, reference, n, device);
+    if (DenseMlp* neurons = neurons_beside_a_skip(first, second)) {
+      absorb(forms, a, reference, candidate, n, *neurons, device);
+    } else if (DenseMlp* others = neurons_beside_a_skip(second, first)) {
+      absorb(forms, b, candidate, reference, n, *others, device);
     }
-    const bool heads_a = std::holds_alternative<NeuronHeads>(first.mlp->kind);
-    const bool heads_b = std::holds_alternative<NeuronHeads>(second.mlp->kind);
-    if (heads_a != heads_b) {
-      write_out_kind(heads_a ? a : b, heads_a ? b : a, n);
-    }
+    write_out_kind(a, b, n);
+    write_out_kind(b, a, n);
   }
 }
 

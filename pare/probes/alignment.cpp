@@ -10,10 +10,10 @@
 #include "pare/arch/norms.h"
 #include "pare/arch/slots.h"
 #include "pare/arch/streams.h"
-#include "pare/probes/assignment.h"
-#include "pare/probes/fit.h"
+#include "pare/linear/assignment.h"
+#include "pare/linear/map_fit.h"
+#include "pare/linear/procrustes.h"
 #include "pare/probes/folded.h"
-#include "pare/probes/procrustes.h"
 
 namespace pare {
 

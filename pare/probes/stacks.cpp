@@ -7,7 +7,7 @@
 #include <array>
 #include <limits>
 
-#include "pare/probes/leading_values.h"
+#include "pare/linear/leading_values.h"
 
 namespace pare {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
-#include "pare/probes/fit.h"
-#include "pare/probes/linear_system.h"
+#include "pare/linear/linear_system.h"
+#include "pare/linear/map_fit.h"
 #include "pare/proof/maps.h"
 #include "pare/proof/proof.h"
 

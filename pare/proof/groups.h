@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "pare/probes/fit.h"
+#include "pare/linear/map_fit.h"
 #include "pare/proof/side.h"
 
 namespace pare {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <tuple>
 
-#include "pare/probes/linear_system.h"
-#include "pare/probes/procrustes.h"
+#include "pare/linear/linear_system.h"
+#include "pare/linear/procrustes.h"
 
 // Bases that no table and no matrix determines alone: too few tokens, a narrow factor, an MLP of few neurons. Queries,
 // keys and values read the stream, but each in a gauge that is not known either. All of that is linear in the maps and

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "pare/probes/fit.h"
+#include "pare/linear/map_fit.h"
 #include "pare/proof/side.h"
 
 namespace pare {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "pare/probes/assignment.h"
+#include "pare/linear/assignment.h"
 #include "pare/verify/questions.h"
 
 namespace pare {

@@ -5,11 +5,6 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <numeric>
-
-#include "pare/probes/assignment.h"
-#include "pare/probes/procrustes.h"
 #include "tests/model/helpers.h"
 
 using namespace pare;
@@ -68,39 +63,6 @@ Alignment aligned(const Tensors& a, const Tensors& b) {
 }
 
 }  // namespace
-
-TEST_CASE("assignment finds the least sum, as trying all orders does") {
-  at::manual_seed(1);
-  for (int64_t n = 1; n <= 6; ++n) {
-    const at::Tensor costs = at::randn({n, n}, at::kDouble);
-    const auto sum = [&](const std::vector<int64_t>& order) {
-      double total = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        total += costs[i][order[static_cast<size_t>(i)]].item<double>();
-      }
-      return total;
-    };
-    std::vector<int64_t> order(static_cast<size_t>(n));
-    std::iota(order.begin(), order.end(), 0);
-    double least = sum(order);
-    while (std::next_permutation(order.begin(), order.end())) {
-      least = std::min(least, sum(order));
-    }
-    CHECK(sum(assign(costs)) == doctest::Approx(least));
-  }
-  const at::Tensor order = at::randperm(600, at::kLong);
-  const at::Tensor costs =
-      -at::eye(600, at::kDouble).index_select(1, order.argsort()) + 0.1 * at::rand({600, 600}, at::kDouble);
-  CHECK(at::equal(at::tensor(assign_many(costs), at::kLong), order));
-}
-
-TEST_CASE("procrustes finds a rotation") {
-  at::manual_seed(2);
-  const at::Tensor turn = std::get<0>(at::linalg_qr(at::randn({7, 7}, at::kDouble))),
-                   rows = at::randn({30, 7}, at::kDouble);
-  const at::Tensor found = procrustes(at::matmul(rows, turn.t()), rows, at::eye(7, at::kDouble));
-  CHECK((found - turn).abs().max().item<double>() < 1e-13);
-}
 
 TEST_CASE("what differs by symmetries alone is aligned to the last digits") {
   const Tensors a = generic_tensors(parse(normed), 1), b = disguised(a);

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "pare/probes/leading_values.h"
+#include "pare/linear/leading_values.h"
 
 namespace pare {
 

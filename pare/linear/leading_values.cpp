@@ -3,7 +3,7 @@
 // singular value lies within r of θ, and within r²/δ where the next one is δ away (Kato 1949, Temple 1928, for the
 // symmetric matrix of A and Aᵀ). Blocks of several columns find a value that occurs twice, which one column never does.
 
-#include "pare/probes/leading_values.h"
+#include "pare/linear/leading_values.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

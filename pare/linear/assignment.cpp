@@ -1,4 +1,4 @@
-#include "pare/probes/assignment.h"
+#include "pare/linear/assignment.h"
 
 #include <ATen/ATen.h>
 

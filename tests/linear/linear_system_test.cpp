@@ -1,6 +1,6 @@
 // Matrices looked for together, against one dense system of least squares with every equation written out.
 
-#include "pare/probes/linear_system.h"
+#include "pare/linear/linear_system.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

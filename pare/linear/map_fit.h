@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "pare/arch/rope.h"
 #include "pare/arch/tensors.h"
+#include "pare/linear/map_group.h"
 
 namespace pare {
 
@@ -16,15 +16,6 @@ struct MapSamples {
   Role role = Role::reader;
   at::Tensor reference, candidate;
   at::Tensor weights = {};  // [n, 1], how much each sample counts; undefined: all alike
-};
-
-// What may stand between the two sides.
-enum class MapGroup {
-  identity,
-  turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
-  general,
-  rotation,          // of a head whose length somebody sees: a norm, or a query that is the key
-  turning_rotation,  // both
 };
 
 // The Ψ of least squares, each equation in units of its own rounding. Where the samples say nothing, `guess` stays.
@@ -37,9 +28,6 @@ at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const s
 
 // How large the candidate's entries of readers are, one number for each dimension.
 at::Tensor usual_sizes(const std::vector<MapSamples>& samples, const at::Tensor& map);
-
-// The dimensions of a head that turn together.
-std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope);
 
 // One matrix on each head: [groups, k, k] as the block diagonal of [heads * k, heads * k].
 at::Tensor block_diagonal(const at::Tensor& matrices, int64_t heads);

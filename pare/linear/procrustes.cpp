@@ -1,4 +1,4 @@
-#include "pare/probes/procrustes.h"
+#include "pare/linear/procrustes.h"
 
 #include <ATen/ATen.h>
 

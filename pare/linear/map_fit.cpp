@@ -1,11 +1,11 @@
-#include "pare/probes/fit.h"
+#include "pare/linear/map_fit.h"
 
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <limits>
 
-#include "pare/probes/procrustes.h"
+#include "pare/linear/procrustes.h"
 
 namespace pare {
 
@@ -197,14 +197,6 @@ at::Tensor fit_in_group(MapGroup group, const std::optional<Rope>& rope, const s
 at::Tensor usual_sizes(const std::vector<MapSamples>& samples, const at::Tensor& map) {
   const Equations readers = stacked_rows(samples, Role::reader, map);
   return column_sizes(readers.candidate.size(0) > 0 ? readers.candidate : map);
-}
-
-std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope) {
-  std::vector<std::pair<int64_t, int64_t>> planes;
-  for (int64_t i = 0; i < rope.width / 2; ++i) {
-    planes.push_back(rope.layout == RopeLayout::half ? std::pair(i, i + rope.width / 2) : std::pair(2 * i, 2 * i + 1));
-  }
-  return planes;
 }
 
 at::Tensor block_diagonal(const at::Tensor& matrices, int64_t heads) {

@@ -1,4 +1,4 @@
-#include "pare/probes/linear_system.h"
+#include "pare/linear/linear_system.h"
 
 #include <ATen/ATen.h>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "pare/model/blockwise.h"
-#include "pare/proof/reach.h"
+#include "pare/proof/norm_bounds.h"
 #include "pare/verify/questions.h"
 
 namespace pare {

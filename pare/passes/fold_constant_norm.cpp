@@ -7,9 +7,9 @@
 // matrix is linear. One factor for all coordinates of a row, no further from one than a rounding of the stored type.
 //
 // Preconditions: P1 an epsilon above 1 that dwarfs the variance: v / 2ε is at most the unit roundoff u of the stored
-// type, by a bound from the weights, for all inputs (pare/proof/reach.h), or else measured on sampled inputs; P2 every
-// reader is a matrix of its own, not a tied head (head=untie gives it one); or one sublayer or the embedding alone
-// writes what the norm reads; P3 a bias of the norm needs biases, which are created where there are none.
+// type, by a bound from the weights, for all inputs (pare/proof/norm_bounds.h), or else measured on sampled inputs; P2
+// every reader is a matrix of its own, not a tied head (head=untie gives it one); or one sublayer or the embedding
+// alone writes what the norm reads; P3 a bias of the norm needs biases, which are created where there are none.
 // Exactness: v / 2ε of each row, one product and one mean per weight, no inverse.
 // Order: first, since what is no norm is in nobody's way. Reference: docs/theorems/fold_constant_norm.md
 
@@ -28,7 +28,7 @@
 #include "pare/arch/count.h"
 #include "pare/arch/norm_exits.h"
 #include "pare/arch/norms.h"
-#include "pare/proof/reach.h"
+#include "pare/proof/norm_bounds.h"
 #include "pare/support/text.h"
 
 namespace pare {

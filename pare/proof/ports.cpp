@@ -11,13 +11,13 @@ namespace pare {
 
 namespace {
 
-using Load = std::function<Effective(const ProofSide& side)>;
+using Load = std::function<Rounded(const ModelView& side)>;
 
-Effective as_row(const Effective& vector) {
+Rounded as_row(const Rounded& vector) {
   return {vector.value.reshape({1, -1}), vector.rounding.reshape({1, -1})};
 }
 
-Effective shifted(const Effective& own, const Effective& shift) {
+Rounded shifted(const Rounded& own, const Rounded& shift) {
   return shift.value.defined() ? sum(own, shift) : own;
 }
 
@@ -38,7 +38,7 @@ constexpr Rigour folded_if(bool folded) {
 
 class PortList {
  public:
-  PortList(const ProofSide& reference, const ProofSide& candidate) : a_(reference), b_(candidate) {}
+  PortList(const ModelView& reference, const ModelView& candidate) : a_(reference), b_(candidate) {}
 
   std::vector<ProofPort> take() {
     embedding();
@@ -83,7 +83,7 @@ class PortList {
   }
 
   void add(ProofPort port, Load whole) {
-    port.load = [whole = std::move(whole)](const ProofSide& side, int64_t begin, int64_t count) {
+    port.load = [whole = std::move(whole)](const ModelView& side, int64_t begin, int64_t count) {
       return narrowed(whole(side), 0, begin, count);
     };
     ports_.push_back(std::move(port));
@@ -94,7 +94,7 @@ class PortList {
     if (either(id)) {
       const Shape shape = shape_of(id);
       add({.name = name_of(id), .parts = {id}, .how = How::same_up_to_rounding, .samples = 1},
-          [=](const ProofSide& side) { return as_row(side.load_or_zeros(id, shape)); });
+          [=](const ModelView& side) { return as_row(side.load_or_zeros(id, shape)); });
     }
   }
 
@@ -106,7 +106,7 @@ class PortList {
                       .rows = rows,
                       .samples = samples,
                       .sliced = true,
-                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                      .load = [=](const ModelView& side, int64_t begin, int64_t count) {
                         return narrowed(side.load_rows(id, begin, count), 1, 0, width);
                       }});
   }
@@ -116,7 +116,7 @@ class PortList {
     const int64_t width = a_.streams().all[stream].width;
     if (either(id)) {
       add({.name = name_of(id), .parts = {id}, .stream = stream, .samples = 1},
-          [=](const ProofSide& side) { return as_row(side.load_or_zeros(id, {width})); });
+          [=](const ModelView& side) { return as_row(side.load_or_zeros(id, {width})); });
     }
   }
 
@@ -128,9 +128,9 @@ class PortList {
          .samples_on = reads,
          .rigour = folded_if(reads && a_.folded().gains.contains(*reads)),
          .samples = element_count(shape_of(id)) / shape_of(id)[0]},
-        [=](const ProofSide& side) {
-          const Effective stored = side.load(id);
-          Effective matrix{stored.value.flatten(1), stored.rounding.flatten(1)};
+        [=](const ModelView& side) {
+          const Rounded stored = side.load(id);
+          Rounded matrix{stored.value.flatten(1), stored.rounding.flatten(1)};
           return transposed(reads ? side.with_gain(matrix, *reads) : matrix);
         });
   }
@@ -153,7 +153,7 @@ class PortList {
                       .rigour = folded_if(folds),
                       .samples = rows,
                       .sliced = true,
-                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                      .load = [=](const ModelView& side, int64_t begin, int64_t count) {
                         return side.with_gain(narrowed(side.load_rows(id, begin, count), 1, 0, width), stream);
                       }});
     const TensorId bias = bias_of(module);
@@ -166,10 +166,10 @@ class PortList {
          .how = shifts ? How::shift_folded : How::same_up_to_rounding,
          .rigour = folded_if(shifts),
          .samples = 1},
-        [=](const ProofSide& side) {
-          Effective own = side.load_or_zeros(bias, {rows});
+        [=](const ModelView& side) {
+          Rounded own = side.load_or_zeros(bias, {rows});
           if (column) {
-            const Effective last = narrowed(side.load(id), 1, width, 1);
+            const Rounded last = narrowed(side.load(id), 1, width, 1);
             own = {last.value.squeeze(1), last.rounding.squeeze(1)};
           }
           return as_row(shifted(own, side.shift(id, stream)));
@@ -211,7 +211,7 @@ class PortList {
            .how = How::shift_folded,
            .rigour = folded_if(a_.folded().shifts(reads)),
            .samples = 1},
-          [=](const ProofSide& side) {
+          [=](const ModelView& side) {
             return as_row(shifted(side.load_or_zeros(bias, {width}), side.shift(projection, reads)));
           });
     }
@@ -244,14 +244,13 @@ class PortList {
                       .usual = a_.stores(id) ? std::nullopt : std::optional(1.0),
                       .samples = rows,
                       .sliced = true,
-                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
+                      .load = [=](const ModelView& side, int64_t begin, int64_t count) {
                         if (side.stores(id)) {
                           return side.load_rows(id, begin, count);
                         }
                         const at::Tensor at = at::arange(begin, begin + count, at::kLong);
                         const at::Tensor angles = (at.to(at::kDouble) + 1).unsqueeze(1);  // at most, and what they lose
-                        Effective made =
-                            side.made(sinusoidal_positions(at.unsqueeze(0), width, at::kDouble).squeeze(0));
+                        Rounded made = side.made(sinusoidal_positions(at.unsqueeze(0), width, at::kDouble).squeeze(0));
                         made.rounding =
                             (angles * unit_roundoff(Dtype::f64)).to(made.value.device()).expand_as(made.value);
                         return made;
@@ -267,7 +266,7 @@ class PortList {
 
   // All that it stores, of whatever kind it is, but for what norms() and the relations of heads compare.
   void sublayer(int64_t n, Sublayer sublayer) {
-    for (const ProofSide* side : {&a_, &b_}) {
+    for (const ModelView* side : {&a_, &b_}) {
       for (const TensorSpec& spec : side->table()) {
         const bool here = spec.id.module.block == n && spec.id.module.sublayer == sublayer;
         if (here && spec.part != Part::norm && !is_of_heads(spec.id.module) && (side == &a_ || !a_.stores(spec.id))) {
@@ -308,7 +307,7 @@ class PortList {
            .how = shifts ? How::shift_folded : How::basis,
            .rigour = folded_if(shifts || a_.folded().gains.contains(input)),
            .samples = shape[0]},
-          [=](const ProofSide& side) {
+          [=](const ModelView& side) {
             return side.with_gain(shifted(side.load_or_zeros(bias, shape), collapsed_shift(side, scores, input)),
                                   input);
           });
@@ -320,9 +319,9 @@ class PortList {
            .samples_on = input,
            .rigour = folded_if(a_.folded().gains.contains(input)),
            .samples = shape_of(both)[0] * shape_of(both)[1]},
-          [=](const ProofSide& side) {
-            const Effective scaled = transposed(side.with_gain(transposed(side.load(both)), input));
-            return Effective{scaled.value.flatten(0, 1), scaled.rounding.flatten(0, 1)};
+          [=](const ModelView& side) {
+            const Rounded scaled = transposed(side.with_gain(transposed(side.load(both)), input));
+            return Rounded{scaled.value.flatten(0, 1), scaled.rounding.flatten(0, 1)};
           });
     }
   }
@@ -345,8 +344,8 @@ class PortList {
          .how = folds ? How::value_bias_folded : How::basis,
          .rigour = folded_if(folds),
          .samples = 1},
-        [=](const ProofSide& side) {
-          const Effective bias = attention_bias(side, n);
+        [=](const ModelView& side) {
+          const Rounded bias = attention_bias(side, n);
           return as_row(bias.value.defined() ? bias : side.made(at::zeros({width}, at::kDouble)));
         });
   }
@@ -381,7 +380,7 @@ class PortList {
     if (head_size(architecture) == 0) {
       return;
     }
-    const auto id_of = [](const ProofSide& side) {
+    const auto id_of = [](const ModelView& side) {
       return weight_of(side.architecture().head.tied ? token_table : head_matrix);
     };
     const TensorId own = id_of(a_), other = id_of(b_);
@@ -396,8 +395,8 @@ class PortList {
                       .rigour = folded_if(a_.folded().gains.contains(stream)),
                       .samples = rows,
                       .sliced = true,
-                      .load = [=](const ProofSide& side, int64_t begin, int64_t count) {
-                        const Effective rows = side.with_gain(side.load_rows(id_of(side), begin, count), stream);
+                      .load = [=](const ModelView& side, int64_t begin, int64_t count) {
+                        const Rounded rows = side.with_gain(side.load_rows(id_of(side), begin, count), stream);
                         return side.folded().blind.contains(stream) ? without_mean(rows) : rows;
                       }});
     const bool shifts = a_.folded().shifts(stream);
@@ -409,7 +408,7 @@ class PortList {
          .how = shifts ? How::shift_folded : How::same_up_to_rounding,
          .rigour = folded_if(shifts),
          .samples = 1},
-        [=](const ProofSide& side) {
+        [=](const ModelView& side) {
           return as_row(shifted(side.load_or_zeros(bias, {rows}), side.shift(id_of(side), stream)));
         });
   }
@@ -417,7 +416,7 @@ class PortList {
   // Gains and biases that are in no reader: ones and zeros where they are not stored.
   void norms() {
     std::set<ModuleId> seen;
-    for (const ProofSide* side : {&a_, &b_}) {
+    for (const ModelView* side : {&a_, &b_}) {
       for (const TensorSpec& spec : side->table()) {
         if (spec.part == Part::norm) {
           seen.insert(spec.id.module);
@@ -442,7 +441,7 @@ class PortList {
              .how = How::same_up_to_rounding,
              .rigour = folded_if(!alike),
              .samples = 1},
-            [=](const ProofSide& side) { return as_row(alike ? side.load(gain) : side.gain(module, size)); });
+            [=](const ModelView& side) { return as_row(alike ? side.load(gain) : side.gain(module, size)); });
       }
     }
   }
@@ -461,8 +460,8 @@ class PortList {
          .how = gain_folds ? How::gain_folded : How::basis,
          .rigour = folded_if(gain_folds),
          .samples = 1},
-        [=](const ProofSide& side) {
-          const Effective stored = side.load_or_zeros(bias, shape);
+        [=](const ModelView& side) {
+          const Rounded stored = side.load_or_zeros(bias, shape);
           if (!gain_folds) {
             return as_row(stored);
           }
@@ -485,13 +484,13 @@ class PortList {
     return found == all.end() ? std::nullopt : std::optional(static_cast<size_t>(found - all.begin()));
   }
 
-  const ProofSide &a_, &b_;
+  const ModelView &a_, &b_;
   std::vector<ProofPort> ports_;
 };
 
 }  // namespace
 
-std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate) {
+std::vector<ProofPort> ports_of(const ModelView& reference, const ModelView& candidate) {
   return PortList(reference, candidate).take();
 }
 

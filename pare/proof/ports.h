@@ -5,8 +5,8 @@
 #include <functional>
 #include <optional>
 
+#include "pare/proof/model_view.h"
 #include "pare/proof/proof.h"
-#include "pare/proof/side.h"
 
 namespace pare {
 
@@ -26,9 +26,9 @@ struct ProofPort {
   int64_t samples = 0;
   bool sliced = false;  // a few rows can be had
   // Rows begin .. begin + count, each a sample: [count, width of the stream].
-  std::function<Effective(const ProofSide& side, int64_t begin, int64_t count)> load = {};
+  std::function<Rounded(const ModelView& side, int64_t begin, int64_t count)> load = {};
 };
 
-std::vector<ProofPort> ports_of(const ProofSide& reference, const ProofSide& candidate);
+std::vector<ProofPort> ports_of(const ModelView& reference, const ModelView& candidate);
 
 }  // namespace pare

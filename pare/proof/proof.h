@@ -63,7 +63,4 @@ struct Proof {
 // there is none, by more than one.
 constexpr double most_roundings = 8;
 
-// Reads every tensor of both once, and those that differ again; a few at a time, tables in slices of rows.
-Proof prove(const Model& reference, const Model& candidate, at::Device device);
-
 }  // namespace pare

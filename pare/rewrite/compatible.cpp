@@ -14,7 +14,7 @@
 #include "pare/arch/norm_exits.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/tensors.h"
-#include "pare/proof/reach.h"
+#include "pare/proof/norm_bounds.h"
 #include "pare/support/error.h"
 
 namespace pare {

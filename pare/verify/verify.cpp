@@ -8,6 +8,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/head.h"
+#include "pare/search/prove.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/verify/answers.h"

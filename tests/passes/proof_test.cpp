@@ -1,6 +1,6 @@
 // What passes make is proved: over random architectures, stored in each of the four types.
 
-#include "pare/proof/proof.h"
+#include "pare/search/prove.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "pare/proof/proof.h"
 #include "pare/rewrite/pipeline.h"
+#include "pare/search/prove.h"
 #include "tests/passes/random_architecture.h"
 
 namespace pare::test {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <string>
 
-#include "pare/proof/proof.h"
+#include "pare/search/prove.h"
 #include "tests/verify/helpers.h"
 
 namespace pare::test {

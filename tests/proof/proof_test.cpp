@@ -1,6 +1,6 @@
 // The prover against plain algebra: bases, gauges and folds written out here, and everything that is none of them.
 
-#include "pare/proof/proof.h"
+#include "pare/search/prove.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

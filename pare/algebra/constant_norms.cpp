@@ -59,12 +59,9 @@ std::map<ModuleId, double> measured_shares(const Model& model) {
 
 std::map<ModuleId, EpsilonShare> epsilon_shares(const Model& model, double limit) {
   std::map<ModuleId, EpsilonShare> shares;
-  // Without weights nobody knows what a norm is given: only one that no activation comes near is taken for a constant.
-  constexpr double presumed = 1e6;
+  // Without weights any of them may be a constant: structure refuses only what no numbers could allow.
   for (const auto& [module, epsilon] : large_epsilons(model.architecture)) {
-    if (model.has_weights() || epsilon >= presumed) {
-      shares[module] = {};
-    }
+    shares[module] = {};
   }
   if (shares.empty() || !model.has_weights()) {
     return shares;

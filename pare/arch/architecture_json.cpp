@@ -167,13 +167,4 @@ const char* word(Activation activation) {
 const char* word(NormKind kind) {
   return word_of(kind);
 }
-std::optional<Activation> activation_from_word(const std::string& text) {
-  for (const auto& [activation, name] : words(Activation{})) {
-    if (text == name) {
-      return activation;
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace pare

@@ -19,6 +19,5 @@ std::string architecture_text(const Architecture& architecture);
 const char* word(Task task);
 const char* word(Activation activation);
 const char* word(NormKind kind);
-std::optional<Activation> activation_from_word(const std::string& text);
 
 }  // namespace pare

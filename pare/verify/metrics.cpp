@@ -94,16 +94,6 @@ Rows joined(const Rows& first, const Rows& second) {
   return both;
 }
 
-Rows rows_at(const Rows& rows, const at::Tensor& places) {
-  Rows some = rows;
-  for (at::Tensor Rows::*field : fields) {
-    if ((some.*field).defined()) {
-      some.*field = (some.*field).index_select(0, places);
-    }
-  }
-  return some;
-}
-
 at::Tensor LogitRows::Side::add(const at::Tensor& logits, int64_t first, const at::Tensor& targets) {
   const auto [now, where] = logits.max(1);
   const at::Tensor before = most;

@@ -42,7 +42,6 @@ struct Rows {
 double largest(const at::Tensor& values);  // 0 of none
 
 Rows joined(const Rows& first, const Rows& second);
-Rows rows_at(const Rows& rows, const at::Tensor& places);
 
 // Collects rows of logits from slices of their columns.
 class LogitRows {

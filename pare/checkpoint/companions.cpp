@@ -7,7 +7,6 @@
 #include <cctype>
 #include <set>
 
-#include "pare/checkpoint/shards.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -76,12 +75,12 @@ std::string_view reason_against(std::string name) {
 }
 
 // Configuration, weights and certificate of the model itself, which the new one replaces by its own.
-std::set<std::string> own_files(const fs::path& folder) {
+std::set<std::string> own_files(const Shards& stored) {
   std::set<std::string> names = {"config.json", "certificate.json"};
-  for (const SafetensorsFile& file : open_shards(folder).files) {
+  for (const SafetensorsFile& file : stored.files) {
     names.insert(file.path().filename().string());
   }
-  if (!names.contains("model.safetensors")) {
+  if (stored.index) {
     names.insert(weight_index_name);
   }
   return names;
@@ -114,12 +113,12 @@ std::set<fs::path> pipeline_folders(const fs::path& folder) {
 
 class Search {
  public:
-  Search(const fs::path& folder, OutsideLinks links)
-      : folder_(folder),
-        real_(real_path(folder)),
+  Search(const ModelFolder& model, OutsideLinks links)
+      : folder_(model.path),
+        real_(real_path(model.path)),
         follow_(links == OutsideLinks::follow),
-        own_(own_files(folder)),
-        pipeline_(pipeline_folders(folder)) {
+        own_(own_files(model.stored)),
+        pipeline_(pipeline_folders(model.path)) {
     walk("", 0, false);
   }
   Companions found;
@@ -253,8 +252,8 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-Companions find_companions(const fs::path& folder, OutsideLinks links) {
-  return std::move(Search(folder, links).found);
+Companions find_companions(const ModelFolder& model, OutsideLinks links) {
+  return std::move(Search(model, links).found);
 }
 
 std::vector<std::string> left_behind_lines(const Companions& companions) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pare/checkpoint/model_folder.h"
+
 namespace pare {
 
 struct LeftBehind {
@@ -27,10 +29,10 @@ struct Companions {
   uint64_t bytes = 0;                           // of the files
 };
 
-// Everything below a model's folder but its configuration, weights and certificate. Files are opened, so that one that
-// cannot be read is an error now. Links to files of the folder, and into the Hugging Face cache, which consists of
+// Everything below a model's folder but its certificate and what the model was read from. Files are opened, so that one
+// that cannot be read is an error now. Links to files of the folder, and into the Hugging Face cache, which consists of
 // them, count as what they point to.
-Companions find_companions(const std::filesystem::path& folder, OutsideLinks links = OutsideLinks::leave);
+Companions find_companions(const ModelFolder& model, OutsideLinks links = OutsideLinks::leave);
 
 // One line for each reason why something stays behind, and one for the links that were followed.
 std::vector<std::string> left_behind_lines(const Companions& companions);

@@ -34,7 +34,7 @@ Companions check_places(const ModelFolder& source, const fs::path& output, const
   check_input_stays(source.path, output);
   check_output(output, OutputKind::folder, may_replace(options), 0);
   Companions companions =
-      find_companions(source.path, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
+      find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
   for (const fs::path& name : companions.links) {
     check_input_stays(source.path / name, output);
   }

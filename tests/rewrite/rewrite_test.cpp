@@ -7,6 +7,7 @@
 #include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
+#include "pare/support/sha256.h"
 #include "tests/model/helpers.h"
 #include "tests/support/helpers.h"
 
@@ -101,6 +102,20 @@ TEST_CASE("a rewrite is verified, certified, and as small as it says") {
     return Executor(model.model, at::kDouble).forward(inputs).logits;
   };
   CHECK(test::relative_error(answer(written), answer(at.source)) < 1e-12);
+}
+
+TEST_CASE("a model's files are opened once, whatever has their names afterwards") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "model", index = path / weight_index_name;
+  write_native_model(path, {biased(), random_weights(biased(), 5, Dtype::f64, Draw::generic)}, false, 2000);
+  const ModelFolder source = open_model(path);
+  REQUIRE(source.stored.files.size() > 1);
+  const std::string read = bytes_of_file(index);
+  std::ofstream(index) << "nobody's index";
+  const Rewritten result = rewrite(source, folder.path() / "out", {.passes = {{named("drop_key_bias")}}});
+  CHECK(result.plan.companions.files.empty());
+  CHECK(left_behind_lines(result.plan.companions).empty());
+  CHECK(result.certificate["reference"]["files"][weight_index_name] == sha256_of(read));
 }
 
 TEST_CASE("auto takes whatever saves") {

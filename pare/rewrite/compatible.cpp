@@ -15,6 +15,7 @@
 #include "pare/arch/norms.h"
 #include "pare/arch/tensors.h"
 #include "pare/proof/norm_bounds.h"
+#include "pare/rewrite/refusals.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -100,11 +101,6 @@ std::vector<TensorSpec> neutral_specs(const Architecture& now, const Architectur
     }
   }
   return specs;
-}
-
-[[noreturn]] void refuse_norm(const ModuleId& norm, const char* why) {
-  throw Refused(
-      fmt::format("{}: the norm is gone, and one that does nothing cannot stand there: {}", name_of(norm), why));
 }
 
 // A LayerNorm takes the mean off: only what does not see it may read behind one.

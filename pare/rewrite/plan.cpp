@@ -2,42 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "pare/checkpoint/family.h"
-#include "pare/support/error.h"
+#include "pare/rewrite/refusals.h"
 
 namespace pare {
-
-namespace {
-
-// The first pass after which the source's family cannot say any more what the model is.
-std::string_view without_place(const ModelFolder& source, const Pipeline& pipeline) {
-  for (const PassStep& step : pipeline.steps) {
-    const Model structure{.architecture = step.proposal.after.architecture};
-    try {
-      family_config(find_family(source.family, source.path.string()),
-                    compatible(structure, source.model.architecture).architecture);
-    } catch (const InputError&) {
-      return step.call.pass->id;
-    }
-  }
-  return "these passes";
-}
-
-}  // namespace
 
 Plan plan_writing(const ModelFolder& source, const Pipeline& pipeline, WrittenForm form,
                   const std::optional<Dtype>& dtype, Companions companions) {
   Plan plan{.form = form, .companions = std::move(companions)};
   try {
-    plan.prepared = prepare(source, pipeline.after, {.form = form, .dtype = dtype});
-  } catch (const Refused& refusal) {
-    throw Refused(fmt::format("--form compat: {}'s own layout has no place for what {} makes; --form strict stores it\n"
-                              "  {}",
-                              source.family, without_place(source, pipeline), refusal.what()),
-                  refusal.reasons);
+    plan.prepared = prepare(source, pipeline.after, form, dtype);
+  } catch (const Refused& why) {
+    refuse_form(source, pipeline, why);
   }
   if (form == WrittenForm::compat) {
     plan.changes = compatible_changes(source.model, pipeline);

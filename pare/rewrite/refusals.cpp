@@ -1,12 +1,14 @@
 #include "pare/rewrite/refusals.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "pare/checkpoint/family.h"
 #include "pare/rewrite/reasons.h"
-#include "pare/support/error.h"
 #include "pare/support/text.h"
 
 namespace pare {
@@ -101,6 +103,20 @@ void refuse_unasked_approximation(const Pipeline& pipeline, const RewriteOptions
   }
 }
 
+// The first pass after which the source's family cannot say any more what the model is.
+std::string_view without_place(const ModelFolder& source, const Pipeline& pipeline) {
+  for (const PassStep& step : pipeline.steps) {
+    const Model structure{.architecture = step.proposal.after.architecture};
+    try {
+      config_or_refuse(find_family(source.family, source.path.string()),
+                       compatible(structure, source.model.architecture).architecture);
+    } catch (const Refused&) {
+      return step.call.pass->id;
+    }
+  }
+  return "these passes";
+}
+
 }  // namespace
 
 void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, const Architecture& architecture,
@@ -154,6 +170,36 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
   }
   if (saved < 0 && !options.allow_growth) {
     refuse_growth("--form compat keeps every tensor, and the result has", -saved, pipeline);
+  }
+}
+
+nlohmann::ordered_json config_or_refuse(const Family& family, const Architecture& architecture) {
+  try {
+    return family_config(family, architecture);
+  } catch (const InputError& error) {
+    throw Refused(error.what(), error.reasons);
+  }
+}
+
+void refuse_form(const ModelFolder& source, const Pipeline& pipeline, const Refused& why) {
+  throw Refused(fmt::format("--form compat: {}'s own layout has no place for what {} makes; --form strict stores it\n"
+                            "  {}",
+                            source.family, without_place(source, pipeline), why.what()),
+                why.reasons);
+}
+
+void refuse_norm(const ModuleId& norm, const char* why) {
+  throw Refused(
+      fmt::format("{}: the norm is gone, and one that does nothing cannot stand there: {}", name_of(norm), why));
+}
+
+void refuse_beyond_float16(const std::string& name, const at::Tensor& tensor) {
+  constexpr double largest = 65504;
+  const double most = tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+  if (most > largest) {
+    throw Refused(
+        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: --dtype bfloat16 or float32 holds it",
+                    quote(name), most, largest));
   }
 }
 

@@ -33,8 +33,7 @@ ReplaceCheck may_replace(const RewriteOptions& options) {
 Companions check_places(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
   check_input_stays(source.path, output);
   check_output(output, OutputKind::folder, may_replace(options), 0);
-  Companions companions =
-      find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
+  Companions companions = find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
   for (const fs::path& name : companions.links) {
     check_input_stays(source.path / name, output);
   }

@@ -1,36 +1,21 @@
 #include "pare/rewrite/write.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "pare/algebra/operations.h"
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/rewrite/compatible.h"
-#include "pare/support/error.h"
+#include "pare/rewrite/refusals.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
-#include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double largest_float16 = 65504;
-
-// Rounding to float16 must not make infinities: its largest number is small.
-at::Tensor within_float16(const std::string& name, const at::Tensor& tensor) {
-  const double most = tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
-  if (most > largest_float16) {
-    throw Refused(
-        fmt::format("tensor {} has a weight of {:.4g}, and float16 ends at {}: --dtype bfloat16 or float32 holds it",
-                    quote(name), most, largest_float16));
-  }
-  return tensor;
-}
 
 Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
   if (weight.dtype() == dtype || word(weight.dtype()).empty()) {  // as it is, or an index
@@ -41,7 +26,11 @@ Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
   }
   const Weight checked = Weight::made(
       weight.formula(), weight.dtype(), weight.shape(), {weight},
-      [name](std::vector<at::Tensor>& in) { return within_float16(name, in[0]); }, Weight::Rows::each);
+      [name](std::vector<at::Tensor>& in) {
+        refuse_beyond_float16(name, in[0]);
+        return in[0];
+      },
+      Weight::Rows::each);
   return rounded(checked, dtype);
 }
 
@@ -59,13 +48,8 @@ Weights stored_types(const ModelFolder& source, const Weights& weights, const st
 // as they were spelled, also those that change no computation (token ids, names).
 std::string family_config_text(const Family& family, const ModelFolder& source, const Architecture& architecture,
                                const std::optional<Dtype>& dtype) {
-  nlohmann::ordered_json written;
-  try {
-    written = family_config(family, architecture);
-  } catch (const InputError& error) {
-    throw Refused(error.what(), error.reasons);
-  }
-  const nlohmann::ordered_json said = family_config(family, source.model.architecture);
+  const nlohmann::ordered_json written = config_or_refuse(family, architecture),
+                               said = family_config(family, source.model.architecture);
   nlohmann::ordered_json config = parse_json(source.config, (source.path / "config.json").string());
   for (const auto& [key, value] : written.items()) {
     if (!said.contains(key) || said.at(key) != value) {
@@ -108,21 +92,21 @@ void add_unused(Prepared& prepared, const Family& family, const ModelFolder& sou
 
 }  // namespace
 
-Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options) {
-  const bool compat = options.form == WrittenForm::compat;
-  const Model form = compat ? compatible(after, source.model.architecture) : after;
-  const Weights typed = stored_types(source, form.weights, options.dtype);
+Prepared prepare(const ModelFolder& source, const Model& after, WrittenForm form, const std::optional<Dtype>& dtype) {
+  const bool compat = form == WrittenForm::compat;
+  const Model model = compat ? compatible(after, source.model.architecture) : after;
+  const Weights typed = stored_types(source, model.weights, dtype);
   Explanation explanation = explain(source.model.weights, typed);
   if (!compat || source.family == "pare") {
-    return {family_config(native_family(), form.architecture).dump(2) + "\n",
-            {form.architecture, family_weights(native_family(), form.architecture, typed)},
+    return {family_config(native_family(), model.architecture).dump(2) + "\n",
+            {model.architecture, family_weights(native_family(), model.architecture, typed)},
             std::move(explanation)};
   }
   const Family& family = find_family(source.family, source.path.string());
-  std::string config = family_config_text(family, source, form.architecture, options.dtype);
+  std::string config = family_config_text(family, source, model.architecture, dtype);
   Prepared prepared{
       std::move(config),
-      {form.architecture, family_weights(family, form.architecture, typed, weights_of(source.stored.files))},
+      {model.architecture, family_weights(family, model.architecture, typed, weights_of(source.stored.files))},
       std::move(explanation)};
   add_unused(prepared, family, source);
   return prepared;

@@ -18,21 +18,18 @@ enum class WrittenForm {
   compat,  // the source family's own layout, every tensor present, for any stock engine
 };
 
-struct WriteOptions {
-  WrittenForm form = WrittenForm::strict;
-  std::optional<Dtype> dtype;  // absent: each tensor keeps the type that it, or most of the model, was stored in
-  uint64_t shard_bytes = 0;
-};
-
-// Everything but the writing: Refused where the source's family cannot express the result.
+// Everything but the writing.
 struct Prepared {
   std::string config;
-  Model
-      model;  // its weights under the names of the form; in compat also copies of tied ones, where the source has them
+  // Its weights are under the names of the form; in compat also copies of tied ones, where the source has them.
+  Model model;
   Explanation explanation;
   std::map<std::string, CopiedTensor> copied = {};  // compat only: what the source's files hold and no pass looks at
 };
-Prepared prepare(const ModelFolder& source, const Model& after, const WriteOptions& options);
+
+// Refused where the source's family cannot express the result. Without a type each tensor keeps the one that it, or
+// most of the model, was stored in.
+Prepared prepare(const ModelFolder& source, const Model& after, WrittenForm form, const std::optional<Dtype>& dtype);
 
 // Into a folder that exists. Hands back the SHA-256 of each companion that was copied.
 std::map<std::string, std::string> write_prepared(const std::filesystem::path& folder, const ModelFolder& source,

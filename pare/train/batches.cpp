@@ -114,8 +114,4 @@ nlohmann::ordered_json Batches::manifest() const {
   return json;
 }
 
-int64_t targets_in(const TrainBatch& batch) {
-  return (batch.targets != no_target).sum().item<int64_t>();
-}
-
 }  // namespace pare

@@ -19,7 +19,8 @@ constexpr int64_t no_target = -100;
 
 struct TrainBatch {
   Inputs inputs;
-  at::Tensor targets;  // int64, of each token or each sequence; no_target where nothing is asked
+  at::Tensor targets;     // int64, of each token or each sequence; no_target where nothing is asked
+  bool asks_all = false;  // known when it is made: no no_target is among them, and nobody looks for one
 };
 
 // Sequences by number: those of training in any order and again in later epochs, those of validation in their own.
@@ -47,7 +48,7 @@ std::vector<int32_t> draw_order(int64_t sequences, int64_t count, uint64_t seed)
 
 class Batches {
  public:
-  // `order` as draw_order made it, or as a run has stored it.
+  // In the order that the seed of the data gives: a run that goes on draws it again.
   Batches(std::shared_ptr<const Sequences> sequences, const TrainConfig& config);
   TrainBatch training(int64_t number) const;         // `accumulate` of them are one step
   int64_t positions(const TrainBatch& batch) const;  // tokens or patches in it
@@ -64,7 +65,5 @@ class Batches {
   int64_t batch_, per_step_, validation_sequences_, context_, seed_;
   TrainTask task_;
 };
-
-int64_t targets_in(const TrainBatch& batch);
 
 }  // namespace pare

@@ -115,7 +115,7 @@ class ImageSequences : public Sequences {
 
   TrainBatch batch(bool of_validation, const std::vector<int64_t>& numbers, int64_t) const override {
     const ImageData chosen = rows(of_validation ? validation_ : train_, numbers);
-    return {{.pixels = normalised_pixels(chosen.pixels, mean_, deviation_)}, chosen.labels};
+    return {{.pixels = normalised_pixels(chosen.pixels, mean_, deviation_)}, chosen.labels, true};
   }
 
   nlohmann::ordered_json manifest() const override { return manifest_; }

@@ -141,7 +141,8 @@ class LabelledSequences : public Sequences {
     }
     const int64_t rows = std::ssize(numbers), width = static_cast<int64_t>(longest);
     TrainBatch batch{{.ids = at::zeros({rows, width}, at::kLong), .mask = at::zeros({rows, width}, at::kBool)},
-                     at::zeros({rows}, at::kLong)};
+                     at::zeros({rows}, at::kLong),
+                     true};
     for (int64_t row = 0; row < rows; ++row) {
       const Labelled& one = all[static_cast<size_t>(numbers[static_cast<size_t>(row)])];
       const int64_t count = std::ssize(one.tokens);

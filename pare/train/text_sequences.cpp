@@ -133,7 +133,7 @@ class WindowedText : public Sequences {
       row += length();
     }
     if (!masked_lm_) {
-      return {{.ids = all.narrow(1, 0, context_).contiguous()}, all.narrow(1, 1, context_).contiguous()};
+      return {{.ids = all.narrow(1, 0, context_).contiguous()}, all.narrow(1, 1, context_).contiguous(), true};
     }
     // Measured on with the same masks each time; learned from with others each time.
     return hidden(all, mixed(seed_, of_validation ? 2 : 1), static_cast<uint64_t>(draw));

@@ -111,14 +111,13 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
 }
 
 Trainer::Placed Trainer::placed(const TrainBatch& batch) const {
-  const at::Tensor targets = batch.targets.flatten(), asked = (targets != no_target).nonzero().squeeze(1);
-  Placed result{each_of(batch.inputs, [this](const at::Tensor& tensor) { return sent(tensor, device_); }),
-                {},
-                sent(targets.index_select(0, asked), device_)};
-  if (asked.size(0) < targets.size(0)) {
-    result.asked = sent(asked, device_);
+  Inputs inputs = each_of(batch.inputs, [this](const at::Tensor& tensor) { return sent(tensor, device_); });
+  const at::Tensor targets = batch.targets.flatten();
+  if (batch.asks_all) {
+    return {std::move(inputs), {}, sent(targets, device_)};
   }
-  return result;
+  const at::Tensor asked = (targets != no_target).nonzero().squeeze(1);  // on the host, as all of a batch is
+  return {std::move(inputs), sent(asked, device_), sent(targets.index_select(0, asked), device_)};
 }
 
 std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches) const {

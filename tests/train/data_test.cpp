@@ -104,6 +104,7 @@ TEST_CASE("windows lie side by side, targets are the next tokens, the end is for
   const TrainBatch third = sequences->batch(false, {3}, 0);
   CHECK(third.inputs.ids.equal(at::arange(24, 32).unsqueeze(0)));
   CHECK(third.targets.equal(at::arange(25, 33).unsqueeze(0)));
+  CHECK(third.asks_all);
   CHECK(sequences->batch(true, {1}, 0).inputs.ids[0][0].item<int64_t>() == 19 * 8);
 
   const Batches batches(sequences, config);
@@ -139,7 +140,7 @@ TEST_CASE("generated problems are solved by their answers, and only these are as
               .slice(0, 0, -1)
               .masked_select(batch.targets[0].slice(0, 0, -1) != no_target)
               .equal(batch.inputs.ids[0].slice(0, 1).masked_select(batch.targets[0].slice(0, 0, -1) != no_target)));
-    return std::pair(tokens, targets_in(batch));
+    return std::pair(tokens, (batch.targets != no_target).sum().item<int64_t>());
   };
   for (int64_t number = 0; number < 20; ++number) {
     const auto [sorted, asked] = sequence(sorting_config(), number);
@@ -184,6 +185,7 @@ TEST_CASE("masks are drawn anew when a window is seen again, and stay the same f
   const TrainBatch batch = sequences->batch(false, all, 0);
   const at::Tensor asked = batch.targets != no_target;
   const double share = asked.to(at::kDouble).mean().item<double>();
+  CHECK_FALSE(batch.asks_all);
   CHECK(share > 0.13);
   CHECK(share < 0.21);  // 0.15, and one that is always asked for
   CHECK(asked.any(1).all().item<bool>());
@@ -211,6 +213,7 @@ TEST_CASE("labelled lines become padded sequences with a class each") {
   CHECK(batch.inputs.ids.equal(at::tensor({97, 98, 0, 1, 2, 3}, at::kLong).view({2, 3})));
   CHECK(batch.inputs.mask.sum(1).equal(at::tensor({2, 3}, at::kLong)));
   CHECK(batch.targets.equal(at::tensor({1, 0}, at::kLong)));
+  CHECK(batch.asks_all);
   json["architecture"]["head"]["classes"] = 2;
   CHECK(says(refusal_of(json), "line 3: the label 2 is not one of 2 classes"));
 }
@@ -352,6 +355,7 @@ TEST_CASE("IDX images are the bytes of the file, normalised, and every fourth is
   CHECK(sequences->validation() == 2);
   const TrainBatch batch = sequences->batch(false, {4, 1}, 0);  // without image 3, number 4 is image 5
   CHECK(batch.targets.equal(at::tensor({2, 1}, at::kLong)));
+  CHECK(batch.asks_all);
   CHECK((batch.inputs.pixels.sizes() == at::IntArrayRef({2, 1, 4, 4})));
   CHECK(batch.inputs.pixels[0][0][1][2].item<double>() ==
         doctest::Approx((2.0 * (5 * 16 + 6) / 255 - 0.25) / 0.5).epsilon(1e-6));

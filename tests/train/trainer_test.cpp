@@ -1,5 +1,7 @@
 // The optimiser against its formulas, the start, and steps that must be the same however they are cut.
 
+#include <ATen/record_function.h>
+
 #include <cmath>
 
 #include "pare/train/initialise.h"
@@ -124,6 +126,30 @@ TEST_CASE("accumulated batches are one batch, also where they ask for different 
   const StepMeasure together = trainer.measure(std::vector<TrainBatch>{both});
   CHECK(std::abs(apart.loss - together.loss) < 1e-12);
   CHECK(std::abs(apart.gradient_norm - together.gradient_norm) < 1e-12);
+}
+
+TEST_CASE("a batch that asks for everything is not searched for what it does not ask for") {
+  static int64_t searches = 0;
+  const at::CallbackHandle counts = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& called) -> std::unique_ptr<at::ObserverContext> {
+        searches += std::string_view(called.name()) == "aten::nonzero";
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  const TrainConfig config = sorting_config();
+  TrainBatch batch = open_sequences(config)->batch(false, {0, 1}, 0);
+  Trainer trainer = trainer_of(config);
+  CHECK_FALSE(batch.asks_all);
+  trainer.measure({&batch, 1});
+  CHECK(searches == 1);
+  batch.targets = batch.targets.clone().clamp_min_(0);
+  const StepMeasure looked = trainer.measure({&batch, 1});
+  CHECK(searches == 2);
+  batch.asks_all = true;
+  const StepMeasure told = trainer.measure({&batch, 1});
+  CHECK(searches == 2);
+  CHECK(looked.loss == told.loss);  // bit for bit
+  CHECK(looked.gradient_norm == told.gradient_norm);
+  at::removeCallback(counts);
 }
 
 TEST_CASE("the same seed gives variants the same values where they have the same tensors") {

@@ -7,18 +7,17 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <limits>
 
 #include "pare/arch/count.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/output_place.h"
-#include "pare/support/shell.h"
 #include "pare/support/text.h"
+#include "pare/train/agenda.h"
 #include "pare/train/diagnosis.h"
 #include "pare/train/first_tokens.h"
-#include "pare/train/run_folder.h"
+#include "pare/train/record.h"
 #include "pare/train/start.h"
 #include "pare/train/trainer.h"
 
@@ -62,6 +61,21 @@ void check_same_run(const RunFolder& folder, const TrainConfig& config, const Ba
   }
 }
 
+void check_same_teacher(const RunFolder& folder, const nlohmann::json& source) {
+  const nlohmann::json before = folder.source().value("teacher", nlohmann::json::object()),
+                       now = source.value("teacher", nlohmann::json::object());
+  if (before != now) {
+    throw InputError(fmt::format("{} was begun with another teacher ({}): its files have changed since",
+                                 quote(folder.path().string()), differing_keys(before, now)));
+  }
+}
+
+void tell(const std::function<void(const std::string&)>& whom, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    whom ? whom(line) : void();
+  }
+}
+
 std::string words_of(const MorphPlan& plan, int64_t steps) {
   std::string list;
   const auto add = [&list](size_t count, const char* what) {
@@ -84,52 +98,38 @@ class Run {
         options_(options),
         batches_(sequences, config),
         started_(Clock::now()),
+        agenda_{.steps = config.steps,
+                .measure_every = config.evaluate.every,
+                .save_every = config.checkpoint.every,
+                .most_ahead = options.device.is_cpu() ? 1 : 2},
         teacher_(open_teacher()),
-        trainer_(begin()) {}
+        state_(begin()) {}
 
+  // A model that turns into another goes on with another trainer.
   TrainResult finish() {
-    const InterruptSaves saves;
-    try {
-      if (is_unmeasured()) {
-        note_evaluation();
+    std::optional<InterruptsWait> turning;  // half of it is no model
+    std::optional<InterruptSaves> saves;
+    while (true) {
+      Trainer trainer(config_, state_.model, options_.device, {morph_, teacher_});
+      settle(trainer);
+      turning.reset();
+      if (!saves) {
+        saves.emplace();
       }
-      while (step_ < config_.steps) {
-        check_interrupt();
-        while (may_begin()) {
-          begin_step();
+      if (advance(trainer) == Phase::end) {
+        record_->save(agenda_.done, state_of(trainer));
+        if (agenda_.stopping) {
+          record_->note_interrupt(agenda_.done);
+          throw Interrupted();
         }
-        finish_step();
+        return record_->result(agenda_.done, trainer.executor().architecture());
       }
-    } catch (const Interrupted&) {
-      forget_interrupt();
-      stopping_ = true;
-      while (step_ < begun()) {
-        finish_step();
-      }
-      save();
-      if (options_.note) {
-        const std::string place = shell_word(options_.folder.string());
-        options_.note(fmt::format("saved after step {}: {}", with_commas(step_),
-                                  options_.goes_on.empty()
-                                      ? fmt::format("'pare train --resume -o {}' goes on from there", place)
-                                      : options_.goes_on));
-      }
-      throw;
+      turning.emplace();
+      state_ = turned(trainer);
     }
-    save();
-    result_.steps = step_;
-    result_.seconds = seconds_before_ + seconds();
-    result_.path = folder_->path().string();
-    result_.name = config_.name;
-    result_.checkpoint = folder_->checkpoint_path(step_).string();
-    result_.parameters = count(trainer_.executor().architecture()).total;
-    return result_;
   }
 
  private:
-  // Since this process began; what a run that goes on took before is beside it.
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
-
   std::shared_ptr<const Teacher> open_teacher() {
     if (config_.teacher.empty()) {
       return nullptr;
@@ -141,36 +141,24 @@ class Run {
     return teacher;
   }
 
-  void check_same_teacher(const RunFolder& folder) const {
-    const nlohmann::json before = folder.source().value("teacher", nlohmann::json::object()),
-                         now = nlohmann::json(source_).value("teacher", nlohmann::json::object());
-    if (before != now) {
-      throw InputError(fmt::format("{} was begun with another teacher ({}): its files have changed since",
-                                   quote(folder.path().string()), differing_keys(before, now)));
-    }
-  }
-
-  // Before anything is opened: what cannot be mixed is no run.
-  std::optional<MorphPlan> planned() const {
-    return config_.morph.to ? std::optional(plan_morph(config_.architecture, *config_.morph.to, "morph.to"))
-                            : std::nullopt;
-  }
-
-  Trainer trainer_at(int64_t step, const Model& model, std::optional<MorphPlan> plan) {
-    if (plan && step < config_.morph.steps) {
-      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, model, options_.device);
-      morph_->go_to(step);
-    }
-    return Trainer(config_, model, options_.device, {morph_, teacher_});
-  }
-
-  // The start, and the folder where there is none yet.
-  Trainer begin() {
+  // What is trained first, and the morph where one is under way. What cannot be mixed is no run.
+  StoredState begin() {
     std::error_code unknown;
-    std::optional<MorphPlan> plan = planned();
-    if (options_.resume && std::filesystem::exists(options_.folder, unknown)) {
-      return resumed(std::move(plan));
+    std::optional<MorphPlan> plan;
+    if (config_.morph.to) {
+      plan = plan_morph(config_.architecture, *config_.morph.to, "morph.to");
     }
+    const bool goes_on = options_.resume && std::filesystem::exists(options_.folder, unknown);
+    StoredState state = goes_on ? stored() : drawn(plan);
+    if (plan && agenda_.done < config_.morph.steps) {
+      agenda_.morph_steps = config_.morph.steps;
+      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, state.model, options_.device);
+      morph_->go_to(agenda_.done);
+    }
+    return state;
+  }
+
+  StoredState drawn(const std::optional<MorphPlan>& plan) {
     const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
     check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
@@ -180,276 +168,179 @@ class Run {
     }
     Start start = start_of_run(config_, batches_.training(0).inputs);
     source_.update(start.manifest);
-    std::vector<std::string> warnings = keys_without_effect(config_);
-    warnings.insert(warnings.end(), start.warnings.begin(), start.warnings.end());
-    for (std::string& warning :
-         warnings_of_first_tokens(config_, [this](int64_t token) { return batches_.may_learn(token); })) {
-      warnings.push_back(std::move(warning));
+    const auto may_learn = [this](int64_t token) { return batches_.may_learn(token); };
+    for (const std::vector<std::string>& warnings :
+         {keys_without_effect(config_), start.warnings, warnings_of_first_tokens(config_, may_learn)}) {
+      tell(options_.warn, warnings);
     }
-    for (const std::string& warning : warnings) {
-      options_.warn ? options_.warn(warning) : void();
+    if (!start.note.empty()) {
+      tell(options_.note, {start.note});
     }
-    if (options_.note && !start.note.empty()) {
-      options_.note(start.note);
+    if (plan) {
+      tell(options_.note, {words_of(*plan, config_.morph.steps)});
     }
-    if (options_.note && plan) {
-      options_.note(words_of(*plan, config_.morph.steps));
-    }
-    Trainer trainer = trainer_at(0, plan ? morph_start(*plan, start.model) : start.model, plan);
-    RunFolder::create(options_.folder, config_, batches_, trainer, source_);
-    folder_.emplace(options_.folder);
-    return trainer;
+    return {.model = plan ? morph_start(*plan, start.model) : start.model};
   }
 
   // Everything is read once, under a lock that stays: weights and moments are of one step.
-  Trainer resumed(std::optional<MorphPlan> plan) {
-    folder_.emplace(options_.folder);
-    check_same_run(*folder_, config_, batches_);
-    check_same_teacher(*folder_);
-    const RunFolder::Continuation found = folder_->continuation();
-    for (const std::string& damage : found.damaged) {
-      options_.warn ? options_.warn(damage) : void();
+  StoredState stored() {
+    record_.emplace(config_, options_, started_);
+    check_same_run(record_->folder(), config_, batches_);
+    check_same_teacher(record_->folder(), source_);
+    const RunFolder::Continuation found = record_->folder().continuation();
+    tell(options_.warn, found.damaged);
+    agenda_.go_on_at(found.step);
+    return record_->folder().load(found.step);
+  }
+
+  // Before the first step of a trainer: it takes up what is remembered; and a run has its folder from then on.
+  void settle(Trainer& trainer) {
+    if (!state_.optimiser.empty()) {
+      trainer.restore(state_.optimiser, agenda_.done);
     }
-    step_ = found.step;
-    const StoredState stored = folder_->load(step_);
-    Trainer trainer = trainer_at(step_, stored.model, std::move(plan));
-    trainer.restore(stored.optimiser, step_);
-    folder_->cut_metrics(step_ == 0 ? -1 : step_);  // before the first step one measures, too
-    result_.resumed_from = step_;
-    for (const nlohmann::json& line : folder_->metrics()) {
-      if (line.contains("loss")) {
-        result_.loss = line["loss"].get<double>();
-        result_.cross_entropy = line.value("cross_entropy", result_.loss);
-        seconds_before_ = line["seconds"].get<double>();
-        last_rate_ = line["lr"].get<double>();
-        first_loss_ = first_loss_ == 0 ? result_.loss : first_loss_;
+    if (!record_) {
+      RunFolder::create(options_.folder, config_, batches_, trainer, source_);
+      record_.emplace(config_, options_, started_);
+    } else if (!settled_) {
+      agenda_.measured = record_->go_on_at(agenda_.done);
+      agenda_.judged = record_->first_loss() != 0;
+    }
+    settled_ = true;
+    state_ = {};
+  }
+
+  // Until the run ends, or a morph does.
+  Phase advance(Trainer& trainer) {
+    while (true) {
+      const Phase phase = agenda_.next();
+      if (phase == Phase::end || phase == Phase::end_morph) {
+        return phase;
       }
-      if (line.contains("validation")) {
-        result_.validation = line["validation"].get<double>();
-        result_.accuracy = line["accuracy"].get<double>();
-        measured_at_ = line["step"].get<int64_t>();
+      try {
+        act(phase, trainer);
+      } catch (const Interrupted&) {
+        if (agenda_.stopping) {
+          throw;
+        }
+        forget_interrupt();
+        agenda_.stopping = true;
       }
     }
-    return trainer;
   }
 
-  // Whether the weights are to be measured before the next step, and were not: at the start, and where an interrupt
-  // came between a step and its measurement.
-  bool is_unmeasured() const {
-    return measured_at_ != step_ && (step_ == 0 || step_ % config_.evaluate.every == 0 || step_ == config_.steps);
-  }
-
-  int64_t begun() const { return step_ + std::ssize(ahead_); }  // steps that were, whether they are finished or not
-
-  bool is_looked_at(int64_t step) const {
-    return step % config_.evaluate.every == 0 || step % config_.checkpoint.every == 0 ||
-           (morph_ && step == morph_->steps());
-  }
-
-  // A GPU has the next step waiting while it works on one. Not after a step whose weights somebody wants to see, nor
-  // after the first, whose loss says what a later one may be.
-  bool may_begin() const {
-    const int64_t ahead = options_.device.is_cpu() ? 1 : 2;
-    if (begun() == config_.steps || begun() - step_ >= ahead) {
-      return false;
+  void act(Phase phase, Trainer& trainer) {
+    switch (phase) {
+      case Phase::begin_step:
+        return begin_step(trainer);
+      case Phase::finish_step:
+        return finish_step(trainer);
+      case Phase::measure:
+        return measure(trainer);
+      case Phase::save:
+        record_->save(agenda_.done, state_of(trainer));
+        agenda_.saved = agenda_.done;
+        return;
+      case Phase::report:
+        agenda_.reported = agenda_.done;
+        return record_->report();
+      case Phase::end_morph:
+      case Phase::end:
+        break;
     }
-    return begun() == step_ || (first_loss_ != 0 && !is_looked_at(begun()));
+    PARE_UNREACHABLE("nothing is done at an end");
   }
 
-  double limit() const {
-    if (config_.stop_above > 0) {
-      return config_.stop_above;
-    }
-    // Who learns from himself begins with a loss near zero: less than what a guess costs is no measure.
-    const Architecture& a = config_.architecture;
-    const double guess = std::log(static_cast<double>(a.head.classes.value_or(a.vocab)));
-    return first_loss_ == 0 ? std::numeric_limits<double>::infinity() : 3 * std::max(first_loss_, guess);
-  }
-
-  void begin_step() {
-    Ahead next{.rate = learning_rate(config_.optimiser, config_.steps, begun()), .limit = limit()};
+  void begin_step(Trainer& trainer) {
+    check_interrupt();
+    const int64_t number = agenda_.begun;
+    Ahead next{.step = {.number = number + 1, .rate = learning_rate(config_.optimiser, config_.steps, number)},
+               .limit = record_->limit()};
     if (morph_) {
-      morph_->go_to(begun());
-      next.t = morph_->t(begun());
+      morph_->go_to(number);
+      next.step.t = morph_->t(number);
     }
     std::vector<TrainBatch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       check_interrupt();
-      batches.push_back(batches_.training(begun() * config_.accumulate + i));
-      next.tokens += batches_.positions(batches.back());
+      batches.push_back(batches_.training(number * config_.accumulate + i));
+      next.step.tokens += batches_.positions(batches.back());
     }
-    trainer_.begin_step(batches, {next.rate, begun(), next.limit});
+    trainer.begin_step(batches, {next.step.rate, number, next.limit});
     ahead_.push_back(next);
+    ++agenda_.begun;
   }
 
-  void finish_step() {
-    const Ahead step = ahead_.front();
-    const StepMeasure found = trainer_.finish_step();
-    first_loss_ = first_loss_ == 0 ? found.loss : first_loss_;
-    stop_if_bad(found, step.limit);
+  void finish_step(Trainer& trainer) {
+    Ahead& next = ahead_.front();
+    next.step.found = trainer.finish_step();
+    stop_if_bad(trainer, next);
+    record_->add_step(next.step);
     ahead_.pop_front();
-    ++step_;
-    tokens_ += step.tokens;
-    if (morph_ && step_ == begun()) {  // whoever looks now sees it as the next step will
-      morph_->go_to(step_);
-      finish_morph();
+    ++agenda_.done;
+    agenda_.judged = true;
+    if (morph_ && ahead_.empty()) {  // whoever looks now sees it as the next step will
+      morph_->go_to(agenda_.done);
     }
-    result_.loss = found.loss;
-    result_.cross_entropy = found.cross_entropy;
-    last_rate_ = step.rate;
-    nlohmann::ordered_json line = {
-        {"step", step_}, {"loss", found.loss}, {"lr", step.rate}, {"gradient_norm", found.gradient_norm}};
-    if (has_other_parts(config_)) {
-      line["cross_entropy"] = found.cross_entropy;
+  }
+
+  void measure(Trainer& trainer) {
+    const Evaluation found = trainer.evaluate(batches_);
+    std::optional<RewriteOutlook> outlook;
+    if (config_.conditioning.weight > 0 && std::isfinite(found.loss)) {
+      const Model now = trainer.model();  // of what the run would end with, were this the last step
+      outlook = rewrite_outlook(morph_ ? morph_->finished(now.weights, at::kDouble) : now);
     }
-    if (step.t) {
-      line["t"] = *step.t;
-    }
-    line["seconds"] = seconds_before_ + seconds();
-    folder_->add_metrics(line);
-    // Beside what is measured on the validation text: without what a teacher and a morph add.
-    TrainProgress progress{
-        .step = step_, .steps = config_.steps, .cross_entropy = found.cross_entropy, .rate = step.rate};
-    if (is_unmeasured() && !stopping_) {
-      note_evaluation();
-      progress.validation = result_.validation;
-      if (outlook_) {
-        progress.condition = outlook_->worst();
-        progress.rewrite_error = outlook_->predicted_error.at("float32");
-      }
-    }
-    if (step_ % config_.checkpoint.every == 0) {
-      save();
-    }
-    if (options_.report) {
-      progress.tokens_per_second = static_cast<double>(tokens_) / seconds();
-      progress.seconds_left =
-          seconds() / static_cast<double>(step_ - result_.resumed_from) * static_cast<double>(config_.steps - step_);
-      options_.report(progress);
-    }
+    record_->add_evaluation(agenda_.done, found, outlook, state_of(trainer));
+    agenda_.measured = agenda_.done;
   }
 
   // At t = 1 only the new Architecture is left.
-  void finish_morph() {
-    if (step_ < morph_->steps()) {
-      return;
-    }
-    const InterruptsWait wait;  // half of it is no model
-    const Weights weights = trainer_.model().weights;
-    const std::map<std::string, at::Tensor> moments = morph_->finished_moments(weights, trainer_.state());
+  StoredState turned(const Trainer& trainer) {
+    const Weights weights = trainer.model().weights;
     const at::ScalarType type = config_.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
-    const Model finished = morph_->finished(weights, type);
+    StoredState state{morph_->finished(weights, type), morph_->finished_moments(weights, trainer.state())};
     morph_.reset();
-    trainer_ = Trainer(config_, finished, options_.device, {nullptr, teacher_});
-    trainer_.restore(moments, step_);
+    agenda_.morph_steps = 0;
+    return state;
   }
 
-  void note_evaluation() {
-    const Evaluation found = trainer_.evaluate(batches_);
-    result_.validation = found.loss;
-    result_.accuracy = found.accuracy;
-    measured_at_ = step_;
-    if (!std::isfinite(found.loss)) {
-      return;  // the next step says what is wrong, and a file of JSON has no word for it
-    }
-    nlohmann::ordered_json line = {{"step", step_}, {"validation", found.loss}, {"accuracy", found.accuracy}};
-    outlook_.reset();
-    if (config_.conditioning.weight > 0) {
-      outlook_ = outlook();
-      line["conditions"] = outlook_->conditions;
-      line["predicted_error"] = outlook_->predicted_error;
-    }
-    folder_->add_metrics(line);
-    // Half of what ends a run by itself is far from it. Who chose where to end chose what is good.
-    if (found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
-      good_ = Good{step_, found.loss, copied(state_of(trainer_))};
-    }
-  }
-
-  // Of the model that the run would end with, were this the last step.
-  RewriteOutlook outlook() const {
-    const Model now = trainer_.model();
-    return rewrite_outlook(morph_ ? morph_->finished(now.weights, at::kDouble) : now);
-  }
+  struct Ahead {
+    DoneStep step;
+    double limit = 0;
+  };
 
   // The trainer has moved nothing since such a step.
-  void stop_if_bad(const StepMeasure& found, double limit) {
-    if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= limit) {
+  void stop_if_bad(Trainer& trainer, const Ahead& bad) {
+    const StepMeasure& found = bad.step.found;
+    if (std::isfinite(found.loss) && std::isfinite(found.gradient_norm) && found.loss <= bad.limit) {
       return;
     }
-    const InterruptsWait wait;     // it ends already
-    while (begun() > step_ + 1) {  // what was begun after it
-      trainer_.finish_step();
-      ahead_.pop_back();
+    const InterruptsWait wait;  // it ends already
+    for (size_t after = 1; after < ahead_.size(); ++after) {
+      trainer.finish_step();
     }
-    const TrainBatch batch = batches_.training(step_ * config_.accumulate);
-    trainer_.measure({&batch, 1}, step_);
-    std::string why = diagnosis(config_, trainer_, batch, {step_, found, result_.loss, last_rate_});
-    if (std::isfinite(found.loss) && found.loss > limit) {
-      why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", limit);
+    const TrainBatch batch = batches_.training(agenda_.done * config_.accumulate);
+    trainer.measure({&batch, 1}, agenda_.done);
+    std::string why =
+        diagnosis(config_, trainer, batch, {agenda_.done, found, record_->last_loss(), record_->last_rate()});
+    if (std::isfinite(found.loss) && found.loss > bad.limit) {
+      why += fmt::format(" (it is stopped above {:.4g}: stop_above, which --resume may change)", bad.limit);
     }
-    throw TrainingStopped(
-        fmt::format("{}: training stopped: {}. {}", quote(folder_->path().string()), why, kept_at_stop()));
-  }
-
-  // The weights of a loss that explodes have exploded before it. What is kept was measured, and measured well.
-  std::string kept_at_stop() {
-    const int64_t last = folder_->checkpoints().back();
-    const std::string before = folder_->checkpoint_path(last).string();
-    if (!good_) {
-      return fmt::format("It measured nothing good since it began or was continued; its last checkpoint is {}", before);
-    }
-    const std::string what = fmt::format("What last measured well, step {} (validation {:.4g}),",
-                                         with_commas(good_->step), good_->validation);
-    try {
-      folder_->save(good_->step, good_->state, /*keep=*/0);  // no other goes for it
-    } catch (const IoError& error) {
-      return fmt::format("{} could not be kept ({}); its last checkpoint is {}", what, error.what(), before);
-    }
-    return fmt::format(
-        "{} is kept as {}{}", what, folder_->checkpoint_path(good_->step).string(),
-        last > good_->step
-            ? fmt::format("; {} was not measured, and --resume goes on from there unless it is removed", before)
-            : "");
-  }
-
-  void save() {
-    const InterruptsWait wait;  // for what is written half
-    try {
-      folder_->save(step_, state_of(trainer_), config_.checkpoint.keep);
-    } catch (const IoError& error) {
-      throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and {}", error.what(),
-                                folder_->checkpoints().back(),
-                                options_.goes_on.empty() ? "continue it with --resume" : options_.goes_on));
-    }
+    record_->stop(why);
   }
 
   const TrainConfig& config_;
   const TrainOptions& options_;
   Batches batches_;
   Clock::time_point started_;
+  Agenda agenda_;
   nlohmann::ordered_json source_ = nlohmann::ordered_json::object();
-  std::optional<RunFolder> folder_;  // locked from before anything in it is read
+  std::optional<RunRecord> record_;  // of a run that goes on, before anything in its folder is read
+  bool settled_ = false;
   std::shared_ptr<const Teacher> teacher_;
   std::shared_ptr<const Morph> morph_;  // until only its end is left
-  struct Ahead {
-    double rate = 0, limit = 0;
-    std::optional<double> t = {};  // of a morph
-    int64_t tokens = 0;
-  };
-  std::deque<Ahead> ahead_;  // the steps that were begun and not finished
-  int64_t step_ = 0, tokens_ = 0, measured_at_ = -1;
-  double first_loss_ = 0, last_rate_ = 0, seconds_before_ = 0;
-  bool stopping_ = false;
-  struct Good {
-    int64_t step = 0;
-    double validation = 0;
-    StoredState state;
-  };
-  std::optional<Good> good_;
-  std::optional<RewriteOutlook> outlook_;
-  TrainResult result_;
-  Trainer trainer_;  // last: what it begins with sets the others
+  std::deque<Ahead> ahead_;             // the steps that were begun and not finished
+  StoredState state_;                   // what the next trainer begins with
 };
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace pare {
 
 struct LayerCache {
-  // [batch, heads, capacity, width] each; undefined where the layer makes it from another (Attention::cache says so).
+  // [batch, heads, capacity, width] each; undefined where the layer makes it from another: a value from keys, a key
+  // from values, or both from inputs (Attention::remembered).
   at::Tensor keys;    // as the scores read them, but as projected where values are made from them
   at::Tensor values;  // collapsed scores and values both read the input, which then stands under keys alone
   at::Tensor inputs;  // of the sublayer, one head wide, where both are made from them

@@ -24,7 +24,7 @@ namespace pare {
 namespace {
 
 struct RewriteFlags {
-  std::string model, out, passes, form = "strict", dtype = "keep";
+  std::string model, out, passes, form = "strict", dtype = "keep", dump_after;
   QuestionFlags question;
   double max_error = 0;  // 0: not given
   bool allow_growth = false, follow_links = false, force = false, no_verify = false, explain = false;
@@ -58,6 +58,7 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
   options.seed = settings.seed;
   options.device = options.verify ? chosen_device(settings) : at::Device(at::kCPU);
   options.shard_bytes = flags.shard_bytes;
+  options.dump_after = flags.dump_after;
   options.on_retry = say_retry;
   return options;
 }
@@ -135,6 +136,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
   } else {
     text += "not verified (--no-verify): its certificate says so\n";
   }
+  for (const std::filesystem::path& dump : result.dumps) {
+    text += fmt::format("also wrote {}, not verified\n", escaped(dump.string()));
+  }
   print_text(fitted(text));
 }
 
@@ -196,6 +200,11 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_flag("--follow-links", flags->follow_links, "copy what links out of the model folder point to");
   command->add_flag("--force", flags->force, "overwrite a model folder that holds nothing else");
   command->add_flag("--no-verify", flags->no_verify, "do not verify the result");
+  std::vector<std::string> dumped = pass_names();
+  dumped.emplace_back("all");
+  command->add_option("--dump-after", flags->dump_after, "also write OUTPUT.after-N-PASS after this pass, or all")
+      ->check(list_of(dumped))
+      ->type_name("PASS");
   command->add_flag("--explain", flags->explain, "print the formula of each new tensor");
   command->add_option("--shard-size", flags->shard_bytes, "largest size of one file, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))

@@ -34,9 +34,11 @@ nlohmann::ordered_json approximate_json(const Rewritten& result) {
       passes.push_back({{"id", step.call.pass->id}, {"what", step.proposal.approximation}});
     }
   }
-  return {{"passes", passes},
-          {"max_error", *result.allowed_error},
-          {"measured_error", result.verification->metrics.max_relative_logit_error}};
+  nlohmann::ordered_json json = {{"passes", passes}, {"max_error", *result.allowed_error}, {"measured_error", nullptr}};
+  if (result.verification) {
+    json["measured_error"] = result.verification->metrics.max_relative_logit_error;
+  }
+  return json;
 }
 
 }  // namespace

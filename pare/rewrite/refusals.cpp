@@ -205,28 +205,28 @@ void refuse_beyond_float16(const std::string& name, const at::Tensor& tensor) {
 
 void refuse_result(const Rewritten& result, const RewriteOptions& options, const Architecture& architecture) {
   const Verification& v = *result.verification;
+  const char* written = result.dumps.empty() ? "Nothing was written" : "Only what --dump-after asks for was written";
   const std::string ways = advice(result.pipeline, options, architecture, result.dtype);
   if (result.allowed_error && v.tokens > 0) {
-    throw VerificationFailed(fmt::format(
-        "the relative error of an approximate rewrite is {:.2g}, and --max-error allows {:.2g}. Nothing was "
-        "written",
-        v.metrics.max_relative_logit_error, *result.allowed_error));
+    throw VerificationFailed(
+        fmt::format("the relative error of an approximate rewrite is {:.2g}, and --max-error allows {:.2g}. {}",
+                    v.metrics.max_relative_logit_error, *result.allowed_error, written));
   }
   if (v.verdict != Verdict::different) {
-    throw VerificationFailed(
-        fmt::format("the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
-                    "Nothing was written{}",
-                    v.metrics.max_relative_logit_error, result.predicted_error(), options.max_error.value_or(0), ways));
+    throw VerificationFailed(fmt::format(
+        "the relative error is {:.2g}, predicted {:.2g}, and --max-error allows {:.2g}. "
+        "{}{}",
+        v.metrics.max_relative_logit_error, result.predicted_error(), options.max_error.value_or(0), written, ways));
   }
   if (!v.coverage.known_other.empty()) {
     throw VerificationFailed(
-        fmt::format("the result is not the same function: {}. Nothing was written", v.coverage.known_other.front()));
+        fmt::format("the result is not the same function: {}. {}", v.coverage.known_other.front(), written));
   }
   throw VerificationFailed(fmt::format(
       "the result is not the same function within what {} allows: relative error {:.2g}, predicted {:.2g}, noise of "
-      "the original in {} {:.2g} at most. What decides is at {:.2g} times its limit ({}). Nothing was written{}",
+      "the original in {} {:.2g} at most. What decides is at {:.2g} times its limit ({}). {}{}",
       word(result.dtype), v.metrics.max_relative_logit_error, result.predicted_error(), word(v.floor_dtype),
-      v.noise_floor.max_relative_logit_error, v.excess, v.allowed_for, ways));
+      v.noise_floor.max_relative_logit_error, v.excess, v.allowed_for, written, ways));
 }
 
 }  // namespace pare

@@ -1,5 +1,7 @@
 #include "pare/rewrite/rewrite.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,15 +31,14 @@ ReplaceCheck may_replace(const RewriteOptions& options) {
   return options.force ? check_replaceable_model : ReplaceCheck();
 }
 
-// Before any work: what is read stays, and what is there may make room.
-Companions check_places(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
-  check_input_stays(source.path, output);
-  check_output(output, OutputKind::folder, may_replace(options), 0);
-  Companions companions = find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
+// Before any work: what is read stays, what is there may make room, and there is room.
+void check_place(const ModelFolder& source, const Companions& companions, const fs::path& place,
+                 const RewriteOptions& options, uint64_t bytes) {
+  check_input_stays(source.path, place);
   for (const fs::path& name : companions.links) {
-    check_input_stays(source.path / name, output);
+    check_input_stays(source.path / name, place);
   }
-  return companions;
+  check_output(place, OutputKind::folder, may_replace(options), bytes);
 }
 
 // Without a limit: what float64 may lose and still be called the same. What storage in fewer digits may lose is
@@ -117,24 +118,28 @@ void judge_approximate(Verification& verification) {
   verification.self_tests.clear();
 }
 
-// Written, read back and compared under a temporary name: an output that is not the same function never appears, and
-// is only told of.
-void write_and_verify(const ModelFolder& source, const fs::path& target, const RewriteOptions& options,
-                      Rewritten& result) {
-  const auto add_warnings = [&result](const std::vector<std::string>& warnings) {
-    result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
-  };
+// `auto` tries again with less, as long as there is less.
+bool may_retry(const Rewritten& result, const RewriteOptions& options) {
+  return !options.passes && result.predicted_error() > 0;
+}
+
+void add_warnings(Rewritten& result, const std::vector<std::string>& warnings) {
+  result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+}
+
+// Into a folder that has the name `target` only when it is kept, and a certificate then; read back and compared.
+void write_and_verify(const ModelFolder& source, const fs::path& folder, const fs::path& target,
+                      const RewriteOptions& options, Rewritten& result) {
   const Clock::time_point started = Clock::now();
-  AtomicFolder output(target, may_replace(options));
   const std::map<std::string, std::string> copied =
-      write_prepared(output.temporary(), source, result.plan.prepared, result.plan.companions, options.shard_bytes);
+      write_prepared(folder, source, result.plan.prepared, result.plan.companions, options.shard_bytes);
   result.writing_seconds = seconds_since(started);
 
   const Clock::time_point written = Clock::now();
   // In the compat form config.json keeps the keys that were ignored.
   const ModelFolder candidate =
-      open_model(output.temporary(), source.ignored_keys.empty() ? UnknownKeys::refuse : UnknownKeys::ignore);
-  add_warnings(candidate.warnings);
+      open_model(folder, source.ignored_keys.empty() ? UnknownKeys::refuse : UnknownKeys::ignore);
+  add_warnings(result, candidate.warnings);
   const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {
     result.verification = verify(source, candidate, question.inputs,
@@ -143,7 +148,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
                                   .budget = options.budget,
                                   .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
                                   .device = options.device});
-    add_warnings(result.verification->warnings);
+    add_warnings(result, result.verification->warnings);
     if (result.allowed_error) {
       judge_approximate(*result.verification);
     }
@@ -152,11 +157,47 @@ void write_and_verify(const ModelFolder& source, const fs::path& target, const R
     }
   }
   result.certificate = certify(source, candidate, target, result, question.kind, copied);
-  write_text_file(output.temporary() / "certificate.json", json_text(result.certificate));
+  write_text_file(folder / "certificate.json", json_text(result.certificate));
   result.verifying_seconds = seconds_since(written);
-  add_warnings(output.commit());
 }
 
+struct Dump {
+  fs::path place;
+  Rewritten result;  // of the passes so far
+};
+
+std::vector<Dump> plan_dumps(const ModelFolder& source, const fs::path& output, const RewriteOptions& options,
+                             const Rewritten& result) {
+  std::vector<Dump> dumps;
+  Pipeline so_far{.roundings = narrowing_roundings(source.model.architecture, source.dtype, result.dtype)};
+  for (const PassStep& step : result.pipeline.steps) {
+    so_far.steps.push_back(step);
+    so_far.after = step.proposal.after;
+    so_far.roundings = std::hypot(so_far.roundings, step.proposal.roundings);
+    if (options.dump_after == "all" || options.dump_after == step.call.pass->id) {
+      Dump& dump = dumps.emplace_back();
+      dump.place = dump_path(output, so_far.steps.size(), step.call.pass->id);
+      dump.result.dtype = result.dtype;
+      dump.result.pipeline = so_far;
+      dump.result.allowed_error = is_approximate(so_far) ? options.max_error : std::nullopt;
+      dump.result.plan = plan_writing(source, so_far, options.form, options.dtype, result.plan.companions);
+    }
+  }
+  return dumps;
+}
+
+void write_dumps(const ModelFolder& source, std::vector<Dump>& dumps, RewriteOptions options, Rewritten& result) {
+  options.verify = false;
+  for (Dump& dump : dumps) {
+    AtomicFolder folder(dump.place, may_replace(options));
+    write_and_verify(source, folder.temporary(), dump.place, options, dump.result);
+    add_warnings(result, folder.commit());
+    result.dumps.push_back(dump.place);
+  }
+}
+
+// Under a temporary name: an output that is not the same function never appears, and is only told of. What somebody
+// wants to see on the way appears also then, of the last try.
 void try_once(const ModelFolder& source, const fs::path& output, const RewriteOptions& options, const Budget& budget,
               const Companions& companions, Rewritten& result) {
   result.dtype = budget.dtype;
@@ -171,11 +212,48 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
         "the last hidden states are not kept, only the logits: a program that loads the model without its head "
         "(AutoModel) gets different numbers");
   }
-  check_output(output, OutputKind::folder, may_replace(options), bytes_of(result.plan));
-  write_and_verify(source, output, options, result);
+  std::vector<Dump> dumps = plan_dumps(source, output, options, result);
+  if (dumps.empty() && !options.dump_after.empty()) {
+    result.warnings.push_back(
+        fmt::format("--dump-after {}: auto does not take it, so it writes nothing", options.dump_after));
+  }
+  uint64_t bytes = bytes_of(result.plan);
+  for (const Dump& dump : dumps) {
+    bytes += bytes_of(dump.result.plan);
+    check_place(source, companions, dump.place, options, bytes);
+  }
+  check_output(output, OutputKind::folder, may_replace(options), bytes);
+  AtomicFolder folder(output, may_replace(options));
+  write_and_verify(source, folder.temporary(), output, options, result);
+  const bool kept = is_kept(result, options);
+  if (kept || !may_retry(result, options)) {
+    write_dumps(source, dumps, options, result);
+  }
+  if (kept) {
+    add_warnings(result, folder.commit());
+  }
+}
+
+void check_passes(const RewriteOptions& options) {
+  if (options.passes && options.passes->empty()) {
+    throw InputError("the list of passes is empty: name one, or give no list, and auto chooses");
+  }
+  if (options.dump_after.empty() || options.dump_after == "all") {
+    return;
+  }
+  const Pass& asked = find_pass(options.dump_after);
+  if (options.passes && std::none_of(options.passes->begin(), options.passes->end(),
+                                     [&](const PassCall& call) { return call.pass == &asked; })) {
+    throw InputError(fmt::format("--dump-after {}: it is none of the passes that were asked for", asked.id));
+  }
 }
 
 }  // namespace
+
+fs::path dump_path(const fs::path& output, size_t number, std::string_view pass) {
+  const fs::path target = output_target(output);
+  return fs::path(target).replace_filename(fmt::format("{}.after-{}-{}", target.filename().string(), number, pass));
+}
 
 double Rewritten::predicted_error() const {
   return pare::predicted_error(pipeline.roundings, dtype);
@@ -184,10 +262,11 @@ double Rewritten::predicted_error() const {
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
 // less as was measured too much; a list of passes is done as it stands or not at all.
 Rewritten rewrite(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
-  if (options.passes && options.passes->empty()) {
-    throw InputError("the list of passes is empty: name one, or give no list, and auto chooses");
-  }
-  const Companions companions = check_places(source, output, options);
+  check_passes(options);
+  check_place(source, {}, output, options, 0);
+  const Companions companions =
+      find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);
+  check_place(source, companions, output, options, companions.bytes);
   Budget budget = budget_of(options, options.dtype.value_or(source.dtype));
   while (true) {
     Rewritten result;
@@ -196,7 +275,7 @@ Rewritten rewrite(const ModelFolder& source, const fs::path& output, const Rewri
       if (is_kept(result, options)) {
         return result;
       }
-      if (options.passes || result.predicted_error() == 0) {
+      if (!may_retry(result, options)) {
         refuse_result(result, options, source.model.architecture);
       }
     } catch (Error& error) {

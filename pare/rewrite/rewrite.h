@@ -2,6 +2,7 @@
 // The product's one promise: what is written was read back, compared with its source and found to be the same function,
 // before it had its name; or, where an approximate pass and an error were asked for, to be no further off than that,
 // and its certificate says so. Whatever goes wrong, nothing appears at the output, and the source is never changed.
+// What somebody asks to see on the way lies elsewhere, and claims nothing.
 
 #include <c10/core/Device.h>
 
@@ -37,9 +38,15 @@ struct RewriteOptions {
   uint64_t seed = 0;  // of random sequences and of the self test
   at::Device device = at::kCPU;
   uint64_t shard_bytes = 5'000'000'000;
+  // A pass's id, or "all": the model is also written after each such pass, beside the output (dump_path) and
+  // unverified.
+  std::string dump_after;
   // Told when `auto` measured too large an error and tries again with less. May be empty.
   std::function<void(const Verification& measured)> on_retry;
 };
+
+// OUTPUT.after-N-PASS, where N counts passes from 1.
+std::filesystem::path dump_path(const std::filesystem::path& output, size_t number, std::string_view pass);
 
 struct Rewritten {
   Pipeline pipeline;                         // what each pass does, and what `auto` left out
@@ -47,7 +54,8 @@ struct Rewritten {
   std::optional<Verification> verification;  // absent only where none was asked for
   nlohmann::ordered_json certificate;        // as it lies beside the weights
   std::vector<std::string> warnings;
-  Dtype dtype = Dtype::f32;             // that most of it is stored in
+  std::vector<std::filesystem::path> dumps;  // in the order of the passes
+  Dtype dtype = Dtype::f32;                  // that most of it is stored in
   std::optional<double> allowed_error;  // of an approximate rewrite: the relative error that it was asked to keep to
   double writing_seconds = 0, verifying_seconds = 0;
 

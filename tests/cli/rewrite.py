@@ -258,6 +258,30 @@ def check_compat(report, work):
                           ["blocks.0.attention.norm.weight"][2])), {1.0}))
 
 
+def check_dumps(report, work):
+    """The model after each pass, as a folder that every command reads; none of them is called verified."""
+    for form, passes, name in (("strict", "auto", "skipless"), ("compat", "fold_norm_gain,drop_key_bias", "normed")):
+        out = f"dumped-{form}"
+        result = pare("rewrite", name, "-o", out, "--passes", passes, "--form", form, "--dump-after", "all", cwd=work)
+        taken = [step["id"] for step in json.loads((work / out / "certificate.json").read_text())["passes"]] if result.returncode == 0 else []
+        dumps = [f"{out}.after-{number}-{id}" for number, id in enumerate(taken, 1)]
+        report.check(f"{form}: each is named", ended(result, 0, [f"also wrote {dump}, not verified" for dump in dumps]))
+        report.check(f"{form}: and nothing else is there", expect(sorted(path.name for path in work.glob(f"{out}.*")), sorted(dumps)))
+        for dump in dumps:
+            report.check(f"verify {dump}", ended(pare("verify", name, dump, cwd=work), 0, ["verdict: proved"]))
+        weights = [hashes(work / folder)["model.safetensors"] for folder in (dumps[-1], out)]
+        report.check(f"{form}: the last is the output", "" if len(dumps) > 1 and weights[0] == weights[1] else f"{dumps}, {weights}")
+    one = ["rewrite", "normed", "-o", "one", "--passes", "fold_norm_gain,drop_key_bias", "--no-verify", "--dump-after"]
+    report.check("one of them", ended(pare(*one, "drop_key_bias", cwd=work)) or expect(
+        sorted(path.name for path in work.glob("one*")), ["one", "one.after-2-drop_key_bias"]))
+    (work / "ids.json").write_text("[[1, 2, 3]]")
+    report.check("it runs", ended(pare("run", "one.after-2-drop_key_bias", "--tokens", "ids.json", "-o", "logits.safetensors", cwd=work)))
+    shutil.rmtree(work / "one")
+    report.check("a dump that is there stays", ended(pare(*one, "drop_key_bias", cwd=work), 1, ["'one.after-2-drop_key_bias' exists", "--force"]))
+    report.check("and nothing is written beside it", expect((work / "one").exists(), False))
+    report.check("--force replaces it", ended(pare(*one, "drop_key_bias", "--force", cwd=work)))
+
+
 USES = [  # flags after `rewrite plain -o kept`, exit code, words
     (["--passes", "eliminate_projektion"], 1, ["'eliminate_projektion'", "did you mean eliminate_projection"]),
     (["--passes", "drop_key_bias,"], 1, ["there is no pass ''"]),
@@ -273,6 +297,9 @@ USES = [  # flags after `rewrite plain -o kept`, exit code, words
     (["--passes", "drop_key_bias", "--max-error", "0"], 1, ["--max-error"]),
     (["--passes", "drop_key_bias", "--max-error", "nan"], 1, ["--max-error"]),
     (["--passes", "drop_key_bias", "--shard-size", "0"], 1, ["--shard-size"]),
+    (["--passes", "drop_key_bias", "--dump-after", "drop_kye_bias"], 1, ["'drop_kye_bias'", "did you mean drop_key_bias"]),
+    (["--passes", "drop_key_bias", "--dump-after", "fold_value_bias"], 1, ["--dump-after fold_value_bias", "none of the passes"]),
+    (["--passes", "drop_key_bias", "--dump-after", ""], 1, ["--dump-after is empty"]),
     ([], 1, ["--passes", "required"]),
     (["--passes", "merge_skipless,fold_norm_gain"], 2,
      ["merge_skipless:", "blocks.0-2: expected no skip, found: a skip around the attention",
@@ -350,6 +377,7 @@ def main():
         check_approximate(report, work)
         check_types(report, work)
         check_compat(report, work)
+        check_dumps(report, work)
         check_use(report, work)
         check_memory(report, work)
     report.finish()

@@ -213,6 +213,73 @@ TEST_CASE("an approximation that nobody can tell apart is still one") {
   CHECK(result.certificate["approximate"]["measured_error"].get<double>() < 1e-12);
 }
 
+TEST_CASE("the model after each pass is written beside the output, for who asks") {
+  Workplace at;
+  RewriteOptions options{.passes = {{named("drop_key_bias"), named("fold_value_bias")}}, .dump_after = "all"};
+  const Rewritten result = rewrite(at.source, at.output, options);
+  const fs::path first = at.folder.path() / "out.after-1-drop_key_bias",
+                 last = at.folder.path() / "out.after-2-fold_value_bias";
+  REQUIRE(result.dumps == std::vector<fs::path>{first, last});
+  CHECK(at.folder.entries() == 4);
+  CHECK(bytes_of_file(last / "model.safetensors") == bytes_of_file(at.output / "model.safetensors"));
+  CHECK(bytes_of_file(last / "config.json") == bytes_of_file(at.output / "config.json"));
+  const ModelFolder between = open_model(first);
+  CHECK_FALSE(between.model.weights.contains("blocks.0.attention.key.bias"));
+  CHECK(between.model.weights.contains("blocks.0.attention.value.bias"));
+  const Inputs inputs = test::random_inputs(biased(), 2, 7);
+  const at::Tensor expected = Executor(at.source.model, at::kDouble).forward(inputs).logits;
+  CHECK(test::relative_error(Executor(between.model, at::kDouble).forward(inputs).logits, expected) < 1e-12);
+  const auto certificate = nlohmann::json::parse(bytes_of_file(first / "certificate.json"));
+  CHECK(certificate["verdict"].is_null());  // it claims nothing
+  CHECK(certificate["passes"].size() == 1);
+  CHECK(certificate["candidate"]["path"] == first.string());
+
+  // One of them; nothing that stands there is replaced unasked, and nothing is written before that is known.
+  fs::remove_all(at.output);
+  options.dump_after = "fold_value_bias";
+  CHECK(contains(message_of<InputError>([&] { rewrite(at.source, at.output, options); }), "after-2-fold_value_bias"));
+  CHECK_FALSE(fs::exists(at.output));
+  fs::remove_all(first);
+  options.force = true;
+  CHECK(rewrite(at.source, at.output, options).dumps == std::vector<fs::path>{last});
+  CHECK_FALSE(fs::exists(first));
+  std::ofstream(last / "notes") << "somebody's own";
+  CHECK(contains(message_of<InputError>([&] { rewrite(at.source, at.output, options); }), "notes"));
+  // The source is never replaced, whatever it is called.
+  fs::remove_all(last);
+  fs::rename(at.folder.path() / "model", last);
+  CHECK_THROWS_AS(rewrite(open_model(last), at.output, options), InputError);
+  CHECK(open_model(last).model.weights.contains("blocks.0.attention.key.bias"));
+}
+
+TEST_CASE("what auto takes can be looked at too, and what is not the same function above all") {
+  Workplace at;
+  const Rewritten result = rewrite(at.source, at.output / "", {.dump_after = "all"});
+  REQUIRE(result.dumps.size() == result.pipeline.steps.size());
+  CHECK(bytes_of_file(result.dumps.back() / "model.safetensors") == bytes_of_file(at.output / "model.safetensors"));
+  const Rewritten none = rewrite(at.source, at.folder.path() / "none", {.dump_after = "precompute_first_layer"});
+  CHECK(none.dumps.empty());
+  REQUIRE_FALSE(none.warnings.empty());
+  CHECK(contains(none.warnings.back(), "--dump-after precompute_first_layer: auto does not take it"));
+
+  const fs::path lies = at.folder.path() / "lies";
+  const std::string message = message_of<VerificationFailed>([&] {
+    rewrite(at.source, lies, {.passes = {{named("drop_key_bias"), {&lie, {}}}}, .dump_after = "all"});
+  });
+  CHECK(contains(message, "Only what --dump-after asks for was written"));
+  CHECK_FALSE(fs::exists(lies));
+  CHECK(fs::exists(at.folder.path() / "lies.after-1-drop_key_bias"));
+  CHECK(fs::exists(at.folder.path() / "lies.after-2-lie"));
+
+  const auto refusal = [&](const std::string& word) {
+    return message_of<InputError>([&] {
+      rewrite(at.source, at.folder.path() / "no", {.passes = {{named("drop_key_bias")}}, .dump_after = word});
+    });
+  };
+  CHECK(contains(refusal("drop_key_bais"), "did you mean drop_key_bias"));
+  CHECK(contains(refusal("fold_value_bias"), "none of the passes that were asked for"));
+}
+
 TEST_CASE("a refusal brings every reason and leaves nothing") {
   Workplace at;
   try {

@@ -37,9 +37,9 @@ const json* Config::find(std::string_view key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
-const json* Config::find_one(std::initializer_list<std::string_view> keys, std::string_view& key) {
+const json* Config::find_one(const NameList& keys, std::string_view& key) {
   const json* found = nullptr;
-  for (std::string_view alias : keys) {
+  for (std::string_view alias : keys.all) {
     const json* value = find(alias);
     if (value && found && *value != *found) {
       problem(fmt::format("{} is {} but {}, another name of the same setting, is {}", key, shown(*found), alias,
@@ -66,7 +66,7 @@ void Config::wrong(std::string_view key, const json& found, std::string_view exp
   problem(fmt::format("{}{} is {}; expected {}", prefix_, escaped(key), shown(found), expected));
 }
 
-int64_t Config::integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most) {
+int64_t Config::integer(const NameList& keys, int64_t fallback, int64_t least, int64_t most) {
   std::string_view key;
   const json* found = find_one(keys, key);
   if (!found) {
@@ -82,7 +82,7 @@ int64_t Config::integer(std::initializer_list<std::string_view> keys, int64_t fa
   return found->get<int64_t>();
 }
 
-double Config::number(std::initializer_list<std::string_view> keys, double fallback, double least, double most) {
+double Config::number(const NameList& keys, double fallback, double least, double most) {
   std::string_view key;
   const json* found = find_one(keys, key);
   if (!found) {
@@ -129,57 +129,49 @@ std::string Config::text(std::string_view key, std::string_view fallback) {
   return found && found->is_string() ? found->get<std::string>() : std::string(fallback);
 }
 
+// Hugging Face's names. Spellings that differ only in how they are computed, or in the last digits of a constant, are
+// one function; one of them is written.
+struct ActivationName {
+  std::string_view word;
+  Activation activation;
+  bool written = true;
+};
+constexpr ActivationName activation_names[] = {
+    {"gelu", Activation::gelu},
+    {"gelu_python", Activation::gelu, false},
+    {"gelu_new", Activation::gelu_tanh, false},
+    {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"gelu_python_tanh", Activation::gelu_tanh, false},
+    {"gelu_fast", Activation::gelu_tanh, false},
+    {"gelu_accurate", Activation::gelu_tanh, false},
+    {"quick_gelu", Activation::quick_gelu},
+    {"relu", Activation::relu},
+    {"relu2", Activation::relu_squared},
+    {"silu", Activation::silu},
+    {"swish", Activation::silu, false},
+    {"sigmoid", Activation::sigmoid},
+    {"tanh", Activation::tanh},
+    {"linear", Activation::identity},
+};
+
 Activation Config::activation(std::string_view key, std::string_view fallback) {
-  // Spellings that differ only in how they are computed, or in the last digits of a constant, are one function.
-  static const std::vector<std::pair<std::string, Activation>> names = {
-      {"gelu", Activation::gelu},
-      {"gelu_python", Activation::gelu},
-      {"gelu_new", Activation::gelu_tanh},
-      {"gelu_pytorch_tanh", Activation::gelu_tanh},
-      {"gelu_python_tanh", Activation::gelu_tanh},
-      {"gelu_fast", Activation::gelu_tanh},
-      {"gelu_accurate", Activation::gelu_tanh},
-      {"quick_gelu", Activation::quick_gelu},
-      {"relu", Activation::relu},
-      {"relu2", Activation::relu_squared},
-      {"silu", Activation::silu},
-      {"swish", Activation::silu},
-      {"sigmoid", Activation::sigmoid},
-      {"tanh", Activation::tanh},
-      {"linear", Activation::identity},
-  };
   const std::string name = text(key, fallback);
   std::vector<std::string_view> known;
-  for (const auto& [word, activation] : names) {
-    if (word == name) {
-      return activation;
+  for (const ActivationName& one : activation_names) {
+    if (one.word == name) {
+      return one.activation;
     }
-    known.push_back(word);
+    known.push_back(one.word);
   }
   wrong(key, name, fmt::format("an activation that pare has: {}", fmt::join(known, ", ")));
   return Activation::gelu;
 }
 
-const char* hugging_face_activation(Activation activation) {
-  switch (activation) {
-    case Activation::gelu:
-      return "gelu";
-    case Activation::gelu_tanh:
-      return "gelu_pytorch_tanh";
-    case Activation::quick_gelu:
-      return "quick_gelu";
-    case Activation::relu:
-      return "relu";
-    case Activation::relu_squared:
-      return "relu2";
-    case Activation::silu:
-      return "silu";
-    case Activation::sigmoid:
-      return "sigmoid";
-    case Activation::tanh:
-      return "tanh";
-    case Activation::identity:
-      return "linear";
+std::string_view hugging_face_activation(Activation activation) {
+  for (const ActivationName& one : activation_names) {
+    if (one.written && one.activation == activation) {
+      return one.word;
+    }
   }
   PARE_UNREACHABLE("an activation without a name");
 }
@@ -285,7 +277,7 @@ void Config::only(std::string_view key, const json& value, std::string_view why)
   }
 }
 
-void Config::neutral(std::initializer_list<std::string_view> keys) {
+void Config::neutral(const std::vector<std::string_view>& keys) {
   for (std::string_view key : keys) {
     read_.emplace(key);
   }

@@ -35,6 +35,13 @@ struct ModelClass {
   std::vector<std::string> tensors;  // globs: a file that has all of these, and names no class, is of this one
 };
 
+// One name, or several of the same thing.
+struct NameList {
+  NameList(const char* name) : all{name} {}
+  NameList(std::initializer_list<std::string_view> names) : all(names) {}
+  std::vector<std::string_view> all;
+};
+
 class Config {
  public:
   // `subject` is the path shown in messages; `tensors` the names stored beside it, where they are known.
@@ -43,8 +50,8 @@ class Config {
 
   // Absent gives the fallback, and so does null, but for a flag: there it is Python's None, which is not true. Aliases
   // of one setting must agree where several are there.
-  int64_t integer(std::initializer_list<std::string_view> keys, int64_t fallback, int64_t least, int64_t most);
-  double number(std::initializer_list<std::string_view> keys, double fallback, double least, double most);
+  int64_t integer(const NameList& keys, int64_t fallback, int64_t least, int64_t most);
+  double number(const NameList& keys, double fallback, double least, double most);
   std::vector<double> numbers(std::string_view key, size_t count, double least, double most);
   bool flag(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
@@ -66,7 +73,7 @@ class Config {
   // Refuses any other value than this one. Absent is fine, and so is null, unless the value is true.
   void only(std::string_view key, const nlohmann::json& value, std::string_view why);
   // Known, and without effect on what the model computes.
-  void neutral(std::initializer_list<std::string_view> keys);
+  void neutral(const std::vector<std::string_view>& keys);
   void wrong(std::string_view key, const nlohmann::json& found, std::string_view expected);
   void problem(std::string text);
 
@@ -87,7 +94,7 @@ class Config {
   void finish_unknown();
   ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
   const nlohmann::json* find(std::string_view key);
-  const nlohmann::json* find_one(std::initializer_list<std::string_view> keys, std::string_view& key);
+  const nlohmann::json* find_one(const NameList& keys, std::string_view& key);
 
   nlohmann::json json_;
   std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
@@ -98,23 +105,20 @@ class Config {
 
 // What a family fixes about its rotary embedding; the file says the rest.
 struct RopeSettings {
-  int64_t head_width = 0, context = 0;
   RopeLayout layout = RopeLayout::half;
   double theta = 10000;           // where the file names none
   std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
-  // What older files call these two, beside rope_scaling.
+  // What older files call these two, beside rope_scaling; written too.
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
 };
 
 // Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
-Rope read_rope(Config& config, const RopeSettings& settings);
+Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width, int64_t context);
 // Writes both spellings. The part that turns is left out where it is all of a head, unless the family means less by
 // that.
-enum class PartialRope { where_partial, always };
-void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width,
-                PartialRope partial = PartialRope::where_partial);
+void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width);
 
-const char* hugging_face_activation(Activation activation);
+std::string_view hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);
 // Names for a message: 'a', 'b', 'c'; all of them, unless there are thousands.
 std::string listed(const std::vector<std::string>& names);

@@ -32,6 +32,41 @@ void Binder::tensor(const std::string& stored, const std::string& canonical, con
   }
 }
 
+void Binder::row(const std::string& stored, const std::vector<std::string>& canonical, Stored how, int64_t key_heads) {
+  const auto parts = [&](int64_t groups) {
+    std::vector<int64_t> rows;
+    for (const std::string& name : canonical) {
+      const TensorSpec* spec = known_.find(name + ".weight");
+      rows.push_back(spec ? spec->shape.front() / groups : 0);
+    }
+    return stacked(std::move(rows), groups);
+  };
+  const auto layout = [&] {
+    switch (how) {
+      case Stored::plain:
+        return plain();
+      case Stored::transposed:
+        return transposed();
+      case Stored::stacked:
+        return parts(1);
+      case Stored::stacked_transposed:
+        return transposed(parts(1));
+      case Stored::by_key_heads:
+        return parts(key_heads);
+      case Stored::one_in_front:
+        return leading_ones(1);
+      case Stored::two_in_front:
+        return leading_ones(2);
+    }
+    PARE_UNREACHABLE("a way of storing without a layout");
+  };
+  if (known_.contains(canonical.front())) {
+    tensor(stored, canonical.front(), layout());
+  } else {
+    module(stored, canonical, layout());
+  }
+}
+
 void Binder::copy(const std::string& copy, const std::string& canonical) {
   for (Binding& binding : bindings_) {
     if (binding.canonical.front() == canonical) {
@@ -137,17 +172,14 @@ DenseMlp dense_mlp(const Block& block) {
   if (!block.mlp) {
     return {};
   }
-  const DenseMlp* dense = std::get_if<DenseMlp>(&block.mlp->kind);
-  // Heads of as many neurons: a width that can be read back, so that what differs is the kind.
-  return dense ? *dense : DenseMlp{.width = std::get<NeuronHeads>(block.mlp->kind).width};
-}
-
-Norm layer_norm(double epsilon, NormPlace place) {
-  return {.kind = NormKind::layer, .place = place, .epsilon = epsilon, .gain = true, .bias = true};
-}
-
-Norm rms_norm(double epsilon) {
-  return {.kind = NormKind::rms, .epsilon = epsilon};
+  const auto as_dense = []<class Kind>(const Kind& kind) {
+    if constexpr (std::is_same_v<Kind, DenseMlp>) {
+      return kind;
+    } else {
+      return DenseMlp{.width = kind.width};  // that can be read back, so that what differs is the kind
+    }
+  };
+  return std::visit(as_dense, block.mlp->kind);
 }
 
 }  // namespace pare

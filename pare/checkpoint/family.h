@@ -1,6 +1,7 @@
 #pragma once
 // A Hugging Face family: how its config.json and its tensor names translate to ours, and back.
-// One file per family in families/, defining `const Family& family_NAME()`; the build finds it by its file name.
+// One file per family in families/, defining `const Family& family_NAME()`; the build finds it by its file name. What
+// it defines is a FamilyTable (family_table.h).
 
 #include <ATen/core/Tensor.h>
 
@@ -37,6 +38,17 @@ Layout transposed(Layout of = plain());  // stored [in, out]
 Layout stacked(std::vector<int64_t> rows, int64_t groups = 1);
 Layout leading_ones(int64_t count);  // stored with that many dimensions of size one in front
 
+// How a file holds what is ours, as a word.
+enum class Stored {
+  plain,
+  transposed,          // [in, out]
+  stacked,             // several matrices on top of each other
+  stacked_transposed,  // the same, [in, out]
+  by_key_heads,        // for each key head in turn: its queries, its key, its value
+  one_in_front,        // with one dimension of size one in front
+  two_in_front,
+};
+
 struct Binding {
   std::string stored;                  // the family's name, with the base prefix
   std::vector<std::string> canonical;  // our names, in the order in which the layout takes them
@@ -51,6 +63,8 @@ class Binder {
   // The weight and the bias of a module, each only where the Architecture has it.
   void module(const std::string& stored, const std::vector<std::string>& canonical, const Layout& layout = plain());
   void tensor(const std::string& stored, const std::string& canonical, const Layout& layout = plain());
+  // Either, as a table has it: all of `canonical` in one module or tensor. `key_heads` for those stored by key heads.
+  void row(const std::string& stored, const std::vector<std::string>& canonical, Stored how, int64_t key_heads);
   // `copy` may be in the file beside the tensor that holds `canonical`, and must then be equal to it.
   void copy(const std::string& copy, const std::string& canonical);
   std::vector<Binding> take() { return std::move(bindings_); }
@@ -66,13 +80,13 @@ struct Family {
   std::string_view base_prefix;
   std::string bare_class;  // the class without a head, as "architectures" names it
   // Reads config.json; every problem goes into the Config, which throws them all at once.
-  Architecture (*read_config)(Config& config);
+  std::function<Architecture(Config& config)> read_config;
   // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.
-  nlohmann::ordered_json (*write_config)(const Architecture& architecture);
+  std::function<nlohmann::ordered_json(const Architecture& architecture)> write_config;
   // Where the family keeps every tensor of ours.
-  std::vector<Binding> (*bindings)(const Architecture& architecture);
+  std::function<std::vector<Binding>(const Architecture& architecture)> bindings;
   // Where files of one Architecture can have several sets of names: all of them.
-  std::vector<std::vector<Binding>> (*possible_bindings)(const Architecture& architecture) = nullptr;
+  std::function<std::vector<std::vector<Binding>>(const Architecture& architecture)> possible_bindings = nullptr;
   // Globs of stored tensors that the computation does not read (masks, frequencies): they may be there or not.
   std::vector<std::string_view> ignored = {};
   // Endings of names in older files, and what they are called now.
@@ -97,8 +111,5 @@ nlohmann::ordered_json family_config(const Family& family, const Architecture& a
 
 // The MLP of a block, to families that know only dense ones: that another is none is found by reading back.
 DenseMlp dense_mlp(const Block& block);
-
-Norm layer_norm(double epsilon, NormPlace place = NormPlace::pre);
-Norm rms_norm(double epsilon);
 
 }  // namespace pare

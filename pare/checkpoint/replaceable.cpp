@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t most_named = 10;
-constexpr uint64_t largest_config = 16 << 20, largest_certificate = 256 << 20;
+constexpr uint64_t longest_config = 16 << 20, largest_certificate = 256 << 20;
 
 // What save_pretrained of transformers writes beside config.json and weights.
 constexpr std::string_view written_beside[] = {
@@ -60,7 +60,7 @@ nlohmann::json json_of(const fs::path& path, uint64_t most) {
 }
 
 bool is_config(const fs::path& path) {
-  const nlohmann::json json = json_of(path, largest_config);
+  const nlohmann::json json = json_of(path, longest_config);
   return json.is_object() && json.contains("model_type") && json.at("model_type").is_string();
 }
 

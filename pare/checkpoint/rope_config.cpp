@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "pare/arch/words.h"
 #include "pare/checkpoint/config.h"
 #include "pare/support/text.h"
 
@@ -100,7 +101,14 @@ std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t 
 
 }  // namespace
 
-Rope read_rope(Config& config, const RopeSettings& settings) {
+Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width, int64_t context) {
+  for (const char* kind : {"full_attention", "sliding_attention"}) {
+    const nlohmann::json& parameters = config.raw("rope_parameters");
+    if (parameters.is_object() && parameters.contains(kind)) {
+      config.problem(
+          fmt::format("rope_parameters has settings for {} alone: all layers of this family turn alike", quote(kind)));
+    }
+  }
   // The older name wins where both are there and it is not empty, as in Hugging Face.
   const bool older = config.raw("rope_scaling").is_object() && !config.raw("rope_scaling").empty();
   Config within = config.inner(older || !config.has("rope_parameters") ? "rope_scaling" : "rope_parameters");
@@ -121,46 +129,43 @@ Rope read_rope(Config& config, const RopeSettings& settings) {
   if (settings.partial_key != "partial_rotary_factor") {
     config.only("partial_rotary_factor", partial, fmt::format("this family reads {}", settings.partial_key));
   }
-  rope.width = static_cast<int64_t>(static_cast<double>(settings.head_width) * partial);
-  rope.scaling = read_scaling(config, within, settings.context, rope);
+  rope.width = static_cast<int64_t>(static_cast<double>(head_width) * partial);
+  rope.scaling = read_scaling(config, within, context, rope);
   within.finish();
   return rope;
 }
 
-void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_width, PartialRope partial) {
+// What is written of a scaling, beside its kind.
+static std::vector<std::pair<const char*, nlohmann::ordered_json>> keys_of(const RopeScaling& s) {
+  const std::pair<const char*, nlohmann::ordered_json> factor = {"factor", s.factor},
+                                                       original = {"original_max_position_embeddings",
+                                                                   static_cast<int64_t>(s.original_context)},
+                                                       attention = {"attention_factor", s.attention_factor};
+  switch (s.kind) {
+    case RopeScalingKind::linear:
+    case RopeScalingKind::dynamic:
+      return {factor};
+    case RopeScalingKind::yarn:
+      return {factor,
+              original,
+              attention,
+              {"beta_fast", s.beta_fast},
+              {"beta_slow", s.beta_slow},
+              {"truncate", s.truncate}};
+    case RopeScalingKind::longrope:
+      return {original, attention, {"short_factor", s.short_factor}, {"long_factor", s.long_factor}};
+    case RopeScalingKind::llama3:
+      return {factor, original, {"low_freq_factor", s.low_frequency}, {"high_freq_factor", s.high_frequency}};
+  }
+  PARE_UNREACHABLE("a kind of scaling without keys");
+}
+
+void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width) {
   nlohmann::ordered_json parameters;
   if (rope.scaling) {
-    const RopeScaling& s = *rope.scaling;
-    switch (s.kind) {
-      case RopeScalingKind::linear:
-        parameters = {{"rope_type", "linear"}, {"factor", s.factor}};
-        break;
-      case RopeScalingKind::dynamic:
-        parameters = {{"rope_type", "dynamic"}, {"factor", s.factor}};
-        break;
-      case RopeScalingKind::yarn:
-        parameters = {{"rope_type", "yarn"},
-                      {"factor", s.factor},
-                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
-                      {"attention_factor", s.attention_factor},
-                      {"beta_fast", s.beta_fast},
-                      {"beta_slow", s.beta_slow},
-                      {"truncate", s.truncate}};
-        break;
-      case RopeScalingKind::longrope:
-        parameters = {{"rope_type", "longrope"},
-                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
-                      {"attention_factor", s.attention_factor},
-                      {"short_factor", s.short_factor},
-                      {"long_factor", s.long_factor}};
-        break;
-      case RopeScalingKind::llama3:
-        parameters = {{"rope_type", "llama3"},
-                      {"factor", s.factor},
-                      {"original_max_position_embeddings", static_cast<int64_t>(s.original_context)},
-                      {"low_freq_factor", s.low_frequency},
-                      {"high_freq_factor", s.high_frequency}};
-        break;
+    parameters["rope_type"] = word_of(rope.scaling->kind);
+    for (const auto& [key, value] : keys_of(*rope.scaling)) {
+      parameters[key] = value;
     }
   }
   config["rope_theta"] = rope.theta;
@@ -169,7 +174,7 @@ void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_w
     parameters = {{"rope_type", "default"}};
   }
   parameters["rope_theta"] = rope.theta;
-  if (rope.width != head_width || partial == PartialRope::always) {
+  if (rope.width != head_width || settings.partial) {
     // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
     double part = static_cast<double>(rope.width) / static_cast<double>(head_width);
     if (static_cast<int64_t>(static_cast<double>(head_width) * part) < rope.width) {
@@ -179,6 +184,10 @@ void write_rope(nlohmann::ordered_json& config, const Rope& rope, int64_t head_w
     parameters["partial_rotary_factor"] = part;
   }
   config["rope_parameters"] = parameters;
+  config[settings.theta_key] = rope.theta;
+  if (parameters.contains("partial_rotary_factor")) {
+    config[settings.partial_key] = parameters["partial_rotary_factor"];
+  }
 }
 
 }  // namespace pare

@@ -75,7 +75,7 @@ std::vector<HeadSample> samples() {
         Decoder{"gemma2", "Gemma2", "score", false, ""}, Decoder{"phi", "Phi", "score", false, ""},
         Decoder{"gpt2", "GPT2", "classifier", true, ""}, Decoder{"gpt_neox", "GPTNeoX", "classifier", true, ""},
         Decoder{"falcon", "Falcon", "classifier", true, ""}, Decoder{"gptj", "GPTJ", "", true, ""},
-        Decoder{"opt", "OPT", "", true, ""}}) {
+        Decoder{"opt", "OPT", "", true, ""}, Decoder{"starcoder2", "Starcoder2", "score", false, ""}}) {
     const std::string name = classes, bare = name + "Model";
     all.push_back({type, bare, name + "ForSequenceClassification", Task::classifier, "score.weight 3,16"});
     if (*tokens) {

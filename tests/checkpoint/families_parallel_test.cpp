@@ -380,7 +380,7 @@ TEST_CASE("gpt_neox refuses names that transformers does not read, where they sa
   CHECK(contains(refusal(neox({{"partial_rotary_factor", 0.5}})), "this family reads rotary_pct"));
   CHECK(contains(refusal(neox({{"head_dim", 4}})), "head_dim is 4; only 8 is supported"));
   CHECK(contains(refusal(neox({{"rotary_pct", 0.4}})), "rope.width: 3 is odd"));
-  CHECK(contains(refusal(neox({{"num_attention_heads", 3}})), "3 heads do not divide the width 16"));
+  CHECK(contains(refusal(neox({{"num_attention_heads", 3}})), "num_attention_heads 3 does not divide hidden_size 16"));
   CHECK(contains(refusal(neox(named("GPTNeoXForMultipleChoice"))), "GPTNeoXForMultipleChoice"));
 }
 
@@ -394,7 +394,7 @@ TEST_CASE("gptj needs a rotary part, of whole pairs and within a head") {
 TEST_CASE("phi: heads of their own width, but not with norms of heads") {
   CHECK(architecture_of(phi({{"head_dim", 12}})).blocks[0].attention.head_width == 12);
   CHECK(contains(refusal(phi({{"head_dim", 12}, {"qk_layernorm", true}})), "head_dim is 12; with qk_layernorm"));
-  CHECK(contains(refusal(phi({{"num_attention_heads", 3}})), "3 heads do not divide the width 16"));
+  CHECK(contains(refusal(phi({{"num_attention_heads", 3}})), "num_attention_heads 3 does not divide hidden_size 16"));
 }
 
 TEST_CASE("falcon refuses what transformers cannot run") {

@@ -42,6 +42,7 @@ def key_bias(family, config):
         "vit": when(getattr(config, "qkv_bias", False), APPLIES),
         "falcon": when(getattr(config, "bias", False), APPLIES if getattr(config, "alibi", False) else REFUSED),
         "gptj": NOTHING, "mistral": NOTHING, "phi": REFUSED, "qwen2": REFUSED,
+        "starcoder2": when(getattr(config, "use_bias", False), REFUSED),
     }.get(family) or when(config.attention_bias, REFUSED)
 
 
@@ -69,6 +70,8 @@ def norm_gain(family, config, model_class):
         return when(config.layer_norm_elementwise_affine, APPLIES if before else REFUSED)
     if family == "falcon":
         return APPLIES if config.bias or biased else REFUSED
+    if family == "starcoder2":
+        return APPLIES if config.use_bias or biased else REFUSED
     if family == "gptj":  # no biases in its attention, but in its head
         return APPLIES if biased else REFUSED
     return APPLIES

@@ -64,6 +64,9 @@ PUBLISHED = {
     "qwen2": {"rope_scaling": None, "rope_theta": 1000000.0, "use_mrope": False},
     "qwen3": {"rope_scaling": None, "rope_theta": 1000000.0},
     "roberta": {"position_embedding_type": "absolute"},
+    "starcoder2": {"activation_function": "gelu", "attention_softmax_in_fp32": True, "layer_norm_epsilon": 1e-5,
+                   "mlp_type": "default", "norm_type": "layer_norm", "rope_theta": 999999.4420358813,
+                   "scale_attention_softmax_in_fp32": True, "scale_attn_weights": True},
     "vit": {},
 }
 

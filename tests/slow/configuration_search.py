@@ -113,7 +113,8 @@ def source_names(model_class):
         names |= set(re.findall(r"config\.([a-zA-Z]\w*)", text))
         names |= set(re.findall(r"(?:getattr|hasattr)\([\w.]*config, *\"(\w+)\"", text))
     checkpoint = report.ROOT / "pare" / "checkpoint"
-    for path in [*checkpoint.glob("*config*.cpp"), checkpoint / "known_keys.cpp", *checkpoint.glob("families/**/*.cpp")]:
+    for path in [*checkpoint.glob("*config*.cpp"), *checkpoint.glob("*fields.cpp"), checkpoint / "known_keys.cpp",
+                 *checkpoint.glob("families/**/*.cpp")]:
         names |= set(re.findall(r'"(_?[a-z][a-z0-9]*(?:_[a-z0-9]+)+|alibi|bias|rotary|activation)"', path.read_text()))
     return names
 

@@ -2,27 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "pare/checkpoint/families/shared/bert_like.h"
 #include "pare/support/text.h"
 
 namespace pare {
 
 namespace {
-
-constexpr BertLike albert = {.name = "albert",
-                             .classes = "Albert",
-                             .pooler = "pooler",
-                             .predictions = "predictions",
-                             .predictions_dense = "dense",
-                             .predictions_norm = "LayerNorm",
-                             .sequence_head = "sop_classifier.classifier",
-                             .vocab = 30000,
-                             .width = 4096,
-                             .heads = 64,
-                             .mlp_width = 16384,
-                             .activation = "gelu_new"};
 
 // A layer runs all blocks of one group in turn, and neighbouring layers run the same group.
 struct Sharing {
@@ -59,91 +44,130 @@ std::vector<Sharing> sharings_of(const Architecture& a) {
   return fitting;
 }
 
-Architecture read_config(Config& config) {
-  Architecture a = read_bert_like(config, albert);
-  a.embedding.factor = config.integer({"embedding_size"}, 128, 1, most::width);
-  a.embedding.factor_scope = FactorScope::sum;
-  a.embedding.factor_bias = true;
-
-  Sharing sharing = {.layers = std::ssize(a.blocks)};
-  sharing.groups = config.integer({"num_hidden_groups"}, 1, 1, sharing.layers);
-  sharing.inner = config.integer({"inner_group_num"}, 1, 1, most::layers / sharing.layers);
-  // Where nothing is shared, files of other groups have as many tensors, and transformers would not find them.
-  const std::string last =
-      fmt::format("albert_layer_groups.{}.albert_layers.{}.ffn.weight", sharing.groups - 1, sharing.inner - 1);
-  if (sharing.layers == sharing.groups && sharing.groups * sharing.inner > 1 && !config.stores(last, true)) {
-    config.problem(fmt::format("num_hidden_groups {} and inner_group_num {} ask for a tensor {}, and there is none",
-                               sharing.groups, sharing.inner, quote(last)));
-  }
-  const Block block = a.blocks.front();
-  a.blocks.assign(static_cast<size_t>(sharing.groups * sharing.inner), block);
-  if (sharing.layers != sharing.groups) {
-    a.layers = sharing.order();
-  }
-  // Of the first implementation; transformers reads none of them.
-  config.neutral({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"});
-  return a;
+std::vector<Binding> bindings_in(const FamilyTable& table, const Architecture& a, const Sharing& sharing) {
+  return bind_table(table, a, [&](int64_t block) {
+    return fmt::format("{}.albert_layers.{}", block / sharing.inner, block % sharing.inner);
+  });
 }
 
-nlohmann::ordered_json write_config(const Architecture& a) {
-  const Sharing sharing = sharings_of(a).front();
-  nlohmann::ordered_json config = write_bert_like(a, albert);
-  config["embedding_size"] = token_width(a);
-  config["num_hidden_layers"] = sharing.layers;
-  config["num_hidden_groups"] = sharing.groups;
-  config["inner_group_num"] = sharing.inner;
-  return config;
+const Field shared_layers = {
+    [](Config& config, const Key& key, Draft& draft) { field::layers.read(config, key, draft); },
+    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+      config[key.name()] = sharings_of(draft.a).front().layers;
+    }};
+
+const Field groups = {
+    [](Config& config, const Key& key, Draft& draft) {
+      Sharing sharing = {.layers = draft.layers};
+      sharing.groups = config.integer(key.names, 1, 1, sharing.layers);
+      sharing.inner = config.integer("inner_group_num", 1, 1, most::layers / sharing.layers);
+      // Where nothing is shared, files of other groups have as many tensors, and transformers would not find them.
+      const std::string last =
+          fmt::format("albert_layer_groups.{}.albert_layers.{}.ffn.weight", sharing.groups - 1, sharing.inner - 1);
+      if (sharing.layers == sharing.groups && sharing.groups * sharing.inner > 1 && !config.stores(last, true)) {
+        config.problem(fmt::format("num_hidden_groups {} and inner_group_num {} ask for a tensor {}, and there is none",
+                                   sharing.groups, sharing.inner, quote(last)));
+      }
+      draft.layers = sharing.groups * sharing.inner;
+      if (sharing.layers != sharing.groups) {
+        draft.a.layers = sharing.order();
+      }
+    },
+    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+      const Sharing sharing = sharings_of(draft.a).front();
+      config[key.name()] = sharing.groups;
+      config["inner_group_num"] = sharing.inner;
+    }};
+
+const Field narrow_embedding =
+    field::whole([](const Draft& d) { return token_width(d.a); },
+                 [](Draft& d, int64_t width) { d.a.embedding.factor = width; }, 1, most::width);
+
+// Of the second head of pre-training, too.
+const Field labels_of_any_head = {[](Config& config, const Key& key, Draft& draft) {
+                                    field::labels.read(config, key, draft);
+                                    if (draft.a.head.sequence) {
+                                      draft.a.head.sequence->classes = config.label_count();
+                                    }
+                                  },
+                                  [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                    field::labels.write(config, key, draft);
+                                    if (draft.a.head.sequence) {
+                                      write_labels(config, draft.a.head.sequence->classes);
+                                    }
+                                  }};
+
+FamilyTable make_table() {
+  using namespace field;
+  return bert_like(
+      {
+          .model_type = "albert",
+          .classes = "Albert",
+          .base_prefix = "albert.",
+          .model = {.embedding = {.factor_scope = FactorScope::sum, .factor_bias = true}},
+          .keys =
+              {
+                  {"vocab_size", vocab, 30000},
+                  {"hidden_size", width, 4096},
+                  {"num_hidden_layers", shared_layers, 12},
+                  {"num_attention_heads", heads, 64},
+                  {"intermediate_size", mlp_width, 16384},
+                  {"hidden_act", activation, "gelu_new"},
+                  {"max_position_embeddings", context, 512},
+                  {"type_vocab_size", types, 2},
+                  {"layer_norm_eps", epsilon, 1e-12},
+                  {"tie_word_embeddings", tied, true},
+                  {"id2label", labels_of_any_head},
+                  {"embedding_size", narrow_embedding, 128},
+                  {"num_hidden_groups", groups},
+              },
+          // Of the first implementation; transformers reads none of them.
+          .neutral = {"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"},
+          .finish = share_activation,
+          .tensors =
+              {
+                  {"encoder.embedding_hidden_mapping_in", "embed.projection"},
+                  {"encoder.albert_layer_groups.{}.attention.query", "attention.query"},
+                  {"encoder.albert_layer_groups.{}.attention.key", "attention.key"},
+                  {"encoder.albert_layer_groups.{}.attention.value", "attention.value"},
+                  {"encoder.albert_layer_groups.{}.attention.dense", "attention.output"},
+                  {"encoder.albert_layer_groups.{}.attention.LayerNorm", "attention.norm"},
+                  {"encoder.albert_layer_groups.{}.ffn", "mlp.up"},
+                  {"encoder.albert_layer_groups.{}.ffn_output", "mlp.down"},
+                  {"encoder.albert_layer_groups.{}.full_layer_layer_norm", "mlp.norm"},
+              },
+          // Pre-training left a pooler and a sentence-order head in many masked-LM files. An untied decoder brings its
+          // own bias, and nothing reads the other one.
+          .ignored = {"albert.embeddings.position_ids", "albert.embeddings.token_type_ids", "albert.pooler.*",
+                      "sop_classifier.*", "predictions.bias"},
+      },
+      {
+          .pooler = "pooler",
+          .predictions = "predictions",
+          .predictions_dense = "dense",
+          .predictions_norm = "LayerNorm",
+          .sequence_head = "sop_classifier.classifier",
+      });
 }
 
-std::vector<Binding> bindings_in(const Architecture& a, const Sharing& sharing) {
-  Binder binder(a);
-  bind_bert_embeddings(binder, albert);
-  binder.module("albert.encoder.embedding_hidden_mapping_in", {"embed.projection"});
-  for (int64_t n = 0; n < sharing.groups * sharing.inner; ++n) {
-    const std::string theirs =
-        fmt::format("albert.encoder.albert_layer_groups.{}.albert_layers.{}.", n / sharing.inner, n % sharing.inner);
-    const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
-    binder.module(theirs + "attention.query", {attention + "query"});
-    binder.module(theirs + "attention.key", {attention + "key"});
-    binder.module(theirs + "attention.value", {attention + "value"});
-    binder.module(theirs + "attention.dense", {attention + "output"});
-    binder.module(theirs + "attention.LayerNorm", {attention + "norm"});
-    binder.module(theirs + "ffn", {mlp + "up"});
-    binder.module(theirs + "ffn_output", {mlp + "down"});
-    binder.module(theirs + "full_layer_layer_norm", {mlp + "norm"});
-  }
-  bind_bert_head(binder, a, albert);
-  return binder.take();
-}
-
-std::vector<Binding> bindings(const Architecture& a) {
-  return bindings_in(a, sharings_of(a).front());
-}
-
-std::vector<std::vector<Binding>> possible_bindings(const Architecture& a) {
-  std::vector<std::vector<Binding>> sets;
-  for (const Sharing& sharing : sharings_of(a)) {
-    sets.push_back(bindings_in(a, sharing));
-  }
-  return sets;
+Family make_albert() {
+  const FamilyTable table = make_table();
+  Family family = make_family(table);
+  family.bindings = [=](const Architecture& a) { return bindings_in(table, a, sharings_of(a).front()); };
+  family.possible_bindings = [=](const Architecture& a) {
+    std::vector<std::vector<Binding>> sets;
+    for (const Sharing& sharing : sharings_of(a)) {
+      sets.push_back(bindings_in(table, a, sharing));
+    }
+    return sets;
+  };
+  return family;
 }
 
 }  // namespace
 
 const Family& family_albert() {
-  static const Family family = {
-      .model_type = albert.name,
-      .base_prefix = "albert.",
-      .bare_class = "AlbertModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-      .possible_bindings = possible_bindings,
-      // Pre-training left a pooler and a sentence-order head in many masked-LM files. An untied decoder brings its own
-      // bias, and nothing reads the other one.
-      .ignored = {"albert.embeddings.position_ids", "albert.embeddings.token_type_ids", "albert.pooler.*",
-                  "sop_classifier.*", "predictions.bias"},
-  };
+  static const Family family = make_albert();
   return family;
 }
 

@@ -6,51 +6,48 @@ namespace pare {
 
 namespace {
 
-constexpr LlamaLike gemma = {
-    .model_type = "gemma",
-    .classes = "Gemma",
-    .width = 3072,
-    .vocab = 256000,
-    .context = 8192,
-    .layers = 28,
-    .heads = 16,
-    .mlp_width = 24576,
-    .kv_heads = 16,
-    .head_width = 256,
-    .activation = "gelu_pytorch_tanh",
-    .tied = true,
-    .biased_by_key = true,
-    .gain_offset = 1,
-    .scaled_embedding = true,
-    .answers = "",
-    .stored_frequencies = true,
-};
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, gemma);
-  // The first files said gelu and meant the other one; Hugging Face corrects them so.
-  if (config.text("hidden_act", gemma.activation) == "gelu") {
-    for (Block& block : a.blocks) {
-      std::get<DenseMlp>(block.mlp->kind).activation = Activation::gelu_tanh;
-    }
-  }
-  check_activation(config, "hidden_activation", dense_mlp(a.blocks.front()).activation);
-  config.only("use_bidirectional_attention", false, "Hugging Face's own kernels do not agree about it");
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, gemma);
-  if (config[gemma.activation_key] == "gelu") {
-    config[gemma.activation_key] = "gelu_python";  // the one spelling that means what it says
-  }
-  return config;
-}
+// The first files said gelu and meant the other one; Hugging Face corrects them so. One spelling means what it says.
+const Field corrected_activation = {[](Config& config, const Key& key, Draft& draft) {
+                                      field::activation.read(config, key, draft);
+                                      if (config.raw(key.name()) == "gelu") {
+                                        draft.mlp.activation = Activation::gelu_tanh;
+                                      }
+                                    },
+                                    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                      field::activation.write(config, key, draft);
+                                      if (config[key.name()] == "gelu") {
+                                        config[key.name()] = "gelu_python";
+                                      }
+                                    }};
 
 }  // namespace
 
 const Family& family_gemma() {
-  static const Family family = llama_like_family<gemma>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "gemma",
+      .classes = "Gemma",
+      .model = llama_model({.norm = rms_norm(1)}),
+      .heads = decoder_heads({.tied = true, .answers = ""}),
+      .keys =
+          {
+              {"vocab_size", vocab, 256000},
+              {"hidden_size", scaled_width, 3072},
+              {"intermediate_size", mlp_width, 24576},
+              {"num_hidden_layers", layers, 28},
+              {"num_attention_heads", heads, 16},
+              {"num_key_value_heads", kv_heads, 16},
+              {"head_dim", head_width, 256},
+              {"hidden_act", corrected_activation, "gelu_pytorch_tanh"},
+              {"hidden_activation", same_activation},
+              {"max_position_embeddings", context, 8192},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"attention_bias", attention_bias, false},
+              {"rope_parameters", rope()},
+              {"use_bidirectional_attention", only(false, "Hugging Face's own kernels do not agree about it")},
+          },
+      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
+  }));
   return family;
 }
 

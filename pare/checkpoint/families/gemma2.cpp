@@ -11,88 +11,97 @@ namespace pare {
 
 namespace {
 
-constexpr LlamaLike gemma2 = {
-    .model_type = "gemma2",
-    .classes = "Gemma2",
-    .width = 2304,
-    .vocab = 256000,
-    .context = 8192,
-    .layers = 26,
-    .heads = 8,
-    .mlp_width = 9216,
-    .kv_heads = 4,
-    .head_width = 256,
-    .activation_key = "hidden_activation",
-    .activation = "gelu_pytorch_tanh",
-    .tied = true,
-    .biased_by_key = true,
-    .gain_offset = 1,
-    .scaled_embedding = true,
-    .answers = "",
-};
+// Scores are divided by the root of it.
+const Field score_divisor = field::whole(
+    [](const Draft& d) {
+      const double scale = scale_of(d.block.attention);
+      return int64_t{std::llround(std::clamp(1 / (scale * scale), 1.0, static_cast<double>(most::rows)))};
+    },
+    [](Draft& d, int64_t divisor) {
+      if (divisor != d.block.attention.head_width) {
+        d.block.attention.scale = 1 / std::sqrt(static_cast<double>(divisor));
+      }
+    },
+    1, most::rows);
 
-std::optional<double> read_softcap(Config& config, std::string_view key, double fallback) {
-  const double cap = config.number({key}, fallback, above_zero, most::number);
-  return config.is_null(key) ? std::nullopt : std::optional(cap);
-}
+const Field required_window = {[](Config& config, const Key& key, Draft& draft) {
+                                 field::window.read(config, key, draft);
+                                 if (config.is_null(key.name())) {
+                                   config.wrong(key.name(), nullptr,
+                                                "a whole number: Gemma 2 has a window even where no layer uses it");
+                                 }
+                               },
+                               [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                 field::window.write(config, key, draft);
+                                 if (config[key.name()].is_null()) {
+                                   config[key.name()] = draft.a.context;
+                                 }
+                               }};
 
-nlohmann::ordered_json softcap_or_null(const std::optional<double>& cap) {
-  return cap ? nlohmann::ordered_json(*cap) : nullptr;
-}
+// An older name of it.
+const Field same_window = {[](Config& config, const Key& key, Draft& draft) {
+  if (const std::optional<int64_t> window = draft.block.attention.window) {
+    config.only(key.name(), *window, "transformers reads sliding_window");
+  }
+}};
 
-// Scores are divided by the root of query_pre_attn_scalar.
-int64_t score_divisor(const Attention& attention) {
-  const double scale = scale_of(attention);
-  return std::llround(std::clamp(1 / (scale * scale), 1.0, static_cast<double>(most::rows)));
-}
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, gemma2);
-  Block block = a.blocks.front();
-  if (a.width % block.attention.heads != 0) {
+void finish(Config& config, Draft& draft) {
+  if (draft.a.width % draft.block.attention.heads != 0) {
     config.problem(fmt::format("num_attention_heads {} does not divide hidden_size {}, as Hugging Face asks of Gemma 2",
-                               block.attention.heads, a.width));
+                               draft.block.attention.heads, draft.a.width));
   }
-  block.attention.output_norm = block.mlp->output_norm = a.final_norm;
-  block.attention.softcap = read_softcap(config, "attn_logit_softcapping", 50);
-  const int64_t divisor = config.integer({"query_pre_attn_scalar"}, 256, 1, most::rows);
-  if (divisor != block.attention.head_width) {
-    block.attention.scale = 1 / std::sqrt(static_cast<double>(divisor));
-  }
-  a.blocks.assign(a.blocks.size(), block);
-  check_activation(config, "hidden_act", dense_mlp(block).activation);
-  const std::optional<double> final_softcap = read_softcap(config, "final_logit_softcapping", 30);
-  a.head.softcap = a.task == Task::causal_lm ? final_softcap : std::nullopt;
-  config.only("use_bidirectional_attention", false, "Hugging Face's own kernels do not agree about it");
-
-  const std::optional<int64_t> window = read_window(config);
-  if (!window) {
-    config.wrong("sliding_window", nullptr, "a whole number: Gemma 2 has a window even where no layer uses it");
-  }
-  if (window) {
-    config.only("sliding_window_size", *window, "transformers reads sliding_window");
-  }
-  read_layer_types(config, a, window, [](int64_t layer) { return layer % 2 == 0; });
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, gemma2);
-  const Attention& attention = a.blocks.front().attention;
-  config["query_pre_attn_scalar"] = score_divisor(attention);
-  config["attn_logit_softcapping"] = softcap_or_null(attention.softcap);
-  config["final_logit_softcapping"] = softcap_or_null(a.head.softcap);
-  write_layer_types(config, a);
-  if (config["sliding_window"].is_null()) {
-    config["sliding_window"] = a.context;
-  }
-  return config;
 }
 
 }  // namespace
 
 const Family& family_gemma2() {
-  static const Family family = llama_like_family<gemma2>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "gemma2",
+      .classes = "Gemma2",
+      .model = llama_model({.norm = rms_norm(1), .output_norm = rms_norm(1)}),
+      .heads = decoder_heads({.tied = true, .answers = ""}),
+      .keys =
+          {
+              {"vocab_size", vocab, 256000},
+              {"hidden_size", scaled_width, 2304},
+              {"intermediate_size", mlp_width, 9216},
+              {"num_hidden_layers", layers, 26},
+              {"num_attention_heads", heads, 8},
+              {"num_key_value_heads", kv_heads, 4},
+              {"head_dim", head_width, 256},
+              {"hidden_activation", activation, "gelu_pytorch_tanh"},
+              {"hidden_act", same_activation},
+              {"max_position_embeddings", context, 8192},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"attention_bias", attention_bias, false},
+              {"rope_parameters", rope()},
+              {"query_pre_attn_scalar", score_divisor, 256},
+              {"attn_logit_softcapping", softcap, 50},
+              {"final_logit_softcapping", head_softcap, 30},
+              {"sliding_window", required_window, 4096},
+              {"sliding_window_size", same_window},
+              {"layer_types", layer_types([](int64_t layer) { return layer % 2 == 0; })},
+              {"use_bidirectional_attention", only(false, "Hugging Face's own kernels do not agree about it")},
+          },
+      .finish = finish,
+      .tensors =
+          {
+              {"embed_tokens", "embed.token"},
+              {"layers.{}.input_layernorm", "attention.norm"},
+              {"layers.{}.self_attn.q_proj", "attention.query"},
+              {"layers.{}.self_attn.k_proj", "attention.key"},
+              {"layers.{}.self_attn.v_proj", "attention.value"},
+              {"layers.{}.self_attn.o_proj", "attention.output"},
+              {"layers.{}.post_attention_layernorm", "attention.output_norm"},
+              {"layers.{}.pre_feedforward_layernorm", "mlp.norm"},
+              {"layers.{}.mlp.up_proj", "mlp.up"},
+              {"layers.{}.mlp.gate_proj", "mlp.gate"},
+              {"layers.{}.mlp.down_proj", "mlp.down"},
+              {"layers.{}.post_feedforward_layernorm", "mlp.output_norm"},
+              {"norm", "norm"},
+          },
+  }));
   return family;
 }
 

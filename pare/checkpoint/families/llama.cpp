@@ -4,43 +4,31 @@
 
 namespace pare {
 
-namespace {
-
-constexpr LlamaLike llama = {
-    .model_type = "llama",
-    .classes = "Llama",
-    .width = 4096,
-    .vocab = 32000,
-    .context = 2048,
-    .layers = 32,
-    .heads = 32,
-    .mlp_width = 11008,
-    .biased_by_key = true,
-    .answers_prefix = "transformer.",
-    .stored_frequencies = true,
-};
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, llama);
-  const bool biased = config.flag("mlp_bias", false);
-  for (Block& block : a.blocks) {
-    std::get<DenseMlp>(block.mlp->kind).bias = {biased, biased, biased};
-  }
-  // It only slices the same products.
-  config.neutral({"pretraining_tp"});
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, llama);
-  config["mlp_bias"] = dense_mlp(a.blocks.front()).bias.up;
-  return config;
-}
-
-}  // namespace
-
 const Family& family_llama() {
-  static const Family family = llama_like_family<llama>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "llama",
+      .classes = "Llama",
+      .answers_prefix = "transformer.",
+      .keys =
+          {
+              {"vocab_size", vocab, 32000},
+              {"hidden_size", width, 4096},
+              {"intermediate_size", mlp_width, 11008},
+              {"num_hidden_layers", layers, 32},
+              {"num_attention_heads", heads, 32},
+              {"num_key_value_heads", kv_heads},
+              {"head_dim", head_width},
+              {"hidden_act", activation, "silu"},
+              {"max_position_embeddings", context, 2048},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"attention_bias", attention_bias, false},
+              {"rope_parameters", rope()},
+              {"mlp_bias", mlp_bias, false},
+          },
+      .neutral = {"pretraining_tp"},  // it only slices the same products
+      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
+  }));
   return family;
 }
 

@@ -4,41 +4,28 @@
 
 namespace pare {
 
-namespace {
-
-constexpr LlamaLike mistral = {
-    .model_type = "mistral",
-    .classes = "Mistral",
-    .width = 4096,
-    .vocab = 32000,
-    .context = 131072,
-    .layers = 32,
-    .heads = 32,
-    .mlp_width = 14336,
-    .kv_heads = 8,
-    .stored_frequencies = true,
-};
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, mistral);
-  const std::optional<int64_t> window = read_window(config);
-  for (Block& block : a.blocks) {
-    block.attention.window = window;
-  }
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, mistral);
-  const std::optional<int64_t> window = a.blocks.front().attention.window;
-  config["sliding_window"] = window ? nlohmann::ordered_json(*window) : nullptr;
-  return config;
-}
-
-}  // namespace
-
 const Family& family_mistral() {
-  static const Family family = llama_like_family<mistral>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "mistral",
+      .classes = "Mistral",
+      .keys =
+          {
+              {"vocab_size", vocab, 32000},
+              {"hidden_size", width, 4096},
+              {"intermediate_size", mlp_width, 14336},
+              {"num_hidden_layers", layers, 32},
+              {"num_attention_heads", heads, 32},
+              {"num_key_value_heads", kv_heads, 8},
+              {"head_dim", head_width},
+              {"hidden_act", activation, "silu"},
+              {"max_position_embeddings", context, 131072},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"rope_parameters", rope()},
+              {"sliding_window", window, 4096},
+          },
+      .ignored = {"model.layers.*.rotary_emb.inv_freq"},
+  }));
   return family;
 }
 

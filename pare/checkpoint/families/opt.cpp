@@ -1,123 +1,102 @@
 // OPT: learned positions that begin two rows into their table, LayerNorm before or after each sublayer, and in some
 // sizes a narrower token table with a projection on either side.
 
-#include <nlohmann/json.hpp>
-
-#include "pare/checkpoint/config.h"
-#include "pare/checkpoint/families/shared/decoder_family.h"
-#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/families/shared/decoder_heads.h"
+#include "pare/checkpoint/fields.h"
 
 namespace pare {
 
 namespace {
 
-constexpr DecoderHeads heads_of_opt = {.classes = "OPT", .base_prefix = "model.", .tokens = ""};
+const Field narrow_tokens = {
+    [](Config& config, const Key& key, Draft& draft) {
+      Architecture& a = draft.a;
+      const int64_t width = config.integer(key.names, a.width, 1, most::width);
+      if (width == a.width) {
+        return;
+      }
+      a.embedding.factor = width;
+      a.head.transform = HeadTransform{.activation = Activation::identity, .bias = false};
+      if (a.task != Task::causal_lm) {
+        a.head.transform->width = width;
+      }
+      if (a.task == Task::encoder) {  // the bare model ends in the projection, too
+        a.head.pool = Pool::none;
+      }
+    },
+    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = token_width(draft.a); }};
 
-Architecture read_config(Config& config) {
-  Architecture a;
-  a.name = "opt";
-  read_decoder_head(config, a, heads_of_opt, true);
-  a.width = config.integer({"hidden_size"}, 768, 1, most::width);
-  a.vocab = config.integer({"vocab_size"}, 50272, 1, most::rows);
-  a.context = config.integer({"max_position_embeddings"}, 2048, 1, most::rows);
-  a.embedding.position = Position::learned;
-  a.embedding.position_offset = 2;
-
-  const bool before = config.flag("do_layer_norm_before", true);
-  Norm norm = layer_norm(1e-5, before ? NormPlace::pre : NormPlace::post);
-  norm.gain = norm.bias = config.flag("layer_norm_elementwise_affine", true);
-  if (!config.flag("_remove_final_layer_norm", false) && before) {
-    a.final_norm = norm;
-  }
-
-  const int64_t token_width = config.integer({"word_embed_proj_dim"}, a.width, 1, most::width);
-  if (token_width != a.width) {
-    a.embedding.factor = token_width;
-    a.head.transform = HeadTransform{.activation = Activation::identity, .bias = false};
-    if (a.task != Task::causal_lm) {
-      a.head.transform->width = token_width;
-    }
-    if (a.task == Task::encoder) {  // the bare model ends in the projection, too
-      a.head.pool = Pool::none;
-    }
-  }
-
-  const int64_t layers = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
-  Block block;
-  const bool biased = config.flag("enable_bias", true);
-  Attention& attention = block.attention;
-  attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, 12, 1, most::heads);
-  attention.head_width = equal_head_width(config, a.width, attention.heads);
-  attention.bias = {biased, biased, biased, biased};
-  attention.norm = norm;
-  Mlp& mlp = block.mlp.emplace();
-  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
-  dense.width = config.integer({"ffn_dim"}, 3072, 1, 4 * most::width);
-  dense.activation = config.activation("activation_function", "relu");
-  dense.bias = {.up = biased, .down = biased};
-  mlp.norm = norm;
-  a.blocks.assign(static_cast<size_t>(layers), block);
-
-  config.only("is_causal", true, "OPT looks back only");
-  // Galactica says them; transformers has nothing else.
-  config.only("learned_embeddings", true, "OPT learns its positions");
-  config.only("scale_embeddings", false, "OPT takes its embeddings as they are");
-  config.neutral({"init_std", "layerdrop"});
-  return a;
+Norm norm_of(const Draft& draft) {
+  return draft.block.attention.norm.value_or(Norm{});
 }
 
-nlohmann::ordered_json write_config(const Architecture& a) {
-  const Block block = a.blocks.front();
-  const Norm norm = block.attention.norm.value_or(Norm{});
-  const DenseMlp mlp = dense_mlp(block);
-  nlohmann::ordered_json config = write_decoder_head(a, heads_of_opt);
-  config.update(nlohmann::ordered_json{{"model_type", "opt"},
-                                       {"vocab_size", a.vocab},
-                                       {"hidden_size", a.width},
-                                       {"word_embed_proj_dim", token_width(a)},
-                                       {"num_hidden_layers", a.blocks.size()},
-                                       {"num_attention_heads", block.attention.heads},
-                                       {"ffn_dim", mlp.width},
-                                       {"activation_function", hugging_face_activation(mlp.activation)},
-                                       {"max_position_embeddings", a.context},
-                                       {"do_layer_norm_before", norm.place == NormPlace::pre},
-                                       {"_remove_final_layer_norm", norm.place == NormPlace::pre && !a.final_norm},
-                                       {"layer_norm_elementwise_affine", norm.gain},
-                                       {"enable_bias", block.attention.bias.query}});
-  return config;
-}
-
-std::vector<Binding> bindings(const Architecture& a) {
-  Binder binder(a);
-  binder.module("model.decoder.embed_tokens", {"embed.token"});
-  binder.module("model.decoder.embed_positions", {"embed.position"});
-  binder.module("model.decoder.project_in", {"embed.projection"});
-  bind_blocks(binder, a, "model.decoder.layers",
-              {{"self_attn.q_proj", {"attention.query"}},
-               {"self_attn.k_proj", {"attention.key"}},
-               {"self_attn.v_proj", {"attention.value"}},
-               {"self_attn.out_proj", {"attention.output"}},
-               {"self_attn_layer_norm", {"attention.norm"}},
-               {"fc1", {"mlp.up"}},
-               {"fc2", {"mlp.down"}},
-               {"final_layer_norm", {"mlp.norm"}}});
-  binder.module("model.decoder.final_layer_norm", {"norm"});
-  binder.module("model.decoder.project_out", {"head.transform"});
-  bind_decoder_head(binder, a, heads_of_opt);
-  return binder.take();
-}
+const Field norms_before = field::flag([](const Draft& d) { return norm_of(d).place == NormPlace::pre; },
+                                       [](Draft& d, bool before) {
+                                         if (!before) {
+                                           d.a.final_norm.reset();
+                                           d.block.attention.norm = d.block.mlp->norm = layer_norm(NormPlace::post);
+                                         }
+                                       });
+const Field no_final_norm =
+    field::flag([](const Draft& d) { return norm_of(d).place == NormPlace::pre && !d.a.final_norm; },
+                [](Draft& d, bool removed) {
+                  if (removed) {
+                    d.a.final_norm.reset();
+                  }
+                });
+const Field norms_have_gains =
+    field::flag([](const Draft& d) { return norm_of(d).gain; },
+                [](Draft& d, bool has) { field::each_norm(d, [&](Norm& norm) { norm.gain = norm.bias = has; }); });
 
 }  // namespace
 
 const Family& family_opt() {
-  static const Family family = {
+  using namespace field;
+  static const Family family = make_family({
       .model_type = "opt",
+      .classes = "OPT",
       .base_prefix = "model.",
-      .bare_class = "OPTModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
-  };
+      .model = {.embedding = {.position = Position::learned, .position_offset = 2},
+                .blocks = {{.attention = {.norm = layer_norm()}, .mlp = Mlp{.norm = layer_norm()}}},
+                .final_norm = layer_norm()},
+      .heads = decoder_heads({.tied = true, .tokens = ""}),
+      .keys =
+          {
+              {"vocab_size", vocab, 50272},
+              {"hidden_size", width, 768},
+              {"word_embed_proj_dim", narrow_tokens},
+              {"num_hidden_layers", layers, 12},
+              {"num_attention_heads", heads, 12},
+              {"ffn_dim", mlp_width, 3072},
+              {"activation_function", activation, "relu"},
+              {"max_position_embeddings", context, 2048},
+              {"do_layer_norm_before", norms_before, true},
+              {"_remove_final_layer_norm", no_final_norm, false},
+              {"layer_norm_elementwise_affine", norms_have_gains, true},
+              {"enable_bias", biases, true},
+              {"is_causal", only(true, "OPT looks back only")},
+              // Galactica says them; transformers has nothing else.
+              {"learned_embeddings", only(true, "OPT learns its positions")},
+              {"scale_embeddings", only(false, "OPT takes its embeddings as they are")},
+          },
+      .neutral = {"init_std", "layerdrop"},
+      .tensors =
+          {
+              {"decoder.embed_tokens", "embed.token"},
+              {"decoder.embed_positions", "embed.position"},
+              {"decoder.project_in", "embed.projection"},
+              {"decoder.layers.{}.self_attn.q_proj", "attention.query"},
+              {"decoder.layers.{}.self_attn.k_proj", "attention.key"},
+              {"decoder.layers.{}.self_attn.v_proj", "attention.value"},
+              {"decoder.layers.{}.self_attn.out_proj", "attention.output"},
+              {"decoder.layers.{}.self_attn_layer_norm", "attention.norm"},
+              {"decoder.layers.{}.fc1", "mlp.up"},
+              {"decoder.layers.{}.fc2", "mlp.down"},
+              {"decoder.layers.{}.final_layer_norm", "mlp.norm"},
+              {"decoder.final_layer_norm", "norm"},
+              {"decoder.project_out", "head.transform"},
+          },
+  });
   return family;
 }
 

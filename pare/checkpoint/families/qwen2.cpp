@@ -4,41 +4,31 @@
 
 namespace pare {
 
-namespace {
-
-constexpr LlamaLike qwen2 = {
-    .model_type = "qwen2",
-    .classes = "Qwen2",
-    .width = 4096,
-    .vocab = 151936,
-    .context = 32768,
-    .layers = 32,
-    .heads = 32,
-    .mlp_width = 22016,
-    .kv_heads = 32,
-    .answers_prefix = "transformer.",
-};
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, qwen2);
-  for (Block& block : a.blocks) {
-    block.attention.bias = {.query = true, .key = true, .value = true};
-  }
-  config.only("use_mrope", false, "positions of images are not supported");
-  read_late_windows(config, a);
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, qwen2);
-  write_late_windows(config, a);
-  return config;
-}
-
-}  // namespace
-
 const Family& family_qwen2() {
-  static const Family family = llama_like_family<qwen2>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "qwen2",
+      .classes = "Qwen2",
+      .answers_prefix = "transformer.",
+      .model = llama_model({.bias = {.query = true, .key = true, .value = true}, .norm = rms_norm()}),
+      .keys =
+          {
+              {"vocab_size", vocab, 151936},
+              {"hidden_size", width, 4096},
+              {"intermediate_size", mlp_width, 22016},
+              {"num_hidden_layers", layers, 32},
+              {"num_attention_heads", heads, 32},
+              {"num_key_value_heads", kv_heads, 32},
+              {"head_dim", head_width},
+              {"hidden_act", activation, "silu"},
+              {"max_position_embeddings", context, 32768},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"rope_parameters", rope()},
+              {"use_mrope", only(false, "positions of images are not supported")},
+              {"sliding_window", window, 4096},
+              {"layer_types", late_windows},
+          },
+  }));
   return family;
 }
 

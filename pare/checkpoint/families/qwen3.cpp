@@ -4,42 +4,31 @@
 
 namespace pare {
 
-namespace {
-
-constexpr LlamaLike qwen3 = {
-    .model_type = "qwen3",
-    .classes = "Qwen3",
-    .width = 4096,
-    .vocab = 151936,
-    .context = 32768,
-    .layers = 32,
-    .heads = 32,
-    .mlp_width = 22016,
-    .kv_heads = 32,
-    .head_width = 128,
-    .biased_by_key = true,
-    .answers_prefix = "transformer.",
-};
-
-Architecture read_config(Config& config) {
-  Architecture a = read_llama_like(config, qwen3);
-  for (Block& block : a.blocks) {
-    block.attention.qk_norm = a.final_norm;
-  }
-  read_late_windows(config, a);
-  return a;
-}
-
-nlohmann::ordered_json write_config(const Architecture& a) {
-  nlohmann::ordered_json config = write_llama_like(a, qwen3);
-  write_late_windows(config, a);
-  return config;
-}
-
-}  // namespace
-
 const Family& family_qwen3() {
-  static const Family family = llama_like_family<qwen3>(read_config, write_config);
+  using namespace field;
+  static const Family family = make_family(llama_like({
+      .model_type = "qwen3",
+      .classes = "Qwen3",
+      .answers_prefix = "transformer.",
+      .model = llama_model({.qk_norm = rms_norm(), .norm = rms_norm()}),
+      .keys =
+          {
+              {"vocab_size", vocab, 151936},
+              {"hidden_size", width, 4096},
+              {"intermediate_size", mlp_width, 22016},
+              {"num_hidden_layers", layers, 32},
+              {"num_attention_heads", heads, 32},
+              {"num_key_value_heads", kv_heads, 32},
+              {"head_dim", head_width, 128},
+              {"hidden_act", activation, "silu"},
+              {"max_position_embeddings", context, 32768},
+              {"rms_norm_eps", epsilon, 1e-6},
+              {"attention_bias", attention_bias, false},
+              {"rope_parameters", rope()},
+              {"sliding_window", window, 4096},
+              {"layer_types", late_windows},
+          },
+  }));
   return family;
 }
 

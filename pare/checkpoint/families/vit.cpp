@@ -1,144 +1,125 @@
 // ViT: patches of an image with a class token, LayerNorm before each sublayer, full attention.
 
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-
-#include "pare/checkpoint/config.h"
-#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/family_table.h"
+#include "pare/checkpoint/fields.h"
 
 namespace pare {
 
 namespace {
 
+const Heads heads_of_vit = {
+    .read =
+        [](const FamilyTable&, Config& config, Draft& draft) {
+          Architecture& a = draft.a;
+          a.task =
+              config.model_class({{"ViTForImageClassification", Task::classifier, {"classifier.weight"}}, {"ViTModel"}})
+                  .task;
+          a.head.bias = a.task == Task::classifier;
+          if (a.task == Task::encoder && config.stores("pooler.dense.weight", true)) {
+            a.head.transform = HeadTransform{.activation = Activation::tanh};
+          }
+        },
+    .write =
+        [](const FamilyTable&, nlohmann::ordered_json& config, const Architecture& a) {
+          config["architectures"] = {a.task == Task::encoder ? "ViTModel" : "ViTForImageClassification"};
+        },
+    .bind = [](const FamilyTable&, Binder& binder, const Architecture&) { binder.module("classifier", {"head"}); }};
+
 // One side, or a list of two equal ones.
-int64_t read_side(Config& config, std::string_view key, int64_t fallback) {
-  const nlohmann::json pair = config.raw(key);
+int64_t read_side(Config& config, const Key& key) {
+  const nlohmann::json pair = config.raw(key.name());
+  const int64_t fallback = key.fallback.get<int64_t>();
   if (!pair.is_array()) {
-    return config.integer({key}, fallback, 1, most::width);
+    return config.integer(key.names, fallback, 1, most::width);
   }
   const bool square = pair.size() == 2 && pair[0] == pair[1] && pair[0].is_number_integer();
   if (!square || pair[0] < 1 || pair[0] > most::width) {
-    config.wrong(key, pair, "a whole number, or two equal ones: only squares are supported");
+    config.wrong(key.name(), pair, "a whole number, or two equal ones: only squares are supported");
     return fallback;
   }
   return pair[0].get<int64_t>();
 }
 
-Architecture read_config(Config& config) {
-  Architecture a;
-  a.name = "vit";
-  a.task =
-      config.model_class({{"ViTForImageClassification", Task::classifier, {"classifier.weight"}}, {"ViTModel"}}).task;
-  a.width = config.integer({"hidden_size"}, 768, 1, most::width);
-  a.embedding.position = Position::learned;
-  a.embedding.class_token = true;
-  Patch& patch = a.embedding.patch.emplace();
-  patch.size = read_side(config, "patch_size", 16);
-  patch.image = read_side(config, "image_size", 224);
-  patch.channels = config.integer({"num_channels"}, 3, 1, most::heads);
-  a.context = patch_positions(a);
-  const Norm norm = layer_norm(config.epsilon("layer_norm_eps", 1e-12));
-  a.final_norm = norm;
-
-  const int64_t layers = config.integer({"num_hidden_layers"}, 12, 1, most::layers);
-  Block block;
-  Attention& attention = block.attention;
-  attention.heads = attention.kv_heads = config.integer({"num_attention_heads"}, 12, 1, most::heads);
-  if (!config.has("head_dim") && a.width % attention.heads != 0) {
-    config.problem(fmt::format("num_attention_heads {} does not divide hidden_size {}", attention.heads, a.width));
-  }
-  attention.head_width = config.integer({"head_dim"}, a.width / attention.heads, 1, most::width);
-  const bool biased = config.flag("qkv_bias", true);
-  attention.bias = {biased, biased, biased, true};
-  attention.mask = Mask::full;
-  attention.norm = norm;
-  Mlp& mlp = block.mlp.emplace();
-  DenseMlp& dense = mlp.kind.emplace<DenseMlp>();
-  dense.width = config.integer({"intermediate_size"}, 3072, 1, 4 * most::width);
-  dense.activation = config.activation("hidden_act", "gelu");
-  dense.bias = {.up = true, .down = true};
-  mlp.norm = norm;
-  a.blocks.assign(static_cast<size_t>(layers), block);
-
-  if (a.task == Task::classifier) {
-    a.head.classes = config.label_count();
-    a.head.bias = true;
-  } else if (config.stores("pooler.dense.weight", true)) {
-    a.head.transform = HeadTransform{.activation = config.activation("pooler_act", "tanh")};
-    config.only("pooler_output_size", a.width, "the pooler keeps the width");
-  }
-  config.only("is_causal", false, "transformers' own kernels do not agree about it");
-  config.neutral({"encoder_stride", "pooler_act", "pooler_output_size"});
-  return a;
+Field patch_side(int64_t Patch::*of) {
+  return {[=](Config& config, const Key& key, Draft& draft) { *draft.a.embedding.patch.*of = read_side(config, key); },
+          [=](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+            config[key.name()] = draft.a.embedding.patch.value_or(Patch{}).*of;
+          }};
 }
 
-nlohmann::ordered_json write_config(const Architecture& a) {
-  const std::vector<Block>& blocks = a.blocks;
-  const Attention& attention = blocks.front().attention;
-  const DenseMlp mlp = dense_mlp(blocks.front());
-  const Patch patch = a.embedding.patch.value_or(Patch{});
-  nlohmann::ordered_json config = {
-      {"architectures", {a.task == Task::encoder ? "ViTModel" : "ViTForImageClassification"}},
-      {"model_type", "vit"},
-      {"hidden_size", a.width},
-      {"num_hidden_layers", blocks.size()},
-      {"num_attention_heads", attention.heads},
-      {"intermediate_size", mlp.width},
-      {"hidden_act", hugging_face_activation(mlp.activation)},
-      {"layer_norm_eps", a.final_norm.value_or(Norm{}).epsilon},
-      {"image_size", patch.image},
-      {"patch_size", patch.size},
-      {"num_channels", patch.channels},
-      {"qkv_bias", attention.bias.query}};
-  if (attention.heads * attention.head_width != a.width) {
-    config["head_dim"] = attention.head_width;
-  }
-  if (a.task == Task::classifier) {
-    write_labels(config, a.head.classes.value_or(0));
-  } else if (a.head.transform) {
-    config["pooler_act"] = hugging_face_activation(a.head.transform->activation);
-  }
-  return config;
-}
+const Field channels =
+    field::whole([](const Draft& d) { return d.a.embedding.patch.value_or(Patch{}).channels; },
+                 [](Draft& d, int64_t value) { d.a.embedding.patch->channels = value; }, 1, most::heads);
 
-std::vector<Binding> bindings(const Architecture& a) {
-  Binder binder(a);
-  binder.tensor("vit.embeddings.cls_token", "embed.class", leading_ones(2));
-  binder.tensor("vit.embeddings.position_embeddings", "embed.position.weight", leading_ones(1));
-  binder.module("vit.embeddings.patch_embeddings.projection", {"embed.patch"});
-  const size_t blocks = a.blocks.size();
-  for (size_t n = 0; n < blocks; ++n) {
-    const std::string theirs = fmt::format("vit.encoder.layer.{}.", n);
-    const std::string attention = fmt::format("blocks.{}.attention.", n), mlp = fmt::format("blocks.{}.mlp.", n);
-    binder.module(theirs + "layernorm_before", {attention + "norm"});
-    binder.module(theirs + "attention.attention.query", {attention + "query"});
-    binder.module(theirs + "attention.attention.key", {attention + "key"});
-    binder.module(theirs + "attention.attention.value", {attention + "value"});
-    binder.module(theirs + "attention.output.dense", {attention + "output"});
-    binder.module(theirs + "layernorm_after", {mlp + "norm"});
-    binder.module(theirs + "intermediate.dense", {mlp + "up"});
-    binder.module(theirs + "output.dense", {mlp + "down"});
-  }
-  binder.module("vit.layernorm", {"norm"});
-  binder.module("vit.pooler.dense", {"head.transform"});
-  binder.module("classifier", {"head"});
-  return binder.take();
+// Of the bare model; a classifier has none.
+const Field pooler_activation = {[](Config& config, const Key& key, Draft& draft) {
+                                   if (draft.a.head.transform) {
+                                     draft.a.head.transform->activation =
+                                         config.activation(key.name(), key.fallback.get<std::string>());
+                                     config.only("pooler_output_size", draft.a.width, "the pooler keeps the width");
+                                   }
+                                 },
+                                 [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                   if (draft.a.task == Task::encoder && draft.a.head.transform) {
+                                     config[key.name()] = hugging_face_activation(draft.a.head.transform->activation);
+                                   }
+                                 }};
+
+void count_positions(Config&, Draft& draft) {
+  draft.a.context = patch_positions(draft.a);
 }
 
 }  // namespace
 
 const Family& family_vit() {
-  static const Family family = {
+  using namespace field;
+  static const Family family = make_family({
       .model_type = "vit",
+      .classes = "ViT",
       .base_prefix = "vit.",
-      .bare_class = "ViTModel",
-      .read_config = read_config,
-      .write_config = write_config,
-      .bindings = bindings,
+      .model = {.embedding = {.position = Position::learned, .class_token = true, .patch = Patch{}},
+                .blocks = {{.attention = {.bias = {.output = true}, .mask = Mask::full, .norm = layer_norm()},
+                            .mlp = Mlp{.kind = DenseMlp{.bias = {.up = true, .down = true}}, .norm = layer_norm()}}},
+                .final_norm = layer_norm()},
+      .heads = heads_of_vit,
+      .keys =
+          {
+              {"hidden_size", width, 768},
+              {"num_hidden_layers", layers, 12},
+              {"num_attention_heads", heads, 12},
+              {"intermediate_size", mlp_width, 3072},
+              {"hidden_act", activation, "gelu"},
+              {"layer_norm_eps", epsilon, 1e-12},
+              {"image_size", patch_side(&Patch::image), 224},
+              {"patch_size", patch_side(&Patch::size), 16},
+              {"num_channels", channels, 3},
+              {"qkv_bias", qkv_bias, true},
+              {"head_dim", odd_head_width},
+              {"id2label", labels},
+              {"pooler_act", pooler_activation, "tanh"},
+              {"is_causal", only(false, "transformers' own kernels do not agree about it")},
+          },
+      .neutral = {"encoder_stride", "pooler_act", "pooler_output_size"},
+      .finish = count_positions,
+      .tensors =
+          {
+              {"embeddings.cls_token", "embed.class", Stored::two_in_front},
+              {"embeddings.position_embeddings", "embed.position.weight", Stored::one_in_front},
+              {"embeddings.patch_embeddings.projection", "embed.patch"},
+              {"encoder.layer.{}.layernorm_before", "attention.norm"},
+              {"encoder.layer.{}.attention.attention.query", "attention.query"},
+              {"encoder.layer.{}.attention.attention.key", "attention.key"},
+              {"encoder.layer.{}.attention.attention.value", "attention.value"},
+              {"encoder.layer.{}.attention.output.dense", "attention.output"},
+              {"encoder.layer.{}.layernorm_after", "mlp.norm"},
+              {"encoder.layer.{}.intermediate.dense", "mlp.up"},
+              {"encoder.layer.{}.output.dense", "mlp.down"},
+              {"layernorm", "norm"},
+              {"pooler.dense", "head.transform"},
+          },
       // Left over from pre-training in some classifiers.
       .ignored = {"vit.pooler.*", "vit.embeddings.mask_token"},
-  };
+  });
   return family;
 }
 

@@ -1,0 +1,252 @@
+#include "pare/checkpoint/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pare/support/text.h"
+
+namespace pare::field {
+
+using nlohmann::ordered_json;
+
+Field whole(int64_t& (*of)(Draft&), int64_t most, int64_t (*implied)(const Draft&)) {
+  return {[=](Config& config, const Key& key, Draft& draft) {
+            const int64_t fallback = key.fallback.is_null() ? implied(draft) : key.fallback.get<int64_t>();
+            of(draft) = config.integer(key.names, fallback, 1, most);
+          },
+          [=](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = of(draft); }};
+}
+
+Field whole(int64_t (*get)(const Draft&), void (*set)(Draft&, int64_t), int64_t least, int64_t most) {
+  return {[=](Config& config, const Key& key, Draft& draft) {
+            set(draft, config.integer(key.names, key.fallback.get<int64_t>(), least, most));
+          },
+          [=](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = get(draft); }};
+}
+
+Field flag(bool (*get)(const Draft&), void (*set)(Draft&, bool)) {
+  return {[=](Config& config, const Key& key, Draft& draft) {
+            set(draft, config.flag(key.name(), key.fallback.get<bool>()));
+          },
+          [=](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = get(draft); }};
+}
+
+void each_norm(Draft& draft, const std::function<void(Norm&)>& change) {
+  std::optional<HeadTransform>& transform = draft.a.head.transform;
+  for (std::optional<Norm>* norm :
+       {&draft.a.embedding.norm, &draft.block.attention.norm, &draft.block.attention.output_norm,
+        &draft.block.attention.qk_norm, &draft.block.mlp->norm, &draft.block.mlp->output_norm, &draft.a.final_norm}) {
+    if (*norm) {
+      change(**norm);
+    }
+  }
+  if (transform && transform->norm) {
+    change(*transform->norm);
+  }
+}
+
+namespace {
+
+Field number_or_null(std::optional<double>& (*of)(Draft&)) {
+  return {[=](Config& config, const Key& key, Draft& draft) {
+            const double value = config.number(key.names, key.fallback.get<double>(), above_zero, most::number);
+            of(draft) = config.is_null(key.name()) ? std::nullopt : std::optional(value);
+          },
+          [=](ordered_json& config, const Key& key, Draft& draft) {
+            config[key.name()] = of(draft) ? ordered_json(*of(draft)) : nullptr;
+          }};
+}
+
+void write_own(ordered_json& config, const Key& key, Draft& draft) {
+  config[key.name()] = draft.block.attention.head_width;
+}
+
+void read_own(Config& config, const Key& key, Draft& draft) {
+  int64_t& own = draft.block.attention.head_width;
+  if (config.has(key.name()) || !key.fallback.is_null()) {
+    draft.uneven.clear();
+  } else if (!draft.uneven.empty()) {
+    draft.uneven += fmt::format(", and there is no {}", key.name());
+  }
+  own = config.integer(key.names, key.fallback.is_null() ? own : key.fallback.get<int64_t>(), 1, most::width);
+}
+
+bool has_labels(const Architecture& a) {
+  return a.task == Task::classifier || a.task == Task::token_classifier;
+}
+
+}  // namespace
+
+const Field vocab = whole([](Draft& d) -> int64_t& { return d.a.vocab; }, most::rows);
+const Field context = whole([](Draft& d) -> int64_t& { return d.a.context; }, most::rows);
+const Field types = whole([](Draft& d) -> int64_t& { return d.a.embedding.types; }, most::rows);
+const Field layers = whole([](Draft& d) -> int64_t& { return d.layers; }, most::layers);
+const Field mlp_width = whole([](Draft& d) -> int64_t& { return d.mlp.width; }, 4 * most::width,
+                              [](const Draft& d) { return 4 * d.a.width; });
+
+const Field width = {[](Config& config, const Key& key, Draft& draft) {
+                       draft.a.width = config.integer(key.names, key.fallback.get<int64_t>(), 1, most::width);
+                       draft.width_key = key.name();
+                     },
+                     [](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = draft.a.width; }};
+
+// In float64 this is what Hugging Face has; in a narrower type it rounds the root before multiplying, we do after.
+const Field scaled_width = {[](Config& config, const Key& key, Draft& draft) {
+                              width.read(config, key, draft);
+                              draft.a.embedding.scale = std::sqrt(static_cast<double>(draft.a.width));
+                            },
+                            width.write};
+
+const Field epsilon = {[](Config& config, const Key& key, Draft& draft) {
+                         const double value = config.number(key.names, key.fallback.get<double>(), 0, most::number);
+                         each_norm(draft, [&](Norm& norm) { norm.epsilon = value; });
+                       },
+                       [](ordered_json& config, const Key& key, Draft& draft) {
+                         const std::optional<Norm>& norm =
+                             draft.a.final_norm ? draft.a.final_norm : draft.a.embedding.norm;
+                         config[key.name()] = norm.value_or(Norm{}).epsilon;
+                       }};
+
+const Field parallel = flag([](const Draft& d) { return d.block.wiring == Wiring::parallel; },
+                            [](Draft& d, bool value) { d.block.wiring = value ? Wiring::parallel : Wiring::serial; });
+
+const Field heads = {
+    [](Config& config, const Key& key, Draft& draft) {
+      Attention& attention = draft.block.attention;
+      attention.heads = config.integer(key.names, key.fallback.get<int64_t>(), 1, most::heads);
+      attention.kv_heads = attention.heads;
+      attention.head_width = std::max<int64_t>(draft.a.width / attention.heads, 1);
+      if (draft.a.width % attention.heads != 0) {
+        draft.uneven =
+            fmt::format("{} {} does not divide {} {}", key.name(), attention.heads, draft.width_key, draft.a.width);
+      }
+    },
+    [](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = draft.block.attention.heads; }};
+
+const Field kv_heads = {
+    [](Config& config, const Key& key, Draft& draft) {
+      Attention& attention = draft.block.attention;
+      const bool own_keys = key.fallback.is_null() || config.is_null(key.name());
+      attention.kv_heads =
+          config.integer(key.names, own_keys ? attention.heads : key.fallback.get<int64_t>(), 1, most::heads);
+    },
+    [](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = draft.block.attention.kv_heads; }};
+
+const Field head_width = {read_own, write_own};
+const Field odd_head_width = {read_own, [](ordered_json& config, const Key& key, Draft& draft) {
+                                if (draft.block.attention.heads * draft.block.attention.head_width != draft.a.width) {
+                                  write_own(config, key, draft);
+                                }
+                              }};
+
+const Field attention_bias = flag([](const Draft& d) { return d.block.attention.bias.query; },
+                                  [](Draft& d, bool value) {
+                                    d.block.attention.bias = {value, value, value, value};
+                                  });
+const Field qkv_bias = flag([](const Draft& d) { return d.block.attention.bias.query; },
+                            [](Draft& d, bool value) {
+                              AttentionBias& bias = d.block.attention.bias;
+                              bias.query = bias.key = bias.value = value;
+                            });
+const Field mlp_bias = flag([](const Draft& d) { return d.mlp.bias.up; },
+                            [](Draft& d, bool value) {
+                              d.mlp.bias = {value, value && d.mlp.gated, value};
+                            });
+const Field biases = flag([](const Draft& d) { return d.block.attention.bias.query; },
+                          [](Draft& d, bool value) {
+                            d.block.attention.bias = {value, value, value, value};
+                            d.mlp.bias = {value, value && d.mlp.gated, value};
+                          });
+const Field qk_norm =
+    flag([](const Draft& d) { return d.block.attention.qk_norm.has_value(); },
+         [](Draft& d, bool value) { d.block.attention.qk_norm = value ? d.block.attention.norm : std::nullopt; });
+
+const Field softcap = number_or_null([](Draft& d) -> std::optional<double>& { return d.block.attention.softcap; });
+const Field head_softcap = {[](Config& config, const Key& key, Draft& draft) {
+                              const double value =
+                                  config.number(key.names, key.fallback.get<double>(), above_zero, most::number);
+                              if (draft.a.task == Task::causal_lm && !config.is_null(key.name())) {
+                                draft.a.head.softcap = value;
+                              }
+                            },
+                            number_or_null([](Draft& d) -> std::optional<double>& { return d.a.head.softcap; }).write};
+
+Field rope(const RopeSettings& settings) {
+  return {[=](Config& config, const Key&, Draft& draft) {
+            Attention& attention = draft.block.attention;
+            attention.rope = read_rope(config, settings, attention.head_width, draft.a.context);
+          },
+          [=](ordered_json& config, const Key&, Draft& draft) {
+            const Attention& attention = draft.block.attention;
+            write_rope(config, settings, attention.rope.value_or(Rope{.width = attention.head_width}),
+                       attention.head_width);
+          }};
+}
+
+const Field activation = {[](Config& config, const Key& key, Draft& draft) {
+                            draft.mlp.activation = config.activation(key.name(), key.fallback.get<std::string>());
+                          },
+                          [](ordered_json& config, const Key& key, Draft& draft) {
+                            config[key.name()] = hugging_face_activation(draft.mlp.activation);
+                          }};
+
+const Field same_activation = {[](Config& config, const Key& key, Draft& draft) {
+  const nlohmann::json& found = config.raw(key.name());
+  if (!found.is_null() && config.activation(key.name(), "") != draft.mlp.activation) {
+    config.wrong(key.name(), found,
+                 fmt::format("{}, which the model has", hugging_face_activation(draft.mlp.activation)));
+  }
+}};
+
+const Field tied = {[](Config& config, const Key& key, Draft& draft) {
+                      if (draft.a.task == Task::masked_lm) {
+                        draft.a.head.tied = config.flag(key.name(), key.fallback.get<bool>());
+                      }
+                    },
+                    [](ordered_json& config, const Key& key, Draft& draft) {
+                      if (draft.a.task == Task::masked_lm) {
+                        config[key.name()] = draft.a.head.tied;
+                      }
+                    }};
+
+const Field labels = {[](Config& config, const Key&, Draft& draft) {
+                        if (has_labels(draft.a)) {
+                          draft.a.head.classes = config.label_count();
+                        }
+                      },
+                      [](ordered_json& config, const Key&, Draft& draft) {
+                        if (has_labels(draft.a)) {
+                          write_labels(config, draft.a.head.classes.value_or(0));
+                        }
+                      }};
+
+Field only(const nlohmann::json& value, std::string_view why) {
+  return {[=](Config& config, const Key& key, Draft&) { config.only(key.name(), value, why); }};
+}
+
+Field repeats(const Field& field, std::string_view why) {
+  return {[=](Config& config, const Key& key, Draft& draft) {
+    ordered_json said;
+    field.write(said, key, draft);
+    config.only(key.name(), said[key.name()], why);
+  }};
+}
+
+Field own_classes(std::string_view begin) {
+  return {[=](Config& config, const Key& key, Draft&) {
+    const nlohmann::json leaves = config.raw(key.name()).flatten();
+    for (const auto& [role, value] : leaves.items()) {
+      const std::string path = value.is_string() ? value.get<std::string>() : "";
+      // REPOSITORY--FILE.CLASS
+      const std::string name = path.substr(path.rfind('.') + 1);
+      if (!value.is_null() && !name.starts_with(begin)) {
+        config.problem(
+            fmt::format("{} names {}: models with code of their own are not supported", key.name(), value.dump()));
+      }
+    }
+  }};
+}
+
+}  // namespace pare::field

@@ -1,9 +1,10 @@
 #pragma once
-// Linear equations between matrices that are looked for together: bases of streams and gauges of heads, each of which
-// alone is known too little by.
+// Linear equations between matrices that are looked for together, where too little is known of each alone: bases of
+// streams and gauges of heads.
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <vector>
 
 namespace pare {
@@ -20,6 +21,18 @@ struct MatrixTerm {
 struct MatrixEquation {
   std::vector<MatrixTerm> terms;
   at::Tensor constant = {};
+};
+
+// One over the length of each row: times that, each counts alike.
+at::Tensor one_over(const at::Tensor& rows);
+
+// Some of the unknowns may be known, and rows have a scale.
+struct MatrixSystem {
+  std::vector<at::Tensor> guess;
+  std::map<size_t, at::Tensor> known = {};
+  std::vector<MatrixEquation> equations = {};
+
+  void add(MatrixEquation equation, const at::Tensor& scale);  // of each row; undefined: as they are
 };
 
 // The least squares nearest to the guess, by conjugate gradients: no equation is ever written out.

@@ -13,7 +13,7 @@ enum class MapGroup {
   identity,
   turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
   general,
-  rotation,          // of a head whose length somebody sees: a norm, or a query that is the key
+  rotation,          // where somebody sees lengths: a norm, or a query that is the key
   turning_rotation,  // both
 };
 

@@ -8,20 +8,11 @@
 #include <map>
 #include <numeric>
 
-#include "pare/arch/norms.h"
 #include "pare/proof/stream_map.h"
 
 namespace pare {
 
 namespace {
-
-std::map<ModuleId, NormKind> kinds_of_norms(Architecture architecture) {
-  std::map<ModuleId, NormKind> kinds;
-  for (const PlacedNorm& placed : norms_of(architecture)) {
-    kinds[placed.module] = placed.norm->kind;
-  }
-  return kinds;
-}
 
 bool is_uniform(const ModelView& side, const ModuleId& norm, int64_t width) {
   const at::Tensor gain = side.gain(norm, width).value;
@@ -64,8 +55,6 @@ at::Tensor nearest_turning(const at::Tensor& maps, const Rope& rope) {
 }  // namespace
 
 std::vector<std::vector<size_t>> turning_together(const ModelView& a, const ModelView& b) {
-  const std::map<ModuleId, NormKind> first = kinds_of_norms(a.architecture()),
-                                     second = kinds_of_norms(b.architecture());
   const size_t count = a.streams().all.size();
   std::vector<size_t> parents(count);
   std::iota(parents.begin(), parents.end(), size_t{0});
@@ -84,9 +73,9 @@ std::vector<std::vector<size_t>> turning_together(const ModelView& a, const Mode
       }
     }
   }
-  const auto is_rms = [](const std::map<ModuleId, NormKind>& kinds, const ModuleId& norm) {
-    const auto found = kinds.find(norm);
-    return found != kinds.end() && found->second == NormKind::rms;
+  const auto is_rms = [](const ModelView& view, const ModuleId& norm) {
+    const auto found = view.norms().find(norm);
+    return found != view.norms().end() && found->second.kind == NormKind::rms;
   };
   for (size_t s = 0; s < count; ++s) {
     for (const ModelView* side : {&a, &b}) {
@@ -95,7 +84,7 @@ std::vector<std::vector<size_t>> turning_together(const ModelView& a, const Mode
           continue;
         }
         const bool norm = touch.kind == TouchKind::norm_reads || touch.kind == TouchKind::norm_writes;
-        if (!norm || !is_rms(first, touch.module) || !is_rms(second, touch.module) ||
+        if (!norm || !is_rms(a, touch.module) || !is_rms(b, touch.module) ||
             !commutes(a, b, touch.module, written.at(touch.module))) {
           stays[s] = true;
         } else {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pare/checkpoint/dtype.h"
 #include "pare/proof/proof.h"
 #include "pare/support/error.h"
 

@@ -3,12 +3,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
-
-#include "pare/proof/model_view.h"
 
 namespace pare {
 
+// How closely numbers of the two sides must agree.
+enum class Rigour {
+  stored,  // as they are: the candidate's is the reference's, correctly rounded
+  folded,  // one of the candidate's tensors is a product of the reference's, rounded once: float64 lost a little before
+  fitted,  // between them stands a basis or a gauge, which is known no better than the numbers it was fitted to
+};
+
+// A number that was rounded correctly is off by one rounding at most. This much more is for those that were rounded to
+// float32 on their way to a narrower type, which moves one in a hundred thousand to the other neighbour.
+constexpr double one_rounding = 1 + 0x1p-12;
 // So little of what is usual beside a number may always move.
 constexpr double forgiven_in_float64 = 0x1p-30;
 

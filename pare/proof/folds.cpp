@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "pare/proof/finding.h"
 #include "pare/proof/model_view.h"
 #include "pare/proof/proof.h"
 

@@ -9,8 +9,7 @@
 namespace pare {
 
 Rounded beside(const Rounded& matrix, const Rounded& column) {
-  return {at::cat({matrix.value, column.value.unsqueeze(1)}, 1),
-          at::cat({matrix.rounding, column.rounding.unsqueeze(1)}, 1)};
+  return joined({matrix, reshaped(column, {-1, 1})}, 1);
 }
 
 at::Tensor usual_in_heads(const at::Tensor& rounding, int64_t k) {

@@ -19,7 +19,7 @@ at::Tensor solving_error_of(const at::Tensor& both, const StreamMap& in);
 at::Tensor usual_rounding(const at::Tensor& both, const StreamMap& in, int64_t head_width, bool gauged);
 // One unit for all entries that a stream's basis, or a head's, mixes; a bias lies on no stream. One number stays one.
 at::Tensor unit_in_heads(const at::Tensor& unit, const StreamMap& in, int64_t head_width, bool gauged);
-// off_elsewhere (maps.h) for what a gauge turns back: the same number for all entries of a head in a column.
+// off_elsewhere (stream_map.h) for what a gauge turns back: the same number for all entries of a head in a column.
 at::Tensor off_in_heads(const at::Tensor& residual, const at::Tensor& lost, const at::Tensor& own,
                         const at::Tensor& gauge);
 // One matrix on the rows of each head: [heads * k, n].

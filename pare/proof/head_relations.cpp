@@ -179,14 +179,13 @@ Rounded HeadRelations::tabled(const ModelView& side, Slot slot, const Tokens& to
   const auto columns = [&](const Rounded& rows) {
     return transposed(narrowed(rows, 1, begin, slot == Slot::query ? queries : keys));
   };
-  std::vector<at::Tensor> values, roundings, numbers;
+  std::vector<Rounded> some;
+  std::vector<at::Tensor> numbers;
   for (const RowRange& rows : tokens) {
-    const Rounded some = columns(side.load_rows(first_table, rows.begin, rows.count));
-    values.push_back(some.value);
-    roundings.push_back(some.rounding);
-    numbers.push_back(at::arange(rows.begin, rows.begin + rows.count, some.value.device()));
+    some.push_back(columns(side.load_rows(first_table, rows.begin, rows.count)));
+    numbers.push_back(at::arange(rows.begin, rows.begin + rows.count, some.back().value.device()));
   }
-  const Rounded all{at::cat(values, 1), at::cat(roundings, 1)};
+  const Rounded all = joined(some, 1);
   const bool folds = slot == Slot::value && a_.folded().values.contains(block_);
   if (!folds && !(slot == Slot::key && made_table_)) {
     return all;
@@ -251,29 +250,20 @@ Finding HeadRelations::judged_heads(const at::Tensor& residual, const Allowance&
                 moved.t(), whole.t());
 }
 
-Finding HeadRelations::check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const {
-  const auto of = [&](const Tokens& tokens) {
-    return slot == Slot::query ? check_query(in, gauge, tokens)
-           : slot == Slot::key ? check_key(in, gauge, tokens)
-                               : check_value(in, gauge, tokens);
-  };
+Finding HeadRelations::check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
+  return slot == Slot::key ? check_key(in, gauge, tokens) : check_turned(slot, in, gauge, tokens);
+}
+
+Finding HeadRelations::check_all(Slot slot, const StreamMap& in, const at::Tensor& gauge) const {
   if (!tabled_) {
-    return of({});
+    return check_read(slot, in, gauge, {});
   }
   Finding all;
   const int64_t tokens = a_.architecture().vocab, step = rows_at_once(a_.table().at(first_table).shape[1]);
   for (int64_t begin = 0; begin < tokens; begin += step) {
-    merge(all, of({{begin, std::min(step, tokens - begin)}}), begin);
+    merge(all, check_read(slot, in, gauge, {{begin, std::min(step, tokens - begin)}}), begin);
   }
   return all;
-}
-
-Finding HeadRelations::check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
-  return check_turned(Slot::query, in, gauge, tokens);
-}
-
-Finding HeadRelations::check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const {
-  return check_turned(Slot::value, in, gauge, tokens);
 }
 
 // What the candidate has is turned back: q_A = D q_B, v_A = E v_B.
@@ -461,14 +451,14 @@ std::vector<NamedFinding> HeadRelations::check(const StreamMap& in, const Stream
   if (t.scores == Form::collapsed) {
     found.push_back({weight_of(in_attention(block_, Slot::query_key)), How::basis, check_collapsed(in)});
   } else if (is<SameAsKey>(t.query) && !tabled_) {
-    add(Slot::key, check_read(Slot::key, in, gauges.scores), gauges.scores, in);
+    add(Slot::key, check_all(Slot::key, in, gauges.scores), gauges.scores, in);
   } else {
-    add_pair(Slot::query, check_read(Slot::query, in, gauges.scores), Slot::key,
-             check_read(Slot::key, in, gauges.scores), gauges.scores, in);
+    add_pair(Slot::query, check_all(Slot::query, in, gauges.scores), Slot::key, check_all(Slot::key, in, gauges.scores),
+             gauges.scores, in);
   }
   if (t.values == Form::factored) {
-    add_pair(Slot::value, check_read(Slot::value, in, gauges.values), Slot::output,
-             check_output(in, out, gauges.values), gauges.values, out);
+    add_pair(Slot::value, check_all(Slot::value, in, gauges.values), Slot::output, check_output(in, out, gauges.values),
+             gauges.values, out);
   }
   for (const Slot slot : {Slot::key, Slot::value}) {
     if (is<Shrunk>(projection_in(t, slot)) && !tabled_) {

@@ -27,11 +27,9 @@ class HeadRelations {
 
   std::vector<NamedFinding> check(const StreamMap& in, const StreamMap& out, const Gauges& gauges) const;
 
-  // One relation each, of these tokens of a table, or of the matrix where there is none.
+  // One relation each: of a query, a key or a value, for these tokens where a table has it; and of the output.
   using Tokens = std::vector<RowRange>;
-  Finding check_query(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
-  Finding check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
-  Finding check_value(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
   Finding check_output(const StreamMap& in, const StreamMap& out, const at::Tensor& gauge) const;
 
   int64_t block() const { return block_; }
@@ -60,7 +58,8 @@ class HeadRelations {
   double off_group(Slot slot, const at::Tensor& gauge) const;  // how far the gauges are from what may stand there
   at::Tensor seen_in_keys(const ModelView& side) const;  // 1 for entries whose constants a softmax does not ignore
   Finding check_turned(Slot slot, const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
-  Finding check_read(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;  // one of these, of all tokens
+  Finding check_key(const StreamMap& in, const at::Tensor& gauge, const Tokens& tokens) const;
+  Finding check_all(Slot slot, const StreamMap& in, const at::Tensor& gauge) const;  // tokens
   Finding judged_heads(const at::Tensor& residual, const Allowance& allowed, const at::Tensor& moved,
                        const at::Tensor& whole) const;
   Finding check_collapsed(const StreamMap& in) const;

@@ -9,6 +9,26 @@
 
 namespace pare {
 
+bool holds_same_numbers(const Weight& a, const Weight& b) {
+  const auto equal = [](const at::Tensor& x, const at::Tensor& y) {
+    return x.scalar_type() == y.scalar_type() ? at::equal(x, y) : at::equal(x.to(at::kDouble), y.to(at::kDouble));
+  };
+  if (a == b) {
+    return true;
+  }
+  if (a.shape().empty() || !a.can_load_rows() || !b.can_load_rows()) {
+    return equal(a.load(), b.load());
+  }
+  const int64_t rows = a.shape()[0], step = rows_at_once(element_count(a.shape()) / std::max<int64_t>(rows, 1));
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t count = std::min(step, rows - begin);
+    if (!equal(a.load_rows(begin, count), b.load_rows(begin, count))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 ModelView::ModelView(const Model& model, Numbers numbers, at::Device device, PlainForm form)
     : model_(&model),
       form_(std::move(form)),
@@ -183,15 +203,13 @@ Rounded ModelView::shift(const TensorId& reader, size_t stream) const {
   }
   const int64_t width = constant.value.size(0);  // neuron heads have one column more
   const int64_t rows = table_.at(reader).shape[0], step = rows_at_once(width);
-  std::vector<at::Tensor> values, roundings;
+  std::vector<Rounded> parts;
   for (int64_t begin = 0; begin < rows; begin += step) {
     Rounded slice = load_rows(reader, begin, std::min(step, rows - begin));
     slice = same_.contains(reader) ? exact(slice.value) : slice;
-    const Rounded part = times_vector({slice.value.narrow(1, 0, width), slice.rounding.narrow(1, 0, width)}, constant);
-    values.push_back(part.value);
-    roundings.push_back(part.rounding);
+    parts.push_back(times_vector(narrowed(slice, 1, 0, width), constant));
   }
-  return {at::cat(values), at::cat(roundings)};
+  return joined(parts, 0);
 }
 
 std::vector<RowRange> rows_from_all_over(int64_t rows, int64_t enough) {

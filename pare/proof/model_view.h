@@ -17,19 +17,15 @@
 
 namespace pare {
 
-// How closely numbers of the two sides must agree.
-enum class Rigour {
-  stored,  // as they are: the candidate's is the reference's, correctly rounded
-  folded,  // one of the candidate's tensors is a product of the reference's, rounded once: float64 lost a little before
-  fitted,  // between them stands a basis or a gauge, which is known no better than the numbers it was fitted to
-};
-
 // Where along an axis the entries of the other side's order are, and the factors that neurons have beside it.
 struct Order {
   at::Tensor index;
   int64_t axis = 0;
   at::Tensor factors = {};  // undefined: ones
 };
+
+// Whatever type they are stored in.
+bool holds_same_numbers(const Weight& a, const Weight& b);
 
 class ModelView {
  public:
@@ -69,8 +65,9 @@ class ModelView {
   Rounded load_rows(const TensorId& id, int64_t begin, int64_t count) const;
   bool is_zero(const TensorId& id) const;  // or not there
   Rounded load_or_zeros(const TensorId& id, at::IntArrayRef shape) const;
-  Rounded made(const at::Tensor& value) const;             // exact numbers, that nobody stored
-  Rounded gain(const ModuleId& norm, int64_t size) const;  // with its offset; ones where there is none
+  Rounded made(const at::Tensor& value) const;                      // exact numbers, that nobody stored
+  Rounded gain(const ModuleId& norm, int64_t size) const;           // with its offset; ones where there is none
+  const std::map<ModuleId, Norm>& norms() const { return norms_; }  // of heads, too
   double offset(const ModuleId& norm) const { return norms_.at(norm).offset; }
 
   // The tensors that the other side holds the same numbers of, as they are stored and in the form that is compared.
@@ -141,9 +138,5 @@ std::vector<RowRange> rows_from_all_over(int64_t rows, int64_t enough);
 constexpr int64_t rows_at_once(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 23) / width);
 }
-
-// A number that was rounded correctly is off by one rounding at most. This much more is for those that were rounded to
-// float32 on their way to a narrower type, which moves one in a hundred thousand to the other neighbour.
-constexpr double one_rounding = 1 + 0x1p-12;
 
 }  // namespace pare

@@ -24,13 +24,6 @@ Projection& projection_of(Attention& t, Slot slot) {
 
 // ---- a key or a value whose identity block is not stored
 
-bool same_pivots(const Model& a, const Model& b, const ModuleId& module) {
-  const std::string name = name_of(TensorId{module, TensorKind::pivot});
-  const auto first = a.weights.find(name), second = b.weights.find(name);
-  return first != a.weights.end() && second != b.weights.end() && first->second.shape() == second->second.shape() &&
-         at::equal(first->second.load(), second->second.load());
-}
-
 void write_out_shrunk(PlainForm& form, int64_t block, Slot slot) {
   Projection& projection = projection_of(attention_of(form, block), slot);
   if (!is<Shrunk>(projection)) {
@@ -189,7 +182,7 @@ void write_out_attention(PlainForms& forms, const Model& reference, const Model&
   const bool multiplied = computed_by_one(Slot::key) || computed_by_one(Slot::value);  // what is whole can be
   for (const Slot slot : {Slot::key, Slot::value}) {
     const bool both = is<Shrunk>(projection_of(t, slot)) && is<Shrunk>(projection_of(u, slot));
-    if (!both || multiplied || !same_pivots(reference, candidate, in_attention(block, slot))) {
+    if (!both || multiplied || !holds_same(reference, candidate, {in_attention(block, slot), TensorKind::pivot})) {
       write_out_shrunk(a, block, slot);
       write_out_shrunk(b, block, slot);
     }
@@ -282,6 +275,14 @@ std::vector<TensorId> those_there(const PlainForm& form, const std::vector<Tenso
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
                [&](const TensorId& id) { return table.contains(id); });
   return found;
+}
+
+bool holds_same(const Model& a, const Model& b, const TensorId& id) {
+  const auto first = a.weights.find(name_of(id)), second = b.weights.find(name_of(id));
+  if (first == a.weights.end() || second == b.weights.end()) {
+    return first == a.weights.end() && second == b.weights.end();
+  }
+  return first->second.shape() == second->second.shape() && holds_same_numbers(first->second, second->second);
 }
 
 LoadRounded current(const PlainForm& form, const TensorId& id) {

@@ -1,9 +1,8 @@
 #pragma once
-// Forms written out. One function may be stored in several ways: a matrix without its identity block, a value computed
+// One form for both. A function may be stored in several ways: a matrix without its identity block, a value computed
 // from the key, two factors or their product, an MLP as heads, a skip inside the MLP, a first layer as a table, a norm
-// that is an affine map inside its readers. Where
-// the two models differ in that, both are seen in the same form, with tensors made of what is stored; where they do
-// not, tensor is held against tensor, which is the closer comparison.
+// that is an affine map inside its readers. Where the two models differ in that, both are seen in the same form, with
+// tensors made of what is stored; where they do not, tensor is held against tensor, which is the closer comparison.
 
 #include <functional>
 #include <map>
@@ -52,10 +51,12 @@ struct PlainForms {
 
 PlainForms written_out(const Model& reference, const Model& candidate, at::Device device);
 
-// Its steps, each with a kind of form. written_norm.cpp, written_mlp.cpp, written_table.cpp
+// Its steps, each with a kind of form. plain_form_norms.cpp, plain_form_mlp.cpp, plain_form_table.cpp
 void write_out_norms(PlainForms& forms, const Model& reference, const Model& candidate);
 void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device);
 void write_out_table(PlainForms& forms);
+
+bool holds_same(const Model& a, const Model& b, const TensorId& id);  // numbers, or none
 
 // What a maker may ask for, whether it is stored or was made before.
 using LoadRounded = std::function<Rounded(const ModelView& side)>;

@@ -233,7 +233,7 @@ void append(PlainForm& form, const TensorId& id, int64_t axis, const at::Tensor&
   make(form, id, {id}, [=](const ModelView& side) {
     const Rounded own = old(side);
     const at::Tensor beside = more.to(own.value.device());
-    return Rounded{at::cat({own.value, beside}, axis), at::cat({own.rounding, beside.abs() * lost}, axis)};
+    return joined({own, {beside, beside.abs() * lost}}, axis);
   });
 }
 

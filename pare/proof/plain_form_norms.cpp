@@ -58,10 +58,8 @@ Rounded mapped_along(const Rounded& tensor, const Port& port, int64_t width, con
   const Rounded last = moved_axis(tensor, port.axis, -1);
   const int64_t end = port.begin + width, size = last.value.size(-1);
   const Rounded changed = map(narrowed(last, -1, port.begin, width), side);
-  const auto joined = [&](const at::Tensor& whole, const at::Tensor& part) {
-    return at::cat({whole.narrow(-1, 0, port.begin), part, whole.narrow(-1, end, size - end)}, -1);
-  };
-  return moved_axis({joined(last.value, changed.value), joined(last.rounding, changed.rounding)}, -1, port.axis);
+  const Rounded whole = joined({narrowed(last, -1, 0, port.begin), changed, narrowed(last, -1, end, size - end)}, -1);
+  return moved_axis(whole, -1, port.axis);
 }
 
 using LoadRows = std::function<Rounded(const ModelView& side, int64_t begin, int64_t count)>;
@@ -99,8 +97,7 @@ void shift_reader(PlainForm& form, const Port& port, int64_t width, const Module
     make(form, port.tensor, {port.tensor, bias_of(norm)}, [=](const ModelView& side) {
       const Rounded whole = matrix(side), more = added(side);
       const Rounded last = sum(narrowed(whole, 1, width, 1), reshaped(more, {-1, 1}));
-      return Rounded{at::cat({whole.value.narrow(1, 0, width), last.value}, 1),
-                     at::cat({whole.rounding.narrow(1, 0, width), last.rounding}, 1)};
+      return joined({narrowed(whole, 1, 0, width), last}, 1);
     });
     return;
   }
@@ -219,15 +216,6 @@ bool has_norm(Architecture architecture, const ModuleId& module) {
   }
   const std::vector<PlacedNorm> norms = norms_of(architecture);
   return std::any_of(norms.begin(), norms.end(), [&](const PlacedNorm& placed) { return placed.module == module; });
-}
-
-bool holds_same(const Model& a, const Model& b, const TensorId& id) {
-  const auto first = a.weights.find(name_of(id)), second = b.weights.find(name_of(id));
-  if (first == a.weights.end() || second == b.weights.end()) {
-    return first == a.weights.end() && second == b.weights.end();
-  }
-  return first->second.shape() == second->second.shape() &&
-         at::equal(first->second.load().to(at::kDouble), second->second.load().to(at::kDouble));
 }
 
 // Those norms of a model that the other does not have, or has with other numbers.

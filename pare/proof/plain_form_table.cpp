@@ -88,8 +88,7 @@ class TokenRows {
     const Rounded in = t.norm && !is_post() ? normalised(norm(side, *t.norm, in_attention(block_, Slot::norm)), x) : x;
     const Rounded key = behind(side, in, Slot::key), value = behind(side, in, Slot::value);
     const Rounded query = is<SameAsKey>(t.query) ? key : behind(side, asked(side, in), Slot::query);
-    const auto joined = [&](auto part) { return at::cat({part(x), part(query), part(key), part(value)}, 1); };
-    return {joined([](const Rounded& y) { return y.value; }), joined([](const Rounded& y) { return y.rounding; })};
+    return joined({x, query, key, value}, 1);
   }
 
  private:

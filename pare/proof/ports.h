@@ -1,10 +1,11 @@
 #pragma once
 // Everything outside the heads that the two models have in common: matrices and tables on streams, and numbers that no
-// basis reaches. proof_attention.h has what stands between a query and a key, a value and an output.
+// basis reaches. head_relations.h has what stands between a query and a key, a value and an output.
 
 #include <functional>
 #include <optional>
 
+#include "pare/proof/finding.h"
 #include "pare/proof/model_view.h"
 #include "pare/proof/proof.h"
 

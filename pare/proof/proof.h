@@ -1,11 +1,12 @@
 #pragma once
-// Sameness for all inputs: every tensor of the candidate is the reference's, up to symmetries that are found here.
+// What is said of two models that are the same for all inputs: every tensor of the candidate is the reference's, up to
+// symmetries that a witness names (witness.h). prover.h comes to it, pare/search/prove.h is the whole way.
 //
 // The invariant, by induction over the computation: on every stream, reference = Ψ candidate, for every input. It holds
 // when each writer obeys A = Ψ B, each reader B = A Ψ, and Ψ commutes with whatever else stands on the stream: nothing
 // but matrices, and any Ψ does; RMSNorms, and rotations do; the same for gauges of heads under RoPE and norms
-// (groups.h). All three are checked, of every Ψ as it is: relations element by element against what rounding explains,
-// with what Ψ is off its group in each that relies on it. So how a basis was found needs no trust.
+// (allowed_maps.h). All three are checked, of every Ψ as it is: relations element by element against what rounding
+// explains, with what Ψ is off its group in each that relies on it. So how a basis was found needs no trust.
 
 #include <ATen/core/Tensor.h>
 

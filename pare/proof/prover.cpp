@@ -14,27 +14,6 @@ namespace pare {
 
 namespace {
 
-// The same numbers, whatever type they are stored in.
-bool holds_same_numbers(const Weight& a, const Weight& b) {
-  const auto equal = [](const at::Tensor& x, const at::Tensor& y) {
-    return x.scalar_type() == y.scalar_type() ? at::equal(x, y) : at::equal(x.to(at::kDouble), y.to(at::kDouble));
-  };
-  if (a == b) {
-    return true;
-  }
-  if (a.shape().empty() || !a.can_load_rows() || !b.can_load_rows()) {
-    return equal(a.load(), b.load());
-  }
-  const int64_t rows = a.shape()[0], step = rows_at_once(element_count(a.shape()) / std::max<int64_t>(rows, 1));
-  for (int64_t begin = 0; begin < rows; begin += step) {
-    const int64_t count = std::min(step, rows - begin);
-    if (!equal(a.load_rows(begin, count), b.load_rows(begin, count))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // The worst of the heads' gauges. One that float64 cannot invert was not what explained them: their products did.
 double condition_of(const at::Tensor& gauges) {
   if (!gauges.defined()) {

@@ -4,21 +4,15 @@
 
 #include <algorithm>
 
-#include "pare/arch/norms.h"
 #include "pare/proof/allowed_maps.h"
 
 namespace pare {
 
 // Gains that are stored alike mean the same only with the same offset.
-static std::vector<std::optional<double>> norm_offsets(Architecture a) {
-  std::vector<std::optional<double>> found;
-  for (const PlacedNorm& placed : norms_of(a)) {
-    found.push_back(placed.norm->offset);
-  }
-  for (const Block& block : a.blocks) {
-    found.push_back(block.attention.qk_norm ? std::optional(block.attention.qk_norm->offset) : std::nullopt);
-  }
-  return found;
+static bool same_offsets(const std::map<ModuleId, Norm>& a, const std::map<ModuleId, Norm>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.offset == y.second.offset;
+  });
 }
 
 Relations::Relations(const ModelView& reference, const ModelView& candidate, const std::set<TensorId>& same)
@@ -26,7 +20,7 @@ Relations::Relations(const ModelView& reference, const ModelView& candidate, con
       b_(candidate),
       wide_(candidate.in_float64()),
       same_(same),
-      same_offsets_(norm_offsets(reference.architecture()) == norm_offsets(candidate.architecture())),
+      same_offsets_(same_offsets(reference.norms(), candidate.norms())),
       groups_(groups_of_streams(reference, candidate)),
       ports_(ports_of(reference, candidate)) {
   const size_t blocks = reference.architecture().blocks.size();
@@ -42,7 +36,7 @@ Relations::Relations(const ModelView& reference, const ModelView& candidate, con
 // ---- the witness
 
 // Whether it is absorbed, how well it is conditioned and how far it is from its group is told by the map itself.
-void Relations::set_basis(size_t s, const Basis& basis) {
+void Relations::set_basis(size_t s, const StreamBasis& basis) {
   for (size_t i = 0; i < ports_.size(); ++i) {
     if (ports_[i].stream == s || ports_[i].samples_on == s) {
       state_.of_ports[i].reset();
@@ -217,7 +211,7 @@ Finding Relations::check_rows(const ProofPort& port, int64_t begin, int64_t coun
 
 // A matrix between two streams: the one that it reads is the candidate's from now on.
 Rounded Relations::through_samples(const ProofPort& port, const Rounded& rows) const {
-  if (!port.samples_on || state_.maps[*port.samples_on].is_identity()) {
+  if (is_identity(port.samples_on)) {
     return rows;
   }
   const at::Tensor map = state_.maps[*port.samples_on].map.t();
@@ -229,7 +223,7 @@ Rounded Relations::through_samples(const ProofPort& port, const Rounded& rows) c
 }
 
 at::Tensor Relations::through_samples_back(const ProofPort& port, const at::Tensor& rows) const {
-  if (!port.samples_on || state_.maps[*port.samples_on].is_identity()) {
+  if (is_identity(port.samples_on)) {
     return rows;
   }
   const int64_t width = state_.maps[*port.samples_on].map.size(0), out = rows.size(1);
@@ -239,7 +233,7 @@ at::Tensor Relations::through_samples_back(const ProofPort& port, const at::Tens
 
 // The same for the rounding of what the candidate has there.
 Rounded Relations::with_usual_samples(const ProofPort& port, const Rounded& rows) const {
-  if (!port.samples_on || state_.maps[*port.samples_on].is_identity()) {
+  if (is_identity(port.samples_on)) {
     return rows;
   }
   const StreamMap& read = state_.maps[*port.samples_on];

@@ -34,7 +34,7 @@ class Relations {
   };
   const State& state() const { return state_; }
   void restore(State state) { state_ = std::move(state); }
-  void set_basis(size_t stream, const Basis& basis);
+  void set_basis(size_t stream, const StreamBasis& basis);
   void set_gauges(size_t block, const Gauges& gauges);
   const StreamMap& map(size_t stream) const { return state_.maps[stream]; }
   const Gauges& gauges(size_t block) const { return state_.gauges[block]; }

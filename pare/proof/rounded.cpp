@@ -44,6 +44,15 @@ Rounded narrowed(const Rounded& a, int64_t axis, int64_t begin, int64_t count) {
   return {a.value.narrow(axis, begin, count), a.rounding.narrow(axis, begin, count)};
 }
 
+Rounded joined(const std::vector<Rounded>& parts, int64_t axis) {
+  std::vector<at::Tensor> values, roundings;
+  for (const Rounded& part : parts) {
+    values.push_back(part.value);
+    roundings.push_back(part.rounding);
+  }
+  return {at::cat(values, axis), at::cat(roundings, axis)};
+}
+
 Rounded reshaped(const Rounded& a, at::IntArrayRef shape) {
   return {a.value.reshape(shape), a.rounding.reshape(shape)};
 }

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "pare/arch/tensors.h"
 #include "pare/checkpoint/dtype.h"
 
@@ -24,6 +26,7 @@ Rounded sum(const Rounded& a, const Rounded& b);
 Rounded times(const Rounded& a, double factor);
 Rounded transposed(const Rounded& matrix);  // or a stack of them
 Rounded narrowed(const Rounded& a, int64_t axis, int64_t begin, int64_t count);
+Rounded joined(const std::vector<Rounded>& parts, int64_t axis);
 Rounded reshaped(const Rounded& a, at::IntArrayRef shape);
 // Without its mean, along the last axis.
 Rounded without_mean(const Rounded& rows);

@@ -1,7 +1,7 @@
 #pragma once
 // What is said of two models so that it can be checked that they are the same function: in which order the candidate
 // has its units, in which basis its streams are and in which gauge its heads. pare/search finds it; here nothing of it
-// is believed, but for what Basis says below.
+// is believed, but for what StreamBasis says below.
 
 #include <ATen/core/Tensor.h>
 
@@ -29,7 +29,7 @@ struct BlockOrder {
 };
 
 // The map Ψ of one stream: z of the reference = Ψ z of the candidate.
-struct Basis {
+struct StreamBasis {
   at::Tensor map = {};  // undefined: the identity
   // Taken as they are: how large the entries of readers usually are in the candidate's basis (what at_least_usual in
   // stream_map.h measures by), and, where an output matrix was absorbed, the part of the map that is a gauge of heads.

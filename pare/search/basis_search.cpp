@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "pare/proof/allowed_maps.h"
 #include "pare/proof/proof.h"
@@ -37,6 +38,54 @@ BasisSearch::BasisSearch(Relations& relations, at::Device device)
       together_[s] = streams;
     }
   }
+}
+
+void BasisSearch::find() {
+  find_identities();
+  std::vector<size_t> changed;
+  for (size_t s = 0; s < known_.size(); ++s) {
+    if (!known_[s]) {
+      changed.push_back(s);
+    }
+  }
+  if (changed.empty()) {
+    return;
+  }
+  const std::vector<bool> known = known_;
+  const int64_t wrong = fit_in_turn(changed);
+  if (wrong == 0) {
+    return;
+  }
+  const std::vector<bool> first_known = known_;
+  const Relations::State first = relations_.state();
+  known_ = known;
+  if (!fit_jointly(changed) || (relations_.count_wrong() > 0 && fit_in_turn(changed) >= wrong)) {
+    known_ = first_known;
+    relations_.restore(first);
+  }
+}
+
+// Gauges tell of streams and streams of gauges: a few rounds, until everything agrees, and more where that helps. What
+// is wrong then is handed back.
+int64_t BasisSearch::fit_in_turn(const std::vector<size_t>& changed) {
+  constexpr int most_rounds = 24, few_rounds = 4;
+  double wrong = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < most_rounds; ++round) {
+    for (size_t s : changed) {
+      fit_stream(s);
+      for (size_t n = 0; n < heads_.size(); ++n) {
+        if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
+          fit_heads(n);
+        }
+      }
+    }
+    const auto left = static_cast<double>(relations_.count_wrong());
+    if (left == 0 || (round + 1 >= few_rounds && left > wrong * 0.75)) {
+      break;
+    }
+    wrong = left;
+  }
+  return relations_.count_wrong();
 }
 
 void BasisSearch::find_identities() {
@@ -131,7 +180,7 @@ void BasisSearch::fit_stream(size_t s) {
   }
   std::vector<TableSamples> tables;
   std::vector<MapSamples> samples = samples_for(streams, tables);
-  Basis found = fit_once(s, samples);
+  StreamBasis found = fit_once(s, samples);
   constexpr int most_trials = 12;
   for (int i = 0; i < most_trials && weigh_down_strange_rows(found.map, tables, samples); ++i) {
     found = fit_once(s, samples);
@@ -159,7 +208,7 @@ void BasisSearch::add_samples(size_t s, int64_t step, std::vector<MapSamples>& s
   }
 }
 
-void BasisSearch::set_map(size_t s, Basis found, const std::vector<MapSamples>& samples) {
+void BasisSearch::set_map(size_t s, StreamBasis found, const std::vector<MapSamples>& samples) {
   known_[s] = true;
   // What is the identity but for a little is the identity: nobody makes such a basis, and it would explain entries that
   // are a little off.
@@ -209,7 +258,7 @@ at::Tensor BasisSearch::known_values(size_t n) const {
   return at::eye(t.head_width, options_).expand({t.kv_heads, t.head_width, t.head_width});
 }
 
-Basis BasisSearch::fit_once(size_t s, const std::vector<MapSamples>& samples) const {
+StreamBasis BasisSearch::fit_once(size_t s, const std::vector<MapSamples>& samples) const {
   for (size_t n = 0; n < heads_.size(); ++n) {
     const std::optional<Slot> pinned = heads_[n].pinned_input();
     if (streams_of(n).attention_input == s && pinned) {
@@ -227,14 +276,12 @@ Basis BasisSearch::fit_once(size_t s, const std::vector<MapSamples>& samples) co
 // Enough rows to know a map by, from all over the tensor.
 MapSamples BasisSearch::samples_of(const ProofPort& port) const {
   const int64_t enough = port.sliced ? enough_samples(port) : port.samples;
-  std::vector<at::Tensor> a, roundings, b;
+  std::vector<Rounded> a, b;
   for (const RowRange& rows : rows_from_all_over(port.samples, enough)) {
-    const Rounded some = Relations::rows_of(port, a_, rows.begin, rows.count);
-    a.push_back(some.value);
-    roundings.push_back(some.rounding);
-    b.push_back(Relations::rows_of(port, b_, rows.begin, rows.count).value);
+    a.push_back(Relations::rows_of(port, a_, rows.begin, rows.count));
+    b.push_back(Relations::rows_of(port, b_, rows.begin, rows.count));
   }
-  return {port.role, relations_.through_samples(port, {at::cat(a), at::cat(roundings)}).value, at::cat(b)};
+  return {port.role, relations_.through_samples(port, joined(a, 0)).value, joined(b, 0).value};
 }
 
 // Rows far from the map count less in the next fit, in proportion: least squares become least distances, which a

@@ -12,6 +12,7 @@ namespace pare {
 class BasisSearch {
  public:
   BasisSearch(Relations& relations, at::Device device);
+  BasisSearch(const BasisSearch&) = delete;  // heads refer to what is in here
 
   void find();
 
@@ -35,8 +36,8 @@ class BasisSearch {
   std::vector<MapSamples> samples_for(const std::vector<size_t>& streams, std::vector<TableSamples>& tables) const;
   void add_samples(size_t stream, int64_t step, std::vector<MapSamples>& samples,
                    std::vector<TableSamples>& tables) const;
-  void set_map(size_t stream, Basis found, const std::vector<MapSamples>& samples);
-  Basis fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
+  void set_map(size_t stream, StreamBasis found, const std::vector<MapSamples>& samples);
+  StreamBasis fit_once(size_t stream, const std::vector<MapSamples>& samples) const;
   int64_t samples_on(size_t stream) const;  // at most, and about
   MapSamples samples_of(const ProofPort& port) const;
   int64_t enough_samples(const ProofPort& port) const { return 4 * width_of(*port.stream) + 64; }

@@ -118,8 +118,9 @@ Gauges GaugeSearch::fit(const StreamMap& in, const StreamMap* out) const {
   Gauges found;
   // Where one of the two is what it was there is no gauge; what the other is off by is not for it to explain.
   const auto stayed = [](const Finding& finding) { return finding.holds() && finding.size > 0; };
-  if (scores_ != MapGroup::identity && !(!determines(Slot::key) && stayed(heads_.check_query(in, {}, tokens))) &&
-      !(!determines(Slot::query) && stayed(heads_.check_key(in, {}, tokens)))) {
+  if (scores_ != MapGroup::identity &&
+      !(!determines(Slot::key) && stayed(heads_.check_read(Slot::query, in, {}, tokens))) &&
+      !(!determines(Slot::query) && stayed(heads_.check_read(Slot::key, in, {}, tokens)))) {
     const at::Tensor qa = read(Slot::query), qb = heads_.projection(b_, Slot::query, tokens).value;
     const at::Tensor ka = read(Slot::key), kb = heads_.projection(b_, Slot::key, tokens).value;
     const auto exact = [&](Slot slot, const at::Tensor& both) {  // a missing matrix is not rounded, its bias is
@@ -141,12 +142,13 @@ Gauges GaugeSearch::fit(const StreamMap& in, const StreamMap* out) const {
       }
     }
     const auto off = [&](const at::Tensor& gauge) {
-      return std::max(heads_.check_query(in, gauge, tokens).residual, heads_.check_key(in, gauge, tokens).residual);
+      return std::max(heads_.check_read(Slot::query, in, gauge, tokens).residual,
+                      heads_.check_read(Slot::key, in, gauge, tokens).residual);
     };
     found.scores = gauge_or_none(best_of(at::stack(gauges), alone, off), in.is_identity());
   }
-  if (values_ != MapGroup::identity &&
-      (!heads_.check_value(in, {}, tokens).holds() || (out && !heads_.check_output(in, *out, {}).holds()))) {
+  if (values_ != MapGroup::identity && (!heads_.check_read(Slot::value, in, {}, tokens).holds() ||
+                                        (out && !heads_.check_output(in, *out, {}).holds()))) {
     const at::Tensor va = read(Slot::value), vb = heads_.projection(b_, Slot::value, tokens).value;
     const int64_t columns = va.size(1) - (determines(Slot::value) ? 1 : 0);
     const at::Tensor oa = heads_.output(a_).value.t();
@@ -167,7 +169,8 @@ Gauges GaugeSearch::fit(const StreamMap& in, const StreamMap* out) const {
       }
     }
     const auto off = [&](const at::Tensor& gauge) {
-      return std::max(heads_.check_value(in, gauge, tokens).residual, heads_.check_output(in, *out, gauge).residual);
+      return std::max(heads_.check_read(Slot::value, in, gauge, tokens).residual,
+                      heads_.check_output(in, *out, gauge).residual);
     };
     const at::Tensor best = out ? best_of(at::stack(gauges), alone, off) : at::stack(gauges);
     found.values = gauge_or_none(best, in.is_identity() && (!out || out->is_identity()));
@@ -266,14 +269,14 @@ at::Tensor GaugeSearch::through_values(const at::Tensor& readers) const {
 }
 
 // Ψ = W_O E, or Ψ W_O = E.
-Basis GaugeSearch::fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const {
+StreamBasis GaugeSearch::fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const {
   const Attention& t = heads_.spec(a_);
   const int64_t k = t.head_width, groups = t.kv_heads;
   const bool of_reference = heads_.stores(a_, Slot::output);
   const at::Tensor matrix = heads_.output(of_reference ? a_ : b_).value;
   const auto between = [&](const at::Tensor& all) {
-    return Basis{.map = of_reference ? at::matmul(matrix, all) : at::linalg_solve(matrix, all, /*left=*/false),
-                 .gauges = all};
+    return StreamBasis{.map = of_reference ? at::matmul(matrix, all) : at::linalg_solve(matrix, all, /*left=*/false),
+                       .gauges = all};
   };
   if (gauge.defined()) {
     return between(block_diagonal(gauge, t.heads));
@@ -299,7 +302,7 @@ Basis GaugeSearch::fit_pinned_output(const std::vector<MapSamples>& samples, con
 
 // ---- for all of them together
 
-void GaugeSearch::add_equations(const JointMap& in, const JointMap& out, JointSystem& system) const {
+void GaugeSearch::add_equations(size_t in, size_t out, MatrixSystem& system) const {
   const Attention& t = heads_.spec(a_);
   const int64_t k = t.head_width, groups = t.kv_heads;
   const auto gauges = [&](const at::Tensor& like) {
@@ -325,7 +328,7 @@ void GaugeSearch::add_equations(const JointMap& in, const JointMap& out, JointSy
     const at::Tensor a = heads_.projection(a_, slot).value, b = heads_.projection(b_, slot).value;
     const int64_t width = a.size(1) - 1;
     if (heads_.group_of(slot) == MapGroup::identity) {
-      system.add({{in.term({.left = a.narrow(1, 0, width)})}, b.narrow(1, 0, width)}, one_over(b));
+      system.add({{{.unknown = in, .left = a.narrow(1, 0, width)}}, b.narrow(1, 0, width)}, one_over(b));
       continue;
     }
     // Keys have the other's inverse, which is itself where nothing but rotations are allowed.
@@ -336,7 +339,7 @@ void GaugeSearch::add_equations(const JointMap& in, const JointMap& out, JointSy
     for (int64_t h = 0; h < heads; ++h) {
       const size_t gauge = first + static_cast<size_t>(h / (heads / groups));
       const at::Tensor from = a.narrow(0, h * k, k), to = b.narrow(0, h * k, k), size = one_over(from);
-      system.add({{in.term({.left = from.narrow(1, 0, width)}),
+      system.add({{{.unknown = in, .left = from.narrow(1, 0, width)},
                    {.unknown = gauge, .right = to.narrow(1, 0, width), .sign = -1}}},
                  size);
       system.add({{{.unknown = gauge, .right = to.narrow(1, width, 1)}}, from.narrow(1, width, 1)}, size);
@@ -348,7 +351,7 @@ void GaugeSearch::add_equations(const JointMap& in, const JointMap& out, JointSy
   const at::Tensor a = heads_.output(a_).value, b = heads_.output(b_).value;
   for (int64_t h = 0; h < t.heads; ++h) {
     const at::Tensor from = a.narrow(1, h * k, k), to = b.narrow(1, h * k, k), size = one_over(from.t()).t();
-    const MatrixTerm written = out.term({.right = to * size});
+    const MatrixTerm written = {.unknown = out, .right = to * size};
     if (!values) {
       system.add({{written}, from * size}, {});
       continue;

@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "pare/linear/linear_system.h"
 #include "pare/linear/map_fit.h"
 #include "pare/proof/head_relations.h"
-#include "pare/search/joint_system.h"
 
 namespace pare {
 
@@ -24,14 +24,14 @@ class GaugeSearch {
   std::vector<MapSamples> input_samples(const Gauges& gauges) const;
   // And of the one they write.
   std::vector<MapSamples> output_samples(const Gauges& gauges) const;
-  void add_equations(const JointMap& in, const JointMap& out, JointSystem& system) const;
+  void add_equations(size_t in, size_t out, MatrixSystem& system) const;
 
   // A projection that only one side has a matrix for pins the basis of its stream down to the gauge of its heads.
   std::optional<Slot> pinned_input() const;
   bool pins_output() const { return heads_.pins(Slot::output); }
   at::Tensor fit_pinned_input(Slot slot, const std::vector<MapSamples>& samples) const;
   // `gauge` where the values pin it already, in the same way.
-  Basis fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const;
+  StreamBasis fit_pinned_output(const std::vector<MapSamples>& samples, const at::Tensor& gauge) const;
   bool determines(Slot slot) const;  // the gauge of its heads, without rounding
   // Where the candidate has neither a value nor an output matrix: what reads the output reads the input too.
   bool passes_through() const;

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "pare/linear/procrustes.h"
 
@@ -36,54 +35,6 @@ bool span(const std::vector<at::Tensor>& rows, int64_t width) {
 }
 
 }  // namespace
-
-void BasisSearch::find() {
-  find_identities();
-  std::vector<size_t> changed;
-  for (size_t s = 0; s < known_.size(); ++s) {
-    if (!known_[s]) {
-      changed.push_back(s);
-    }
-  }
-  if (changed.empty()) {
-    return;
-  }
-  const std::vector<bool> known = known_;
-  const int64_t wrong = fit_in_turn(changed);
-  if (wrong == 0) {
-    return;
-  }
-  const std::vector<bool> first_known = known_;
-  const Relations::State first = relations_.state();
-  known_ = known;
-  if (!fit_jointly(changed) || (relations_.count_wrong() > 0 && fit_in_turn(changed) >= wrong)) {
-    known_ = first_known;
-    relations_.restore(first);
-  }
-}
-
-// Gauges tell of streams and streams of gauges: a few rounds, until everything agrees, and more where that helps. What
-// is wrong then is handed back.
-int64_t BasisSearch::fit_in_turn(const std::vector<size_t>& changed) {
-  constexpr int most_rounds = 24, few_rounds = 4;
-  double wrong = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < most_rounds; ++round) {
-    for (size_t s : changed) {
-      fit_stream(s);
-      for (size_t n = 0; n < heads_.size(); ++n) {
-        if (streams_of(n).attention_input == s || streams_of(n).attention_output == s) {
-          fit_heads(n);
-        }
-      }
-    }
-    const auto left = static_cast<double>(relations_.count_wrong());
-    if (left == 0 || (round + 1 >= few_rounds && left > wrong * 0.75)) {
-      break;
-    }
-    wrong = left;
-  }
-  return relations_.count_wrong();
-}
 
 bool BasisSearch::is_determined(size_t s) const {
   std::vector<at::Tensor> written, read;
@@ -119,17 +70,17 @@ bool BasisSearch::fit_jointly(const std::vector<size_t>& changed) {
       std::all_of(changed.begin(), changed.end(), [&](size_t s) { return is_determined(s); })) {
     return false;
   }
-  JointSystem system;
-  std::vector<JointMap> maps(known_.size());
+  MatrixSystem system;
+  std::vector<size_t> maps(known_.size());
   for (size_t s = 0; s < maps.size(); ++s) {
     if (const size_t first = turning_with(s).front(); first != s) {
       maps[s] = maps[first];
       continue;
     }
-    maps[s].unknown = system.guess.size();
+    maps[s] = system.guess.size();
     system.guess.push_back(at::eye(width_of(s), options_));
     if (known_[s]) {
-      system.known[maps[s].unknown] = relations_.map(s).is_identity() ? system.guess.back() : relations_.map(s).map;
+      system.known[maps[s]] = relations_.map(s).is_identity() ? system.guess.back() : relations_.map(s).map;
     }
   }
   for (const ProofPort& port : relations_.ports()) {
@@ -142,8 +93,8 @@ bool BasisSearch::fit_jointly(const std::vector<size_t>& changed) {
       const int64_t width = width_of(*port.samples_on);
       for (int64_t begin = 0; begin < port.samples; begin += width) {
         const at::Tensor from = a.narrow(0, begin, width), to = b.narrow(0, begin, width);
-        system.add({{maps[*port.samples_on].term({.right = from, .transposed = true}),
-                     maps[*port.stream].term({.left = to, .transposed = true, .sign = -1})}},
+        system.add({{{.unknown = maps[*port.samples_on], .right = from, .transposed = true},
+                     {.unknown = maps[*port.stream], .left = to, .transposed = true, .sign = -1}}},
                    {});
       }
       continue;
@@ -151,17 +102,18 @@ bool BasisSearch::fit_jointly(const std::vector<size_t>& changed) {
     const MapSamples samples = samples_of(port);
     const bool writes = samples.role == Role::writer;
     const at::Tensor scale = one_over(samples.candidate);
-    system.add(
-        {{maps[*port.stream].term({.left = writes ? samples.candidate : samples.reference, .transposed = writes})},
-         writes ? samples.reference : samples.candidate},
-        scale);
+    system.add({{{.unknown = maps[*port.stream],
+                  .left = writes ? samples.candidate : samples.reference,
+                  .transposed = writes}},
+                writes ? samples.reference : samples.candidate},
+               scale);
   }
   for (size_t n = 0; n < heads_.size(); ++n) {
     heads_[n].add_equations(maps[streams_of(n).attention_input], maps[streams_of(n).attention_output], system);
   }
   const std::vector<at::Tensor> found = solve_together(system.equations, system.guess);
   for (size_t s : changed) {
-    const at::Tensor& map = found[maps[s].unknown];
+    const at::Tensor& map = found[maps[s]];
     if (!map.isfinite().all().item<bool>()) {
       return false;
     }

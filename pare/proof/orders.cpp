@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "pare/arch/slots.h"
+
 namespace pare {
 
 namespace {
@@ -12,45 +14,6 @@ namespace {
 bool all_dense(const Attention& t) {
   return (is<Dense>(t.query) || is<SameAsKey>(t.query)) && is<Dense>(t.key) && is<Dense>(t.value) &&
          is<Dense>(t.output);
-}
-
-std::vector<NeuronAxis> axes_of(const DenseMlp&, int64_t n) {
-  std::vector<NeuronAxis> found;
-  for (const Slot slot : {Slot::up, Slot::gate}) {
-    found.push_back({weight_of(in_mlp(n, slot))});
-    found.push_back({bias_of(in_mlp(n, slot))});
-  }
-  found.push_back({.tensor = weight_of(in_mlp(n, Slot::down)), .axis = 1});
-  return found;
-}
-// Held against each other in the order in which they are stored.
-std::vector<NeuronAxis> axes_of(const NeuronHeads&, int64_t) {
-  return {};
-}
-
-std::vector<FreeFactor> factors_of(const DenseMlp& mlp) {
-  std::vector<FreeFactor> found;
-  if (mlp.gated) {
-    found.push_back({Slot::up, 1, true});
-  }
-  const Slot before_activation = mlp.gated ? Slot::gate : Slot::up;
-  switch (mlp.activation) {
-    case Activation::identity:
-      found.push_back({before_activation, 1, true});
-      break;
-    case Activation::relu:
-      found.push_back({before_activation, 1, false});
-      break;
-    case Activation::relu_squared:
-      found.push_back({before_activation, 2, false});
-      break;
-    default:
-      break;
-  }
-  return found;
-}
-std::vector<FreeFactor> factors_of(const NeuronHeads&) {
-  return {};
 }
 
 const Attention& attention_in(const ModelView& side, int64_t n) {
@@ -145,19 +108,31 @@ void add_neurons(const NeuronOrder& order, const ModelView& a, int64_t n, std::m
       }
     }
   }
-  orders[weight_of(in_mlp(n, Slot::down))] = {index, 1, written};
+  orders[axes.back().tensor] = {index, 1, written};
 }
 
 }  // namespace
 
 std::vector<NeuronAxis> neuron_axes(const Architecture& architecture, int64_t n) {
-  const std::optional<Mlp>& mlp = architecture.blocks[static_cast<size_t>(n)].mlp;
-  return mlp ? std::visit([&](const auto& kind) { return axes_of(kind, n); }, mlp->kind) : std::vector<NeuronAxis>();
+  std::vector<NeuronAxis> found;
+  if (!architecture.blocks[static_cast<size_t>(n)].mlp) {
+    return found;
+  }
+  const auto [readers, writer] = mlp_matrices(architecture, n);
+  for (const TensorSpec& matrix : readers) {
+    if (matrix.shape[1] != architecture.width) {
+      return {};  // a bias as one more column: held against each other in the order in which they are stored
+    }
+    found.push_back({matrix.id});
+    found.push_back({bias_of(matrix.id.module)});
+  }
+  found.push_back({.tensor = writer.id, .axis = 1});
+  return found;
 }
 
 std::vector<FreeFactor> free_factors(const Architecture& architecture, int64_t n) {
-  const std::optional<Mlp>& mlp = architecture.blocks[static_cast<size_t>(n)].mlp;
-  return mlp ? std::visit([](const auto& kind) { return factors_of(kind); }, mlp->kind) : std::vector<FreeFactor>();
+  return neuron_axes(architecture, n).empty() ? std::vector<FreeFactor>()
+                                              : neurons_of(*architecture.blocks[static_cast<size_t>(n)].mlp).factors;
 }
 
 bool heads_may_move(const ModelView& a, const ModelView& b, int64_t n) {

@@ -17,12 +17,7 @@ struct NeuronAxis {
 // Of the MLP of a block whose neurons may change places; none where they may not.
 std::vector<NeuronAxis> neuron_axes(const Architecture& architecture, int64_t block);
 
-// α(c z) = c^p α(z), for c > 0 or for any c: what reads may have a factor that what writes takes back.
-struct FreeFactor {
-  Slot slot;
-  int power;
-  bool any_sign;
-};
+// What may be scaled of what each reads; none where they may not change places.
 std::vector<FreeFactor> free_factors(const Architecture& architecture, int64_t block);
 
 // Not where something tells heads apart.

@@ -7,6 +7,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/head.h"
 #include "pare/arch/norms.h"
+#include "pare/arch/slots.h"
 
 namespace pare {
 
@@ -42,14 +43,6 @@ void erase_proved(Attention& t, bool tabled) {
   }
 }
 
-// One overload for each kind of MLP.
-void erase_proved(DenseMlp& m) {
-  m.bias = {};
-}
-void erase_proved(NeuronHeads& m) {
-  m.output_bias = false;
-}
-
 // Gains, biases, identities, tied tables: what is compared as numbers, absent ones as ones and zeros.
 Architecture without_what_is_proved(Architecture a) {
   a.name.clear();
@@ -61,7 +54,13 @@ Architecture without_what_is_proved(Architecture a) {
     Block& block = a.blocks[static_cast<size_t>(n)];
     erase_proved(block.attention, is_tabled(a, n));
     if (block.mlp) {
-      std::visit([](auto& kind) { erase_proved(kind); }, block.mlp->kind);
+      auto [matrices, writer] = mlp_matrices(a, n);
+      matrices.push_back(writer);
+      for (const TensorSpec& matrix : matrices) {
+        if (bool* flag = bias_flag(*block.mlp, matrix.id.module.slot)) {
+          *flag = false;
+        }
+      }
     }
   }
   a.embedding.factor_bias = false;
@@ -137,6 +136,7 @@ Json block_json(const Architecture& architecture, size_t n) {
   return architecture_to_json(one)["blocks"][0];
 }
 
+// One overload for each kind of MLP.
 void erase_settings(DenseMlp& m) {
   m.activation = Activation::identity;
 }

@@ -174,10 +174,6 @@ std::map<Slot, at::Tensor> find_factors(const ModelView& a, const ModelView& b, 
 
 NeuronOrder order_of_neurons(const ModelView& a, const ModelView& b, int64_t n, Units& units) {
   const bool scalable = !free_factors(a.architecture(), n).empty();
-  const auto alike = [&](Slot slot) {
-    const TensorId id = weight_of(in_mlp(n, slot));
-    return !a.stores(id) ? !b.stores(id) : both_store(a, b, id);
-  };
   std::optional<at::Tensor> order;
   int64_t most = -1;
   for (const bool scaled : {false, true}) {  // factors are looked at only where the order alone does not explain all
@@ -195,8 +191,11 @@ NeuronOrder order_of_neurons(const ModelView& a, const ModelView& b, int64_t n, 
     }
   }
   NeuronOrder found{order.value_or(at::Tensor())};
-  if (scalable && alike(Slot::up) && alike(Slot::gate) && alike(Slot::down) &&
-      !(b.shares(weight_of(in_mlp(n, Slot::up))) && b.shares(weight_of(in_mlp(n, Slot::down))))) {
+  const std::vector<NeuronAxis> axes = neuron_axes(a.architecture(), n);
+  const bool alike = std::all_of(axes.begin(), axes.end(), [&](const NeuronAxis& at) {
+    return at.tensor.kind == TensorKind::bias || both_store(a, b, at.tensor);
+  });
+  if (scalable && alike && !(b.shares(axes.front().tensor) && b.shares(axes.back().tensor))) {
     found.factors = find_factors(a, b, n, units, order.value_or(at::arange(units.count, at::kLong)));
   }
   return found;

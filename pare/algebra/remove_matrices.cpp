@@ -13,7 +13,7 @@
 #include "pare/algebra/shift.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

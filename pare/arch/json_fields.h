@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

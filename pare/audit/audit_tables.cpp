@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -9,7 +9,8 @@
 
 #include "pare/arch/count.h"
 #include "pare/rewrite/reasons.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -6,7 +6,8 @@
 
 #include "pare/arch/count.h"
 #include "pare/arch/norms.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -14,8 +14,9 @@
 #include "pare/audit/norm_recipe.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/numbers.h"
 #include "pare/support/shell.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -12,7 +12,7 @@
 
 #include "pare/checkpoint/config.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

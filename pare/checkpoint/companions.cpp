@@ -11,8 +11,9 @@
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/json.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/sha256.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

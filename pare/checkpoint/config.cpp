@@ -7,7 +7,8 @@
 #include <cmath>
 
 #include "pare/checkpoint/known_keys.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

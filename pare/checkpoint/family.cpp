@@ -7,7 +7,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/validate.h"
 #include "pare/checkpoint/config.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pare/support/text.h"
-
 namespace pare::field {
 
 using nlohmann::ordered_json;

@@ -10,7 +10,7 @@
 #include "pare/arch/presets.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -1,13 +1,14 @@
 // RoPE settings as Hugging Face spells them. What its code computes from several keys (the attention factor, the
 // original context) is computed here once, so that the Architecture holds plain values.
 
+#include "pare/checkpoint/config.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "pare/arch/words.h"
-#include "pare/checkpoint/config.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -7,7 +7,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

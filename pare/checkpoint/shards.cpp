@@ -9,7 +9,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -10,7 +10,8 @@
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/family.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -12,7 +12,8 @@
 #include "pare/support/error.h"
 #include "pare/support/finite.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

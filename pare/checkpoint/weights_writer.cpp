@@ -7,8 +7,8 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/memory.h"
+#include "pare/support/names.h"
 #include "pare/support/progress.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

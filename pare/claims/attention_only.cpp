@@ -11,7 +11,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/claims/draws.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

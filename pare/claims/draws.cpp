@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -9,8 +9,8 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
+#include "pare/support/numbers.h"
 #include "pare/support/scratch_folder.h"
-#include "pare/support/text.h"
 #include "pare/train/batches.h"
 #include "pare/train/run_folder.h"
 

@@ -13,7 +13,7 @@
 #include "pare/probes/probe_batches.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

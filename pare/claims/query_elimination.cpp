@@ -11,8 +11,8 @@
 #include "pare/arch/presets.h"
 #include "pare/claims/draws.h"
 #include "pare/support/error.h"
+#include "pare/support/numbers.h"
 #include "pare/support/progress.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "pare/claims/draws.h"
+#include "pare/support/numbers.h"
 #include "pare/support/progress.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

@@ -12,7 +12,8 @@
 #include "pare/claims/draws.h"
 #include "pare/claims/stated.h"
 #include "pare/report/svg.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -14,7 +14,7 @@
 #include "pare/claims/judged.h"
 #include "pare/claims/own_samples.h"
 #include "pare/claims/plan.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -7,7 +7,8 @@
 
 #include "pare/claims/trained.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

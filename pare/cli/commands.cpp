@@ -15,9 +15,10 @@
 #include "pare/passes/pass.h"
 #include "pare/support/error.h"
 #include "pare/support/log.h"
+#include "pare/support/names.h"
 #include "pare/support/progress.h"
 #include "pare/support/shell.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -14,9 +14,9 @@
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/names.h"
 #include "pare/support/scratch_folder.h"
 #include "pare/support/shell.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

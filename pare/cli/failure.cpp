@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "pare/model/device.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -16,8 +16,9 @@
 #include "pare/cli/subject.h"
 #include "pare/model/init.h"
 #include "pare/support/error.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/output_place.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

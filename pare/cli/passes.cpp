@@ -10,7 +10,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/rewrite/pipeline.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

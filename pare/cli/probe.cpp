@@ -23,7 +23,7 @@
 #include "pare/report/probe_report.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 #include "pare/verify/certificate.h"
 
 namespace pare {

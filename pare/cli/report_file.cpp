@@ -11,8 +11,8 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/log.h"
+#include "pare/support/names.h"
 #include "pare/support/output_place.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

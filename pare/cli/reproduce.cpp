@@ -18,8 +18,8 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/log.h"
+#include "pare/support/names.h"
 #include "pare/support/sha256.h"
-#include "pare/support/text.h"
 #include "pare/verify/certificate.h"
 
 namespace pare {

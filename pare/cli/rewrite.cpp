@@ -17,7 +17,9 @@
 #include "pare/rewrite/reasons.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/log.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -19,9 +19,11 @@
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/output_place.h"
 #include "pare/support/progress.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 #include "pare/verify/metrics.h"
 
 namespace pare {

@@ -12,7 +12,7 @@
 #include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/support/log.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

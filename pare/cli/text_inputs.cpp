@@ -8,7 +8,8 @@
 #include "pare/data/text_tokens.h"
 #include "pare/support/error.h"
 #include "pare/support/log.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -20,7 +20,9 @@
 #include "pare/probes/alignment.h"
 #include "pare/report/verify_report.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 #include "pare/verify/certificate.h"
 #include "pare/verify/verify.h"
 

@@ -9,7 +9,8 @@
 #include "pare/data/unicode.h"
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

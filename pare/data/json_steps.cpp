@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -4,7 +4,6 @@
 
 #include "pare/data/matcher.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

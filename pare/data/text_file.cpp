@@ -7,7 +7,7 @@
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
 #include "pare/support/lfs_pointer.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -6,7 +6,6 @@
 
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

@@ -14,7 +14,7 @@
 #include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/support/lfs_pointer.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

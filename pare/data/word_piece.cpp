@@ -6,7 +6,7 @@
 
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

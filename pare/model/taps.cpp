@@ -1,6 +1,6 @@
 #include "pare/model/taps.h"
 
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

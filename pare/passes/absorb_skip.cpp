@@ -31,7 +31,7 @@
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/open_gate.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -27,7 +27,7 @@
 #include "pare/algebra/matrix_survey.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

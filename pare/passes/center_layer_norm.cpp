@@ -26,7 +26,7 @@
 #include "pare/algebra/normed_streams.h"
 #include "pare/arch/count.h"
 #include "pare/arch/norms.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -29,7 +29,7 @@
 #include "pare/arch/norm_exits.h"
 #include "pare/arch/norms.h"
 #include "pare/proof/norm_bounds.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

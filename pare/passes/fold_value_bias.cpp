@@ -19,7 +19,7 @@
 #include "pare/algebra/amplification.h"
 #include "pare/algebra/operations.h"
 #include "pare/algebra/prediction.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -21,7 +21,7 @@
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

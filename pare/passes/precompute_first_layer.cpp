@@ -25,7 +25,7 @@
 #include "pare/arch/count.h"
 #include "pare/model/activation.h"
 #include "pare/model/norm.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -26,7 +26,8 @@
 #include "pare/algebra/normed_streams.h"
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -7,7 +7,8 @@
 #include <numbers>
 
 #include "pare/probes/collapses.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

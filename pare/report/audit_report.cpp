@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/rewrite/reasons.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

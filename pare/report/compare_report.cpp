@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

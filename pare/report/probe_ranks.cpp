@@ -5,7 +5,7 @@
 
 #include "pare/report/html.h"
 #include "pare/report/probe_sections.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

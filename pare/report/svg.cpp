@@ -10,7 +10,7 @@
 #include "pare/report/figure.h"
 #include "pare/report/html.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -10,7 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/report/html.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

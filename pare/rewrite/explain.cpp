@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "pare/rewrite/reasons.h"
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -10,7 +10,8 @@
 #include "pare/arch/slots.h"
 #include "pare/arch/validate.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

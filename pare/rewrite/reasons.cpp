@@ -10,7 +10,7 @@
 #include <optional>
 #include <tuple>
 
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -9,7 +9,8 @@
 
 #include "pare/checkpoint/family.h"
 #include "pare/rewrite/reasons.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

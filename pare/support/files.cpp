@@ -11,7 +11,8 @@
 #include <cstring>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -6,7 +6,7 @@
 
 #include "pare/support/error.h"
 #include "pare/support/lfs_pointer.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "pare/support/text.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

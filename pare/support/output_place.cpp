@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -9,7 +9,7 @@
 
 #include "pare/support/interrupt.h"
 #include "pare/support/log.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -13,8 +13,9 @@
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/sha256.h"
-#include "pare/support/text.h"
 #include "pare/train/morph.h"
 #include "pare/train/run_folder.h"
 

@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
+#include "pare/support/table.h"
 
 namespace pare {
 

@@ -11,8 +11,8 @@
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
+#include "pare/support/names.h"
 #include "pare/support/sha256.h"
-#include "pare/support/text.h"
 #include "pare/train/tokens.h"
 
 namespace pare {

@@ -9,7 +9,7 @@
 
 #include "pare/algebra/basis.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

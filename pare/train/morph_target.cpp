@@ -8,7 +8,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/block_list.h"
 #include "pare/support/error.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

@@ -8,8 +8,9 @@
 
 #include "pare/arch/count.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/shell.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

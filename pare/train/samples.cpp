@@ -11,8 +11,8 @@
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
+#include "pare/support/names.h"
 #include "pare/support/progress.h"
-#include "pare/support/text.h"
 #include "pare/train/sequences.h"
 
 namespace pare {

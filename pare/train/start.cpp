@@ -7,8 +7,9 @@
 #include "pare/algebra/operations.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/shell.h"
-#include "pare/support/text.h"
 #include "pare/train/initialise.h"
 
 namespace pare {

@@ -9,7 +9,7 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 #include "pare/train/morph_target.h"
 
 namespace pare {

@@ -11,7 +11,8 @@
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/mixed_bits.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/train/token_shards.h"
 
 namespace pare {

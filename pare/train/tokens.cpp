@@ -14,8 +14,8 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/names.h"
 #include "pare/support/sha256.h"
-#include "pare/support/text.h"
 
 namespace pare {
 

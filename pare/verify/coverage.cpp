@@ -7,7 +7,7 @@
 #include <set>
 
 #include "pare/arch/head.h"
-#include "pare/support/text.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "pare/checkpoint/families/shared/bert_like.h"
-#include "pare/support/text.h"
+#include "pare/support/names.h"
 
 namespace pare {
 

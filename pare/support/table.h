@@ -1,31 +1,12 @@
 #pragma once
-// Words, numbers and tables for people.
+// Lines and tables that fit the terminal.
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pare {
-
-// The candidate that `word` is probably a misspelling of; empty when none is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-// "; did you mean WORD?" of the nearest, or nothing; or another text around it, with {} for the word.
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
-                         std::string_view text = "; did you mean {}?");
-
-// For messages, where names from files are untrusted: control characters and broken UTF-8 escaped, cut when very long.
-std::string escaped(std::string_view text);
-std::string quote(std::string_view text);  // the same, in 'quotes'
-
-std::string with_commas(int64_t number);  // 33,554,432
-std::string human_count(int64_t number);  // 6.9B
-std::string human_bytes(uint64_t bytes);  // 13.7 GB, in powers of 1000
-std::string human_time(double seconds);   // 42 s, 3 min 05 s, 2 h 07 min
-
-// Shell patterns over whole names: * any run, ? one character, [a-z] and [!a-z] sets, \ quotes the next.
-bool glob_match(std::string_view pattern, std::string_view name);
 
 size_t display_width(std::string_view text);  // in characters
 // How wide a line may be. $COLUMNS, else the terminal's own width, never under 40; nothing where neither is known.

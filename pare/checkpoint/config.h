@@ -56,8 +56,7 @@ class Config {
   bool flag(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   Activation activation(std::string_view key, std::string_view fallback);  // Hugging Face's names
-  double epsilon(std::string_view key, double fallback) { return number({key}, fallback, 0, most::number); }
-  int64_t label_count();  // of a classifier: id2label, or num_labels
+  int64_t label_count();                                                   // of a classifier: id2label, or num_labels
 
   const std::string& subject() const { return subject_; }
   bool has(std::string_view key) const;                        // there, and not null

@@ -33,37 +33,22 @@ void Binder::tensor(const std::string& stored, const std::string& canonical, con
 }
 
 void Binder::row(const std::string& stored, const std::vector<std::string>& canonical, Stored how, int64_t key_heads) {
-  const auto parts = [&](int64_t groups) {
-    std::vector<int64_t> rows;
-    for (const std::string& name : canonical) {
-      const TensorSpec* spec = known_.find(name + ".weight");
-      rows.push_back(spec ? spec->shape.front() / groups : 0);
-    }
-    return stacked(std::move(rows), groups);
-  };
-  const auto layout = [&] {
-    switch (how) {
-      case Stored::plain:
-        return plain();
-      case Stored::transposed:
-        return transposed();
-      case Stored::stacked:
-        return parts(1);
-      case Stored::stacked_transposed:
-        return transposed(parts(1));
-      case Stored::by_key_heads:
-        return parts(key_heads);
-      case Stored::one_in_front:
-        return leading_ones(1);
-      case Stored::two_in_front:
-        return leading_ones(2);
-    }
-    PARE_UNREACHABLE("a way of storing without a layout");
-  };
+  const int64_t groups = how == Stored::by_key_heads ? key_heads : 1;
+  std::vector<int64_t> rows;
+  for (const std::string& name : canonical) {
+    const TensorSpec* spec = known_.find(name + ".weight");
+    rows.push_back(spec ? spec->shape.front() / groups : 0);
+  }
+  Layout layout = canonical.size() > 1 ? stacked(std::move(rows), groups) : plain();
+  if (how == Stored::transposed) {
+    layout = transposed(std::move(layout));
+  } else if (how == Stored::one_in_front || how == Stored::two_in_front) {
+    layout = leading_ones(how == Stored::one_in_front ? 1 : 2);
+  }
   if (known_.contains(canonical.front())) {
-    tensor(stored, canonical.front(), layout());
+    tensor(stored, canonical.front(), layout);
   } else {
-    module(stored, canonical, layout());
+    module(stored, canonical, layout);
   }
 }
 

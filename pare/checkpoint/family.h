@@ -38,14 +38,12 @@ Layout transposed(Layout of = plain());  // stored [in, out]
 Layout stacked(std::vector<int64_t> rows, int64_t groups = 1);
 Layout leading_ones(int64_t count);  // stored with that many dimensions of size one in front
 
-// How a file holds what is ours, as a word.
+// How a file holds what is ours, as a word; where it holds several in one, they are on top of each other.
 enum class Stored {
   plain,
-  transposed,          // [in, out]
-  stacked,             // several matrices on top of each other
-  stacked_transposed,  // the same, [in, out]
-  by_key_heads,        // for each key head in turn: its queries, its key, its value
-  one_in_front,        // with one dimension of size one in front
+  transposed,    // [in, out]
+  by_key_heads,  // for each key head in turn: its queries, its key, its value
+  one_in_front,  // with one dimension of size one in front
   two_in_front,
 };
 

@@ -13,13 +13,88 @@ Draft draft_of(const Architecture& a) {
   return {.a = a, .block = a.blocks.front(), .mlp = dense_mlp(a.blocks.front()), .layers = std::ssize(a.blocks)};
 }
 
+std::string class_name(const FamilyTable& table, const ClassRow& row) {
+  return fmt::format("{}{}", table.classes, row.ending);
+}
+
+// What a file of the class has to have.
+std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow& row, bool tied) {
+  std::vector<std::string> needed;
+  for (const TensorRow& tensor : row.tensors) {
+    const bool matrix = tensor.ours.all.front() == "head", in_base = tensor.theirs.starts_with(table.base_prefix);
+    if (row.task == Task::encoder || (matrix && row.task == Task::masked_lm)) {
+      continue;
+    }
+    if (matrix && tied && row.task == Task::causal_lm) {
+      // A tied head need not be stored; but only a file of a class with a head has the prefix.
+      needed.push_back(fmt::format("{}*", table.base_prefix));
+      continue;
+    }
+    const std::string module = in_base ? "*" + tensor.theirs.substr(table.base_prefix.size()) : tensor.theirs;
+    needed.push_back(module + ".weight");
+    if (matrix && row.head.bias && row.task != Task::causal_lm) {
+      needed.push_back(module + ".bias");
+    }
+  }
+  return needed;
+}
+
+void read_class(const FamilyTable& table, Config& config, Architecture& a) {
+  const std::string_view key = "tie_word_embeddings";
+  const bool tied = config.has(key) ? config.raw(key) == true : table.heads.tied && !config.is_null(key);
+  std::vector<ModelClass> classes;
+  for (const ClassRow& row : table.heads.classes) {
+    classes.push_back({class_name(table, row), row.task, needed_tensors(table, row, tied)});
+  }
+  const std::string name = config.model_class(classes).name;
+  const ClassRow& row = *std::find_if(table.heads.classes.begin(), table.heads.classes.end(),
+                                      [&](const ClassRow& one) { return class_name(table, one) == name; });
+  a.task = row.task;
+  a.head = row.head;
+  for (const TensorRow& tensor : row.tensors) {
+    if (a.task == Task::encoder && !config.stores(tensor.theirs.substr(table.base_prefix.size()) + ".weight", true)) {
+      a.head.transform.reset();
+    }
+  }
+}
+
+// nullptr where the family has no such class.
+const ClassRow* class_of(const FamilyTable& table, const Architecture& a) {
+  const auto fits = [&](const ClassRow& row) {
+    return row.task == a.task && row.head.sequence.has_value() == a.head.sequence.has_value();
+  };
+  const std::vector<ClassRow>& classes = table.heads.classes;
+  const auto found = std::find_if(classes.begin(), classes.end(), fits);
+  return found == classes.end() ? nullptr : &*found;
+}
+
+void bind_class(const FamilyTable& table, Binder& binder, const Architecture& a) {
+  const ClassRow* row = class_of(table, a);
+  for (const TensorRow& tensor : row ? row->tensors : std::vector<TensorRow>{}) {
+    const std::string ours(tensor.ours.all.front());
+    const bool tied = ours == "head" && a.head.tied;
+    if (tied && !table.heads.tied_bias.empty()) {
+      binder.tensor(std::string(table.heads.tied_bias), "head.bias");
+      binder.copy(tensor.theirs + ".bias", "head.bias");
+    } else {
+      binder.module(tensor.theirs, {ours});
+    }
+    if (tied) {  // may be in the file a second time
+      binder.copy(tensor.theirs + ".weight", "embed.token.weight");
+    }
+  }
+}
+
 Architecture read_table(const FamilyTable& table, Config& config) {
   Draft draft = draft_of(table.model);
   draft.a.name = table.model_type;
   draft.a.blocks.clear();
-  table.heads.read(table, config, draft);
-  for (const Key& key : table.keys) {
-    key.field.read(config, key, draft);
+  read_class(table, config, draft.a);
+  for (const std::vector<Key>* keys : {&table.heads.keys, &table.keys}) {
+    for (const Key& key : *keys) {
+      config.neutral(key.names.all);  // known, also where nothing depends on it
+      key.field.read(config, key, draft);
+    }
   }
   if (!draft.uneven.empty()) {
     config.problem(draft.uneven);
@@ -41,7 +116,12 @@ Architecture read_table(const FamilyTable& table, Config& config) {
 nlohmann::ordered_json write_table(const FamilyTable& table, const Architecture& a) {
   Draft draft = draft_of(a);
   nlohmann::ordered_json config;
-  table.heads.write(table, config, a);
+  if (const ClassRow* row = class_of(table, a)) {
+    config["architectures"] = {class_name(table, *row)};
+  }
+  for (const Key& key : table.heads.keys) {
+    key.field.write(config, key, draft);
+  }
   config["model_type"] = table.model_type;
   for (const Key& key : table.keys) {
     key.field.write(config, key, draft);
@@ -50,7 +130,7 @@ nlohmann::ordered_json write_table(const FamilyTable& table, const Architecture&
 }
 
 bool is_of_block(const TensorRow& row) {
-  return row.theirs.find("{}") != std::string_view::npos;
+  return row.theirs.find("{}") != std::string::npos;
 }
 
 }  // namespace
@@ -62,7 +142,7 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
   const bool answers = a.task == Task::question_answering && !table.answers_prefix.empty();
   const std::string prefix(answers ? table.answers_prefix : table.base_prefix);
   Binder binder(a);
-  const auto bind = [&](const TensorRow& row, std::string theirs, const std::string& ours, const Block& block) {
+  const auto bind = [&](const TensorRow& row, const std::string& theirs, const std::string& ours, const Block& block) {
     std::vector<std::string> names;
     for (std::string_view name : row.ours.all) {
       names.push_back(ours + std::string(name));
@@ -81,11 +161,11 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
     }
     row = end;
     if (row != table.tensors.end()) {
-      bind(*row, std::string(row->theirs), "", a.blocks.front());
+      bind(*row, row->theirs, "", a.blocks.front());
       ++row;
     }
   }
-  table.heads.bind(table, binder, a);
+  bind_class(table, binder, a);
   return binder.take();
 }
 

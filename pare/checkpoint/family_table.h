@@ -43,25 +43,35 @@ struct Key {
   Field field;
   nlohmann::json fallback = nullptr;  // where the file says nothing; null: what follows from the keys before
   std::string_view name() const { return names.all.front(); }
+  // What the file says, else the default.
+  int64_t whole(Config& config, int64_t least, int64_t most) const {
+    return config.integer(names, fallback.get<int64_t>(), least, most);
+  }
+  double number(Config& config, double least) const {
+    return config.number(names, fallback.get<double>(), least, most::number);
+  }
 };
 
 struct TensorRow {
-  std::string_view theirs;  // behind the base prefix; {} is the number of a block
-  NameList ours;            // a module or a tensor: "mlp.up" of that block, or "embed.token"
+  std::string theirs;  // {} is the number of a block
+  NameList ours;       // a module or a tensor: "mlp.up" of that block, or "embed.token"
   Stored stored = Stored::plain;
   bool (*where)(const Architecture& architecture) = nullptr;  // only in files of such models
 };
 
-struct FamilyTable;
+// A class of a family, and what it ends in.
+struct ClassRow {
+  std::string_view ending;  // of its name: "ForCausalLM"
+  Task task = Task::encoder;
+  Head head = {};                       // as all its models have it; a bare model's transform only where it is stored
+  std::vector<TensorRow> tensors = {};  // the modules of the head, with their full names
+};
 
-// What the classes of a family end in.
 struct Heads {
-  // Task and head; comes before the keys.
-  std::function<void(const FamilyTable& table, Config& config, Draft& draft)> read;
-  // "architectures", and what else comes before the keys.
-  std::function<void(const FamilyTable& table, nlohmann::ordered_json& config, const Architecture& architecture)> write;
-  // Modules of these classes that are not among the rows.
-  std::function<void(const FamilyTable& table, Binder& binder, const Architecture& architecture)> bind;
+  std::vector<ClassRow> classes;    // a file that names none is of the last whose tensors it has
+  bool tied = false;                // what tie_word_embeddings says where it is absent
+  std::string_view tied_bias = {};  // where a tied head keeps its bias, if not beside its matrix
+  std::vector<Key> keys = {};       // that are read and written before all others
 };
 
 struct FamilyTable {
@@ -76,7 +86,7 @@ struct FamilyTable {
   std::vector<Key> keys = {};                  // in the order in which they are read and written
   std::vector<std::string_view> neutral = {};  // keys without effect, beside those of known_keys.cpp
   void (*finish)(Config&, Draft&) = nullptr;   // what is to be said about several keys, after all of them
-  std::vector<TensorRow> tensors = {};
+  std::vector<TensorRow> tensors = {};         // behind the base prefix
   // As in Family.
   std::vector<std::string_view> ignored = {};
   std::vector<std::pair<std::string_view, std::string_view>> renamed = {};

@@ -18,9 +18,7 @@ Field whole(int64_t& (*of)(Draft&), int64_t most, int64_t (*implied)(const Draft
 }
 
 Field whole(int64_t (*get)(const Draft&), void (*set)(Draft&, int64_t), int64_t least, int64_t most) {
-  return {[=](Config& config, const Key& key, Draft& draft) {
-            set(draft, config.integer(key.names, key.fallback.get<int64_t>(), least, most));
-          },
+  return {[=](Config& config, const Key& key, Draft& draft) { set(draft, key.whole(config, least, most)); },
           [=](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = get(draft); }};
 }
 
@@ -49,7 +47,7 @@ namespace {
 
 Field number_or_null(std::optional<double>& (*of)(Draft&)) {
   return {[=](Config& config, const Key& key, Draft& draft) {
-            const double value = config.number(key.names, key.fallback.get<double>(), above_zero, most::number);
+            const double value = key.number(config, above_zero);
             of(draft) = config.is_null(key.name()) ? std::nullopt : std::optional(value);
           },
           [=](ordered_json& config, const Key& key, Draft& draft) {
@@ -85,7 +83,7 @@ const Field mlp_width = whole([](Draft& d) -> int64_t& { return d.mlp.width; }, 
                               [](const Draft& d) { return 4 * d.a.width; });
 
 const Field width = {[](Config& config, const Key& key, Draft& draft) {
-                       draft.a.width = config.integer(key.names, key.fallback.get<int64_t>(), 1, most::width);
+                       draft.a.width = key.whole(config, 1, most::width);
                        draft.width_key = key.name();
                      },
                      [](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = draft.a.width; }};
@@ -98,7 +96,7 @@ const Field scaled_width = {[](Config& config, const Key& key, Draft& draft) {
                             width.write};
 
 const Field epsilon = {[](Config& config, const Key& key, Draft& draft) {
-                         const double value = config.number(key.names, key.fallback.get<double>(), 0, most::number);
+                         const double value = key.number(config, 0);
                          each_norm(draft, [&](Norm& norm) { norm.epsilon = value; });
                        },
                        [](ordered_json& config, const Key& key, Draft& draft) {
@@ -113,7 +111,7 @@ const Field parallel = flag([](const Draft& d) { return d.block.wiring == Wiring
 const Field heads = {
     [](Config& config, const Key& key, Draft& draft) {
       Attention& attention = draft.block.attention;
-      attention.heads = config.integer(key.names, key.fallback.get<int64_t>(), 1, most::heads);
+      attention.heads = key.whole(config, 1, most::heads);
       attention.kv_heads = attention.heads;
       attention.head_width = std::max<int64_t>(draft.a.width / attention.heads, 1);
       if (draft.a.width % attention.heads != 0) {
@@ -163,8 +161,7 @@ const Field qk_norm =
 
 const Field softcap = number_or_null([](Draft& d) -> std::optional<double>& { return d.block.attention.softcap; });
 const Field head_softcap = {[](Config& config, const Key& key, Draft& draft) {
-                              const double value =
-                                  config.number(key.names, key.fallback.get<double>(), above_zero, most::number);
+                              const double value = key.number(config, above_zero);
                               if (draft.a.task == Task::causal_lm && !config.is_null(key.name())) {
                                 draft.a.head.softcap = value;
                               }
@@ -197,6 +194,82 @@ const Field same_activation = {[](Config& config, const Key& key, Draft& draft) 
                  fmt::format("{}, which the model has", hugging_face_activation(draft.mlp.activation)));
   }
 }};
+
+// ---- windows
+
+namespace {
+
+void read_types(Config& config, std::string_view key, Draft& draft, const std::function<bool(int64_t layer)>& slides) {
+  const nlohmann::json types = config.raw(key);
+  const std::optional<int64_t> window = std::exchange(draft.block.attention.window, std::nullopt);
+  if (!types.is_null() && (!types.is_array() || std::ssize(types) != draft.layers)) {
+    config.wrong(key, types, fmt::format("a list of {} names, one for each layer", draft.layers));
+    return;
+  }
+  std::vector<bool> sliding;
+  for (int64_t layer = 0; layer < draft.layers; ++layer) {
+    const nlohmann::json type = types.is_null() ? nullptr : types[static_cast<size_t>(layer)];
+    sliding.push_back(types.is_null() ? slides(layer) : type == "sliding_attention");
+    if (!types.is_null() && !sliding.back() && type != "full_attention" && type != "attention") {
+      config.wrong(fmt::format("{}[{}]", key, layer), type, "full_attention or sliding_attention");
+    }
+    if (sliding.back() && !window) {
+      config.problem(fmt::format("layer {} is of the type sliding_attention, but there is no sliding_window", layer));
+    }
+  }
+  draft.by_layer.emplace_back([=](int64_t layer, Block& block) {
+    block.attention.window = sliding[static_cast<size_t>(layer)] ? window : std::nullopt;
+  });
+}
+
+void write_types(ordered_json& config, const Key& key, Draft& draft) {
+  config[key.name()] = ordered_json::array();
+  for (const Block& block : draft.a.blocks) {
+    config[key.name()].push_back(block.attention.window ? "sliding_attention" : "full_attention");
+  }
+}
+
+}  // namespace
+
+const Field window = {[](Config& config, const Key& key, Draft& draft) {
+                        const int64_t fallback = key.fallback.is_null() ? 1 : key.fallback.get<int64_t>();
+                        const int64_t value = config.integer(key.names, fallback, 1, most::rows);
+                        const bool none =
+                            config.is_null(key.name()) || (key.fallback.is_null() && !config.has(key.name()));
+                        draft.block.attention.window = none ? std::nullopt : std::optional(value);
+                      },
+                      [](ordered_json& config, const Key& key, Draft& draft) {
+                        config[key.name()] = nullptr;
+                        for (const Block& block : draft.a.blocks) {
+                          if (block.attention.window) {
+                            config[key.name()] = *block.attention.window;
+                          }
+                        }
+                      }};
+
+Field layer_types(bool (*slides)(int64_t)) {
+  return {[=](Config& config, const Key& key, Draft& draft) { read_types(config, key.name(), draft, slides); },
+          write_types};
+}
+
+const Field late_windows = {
+    [](Config& config, const Key& key, Draft& draft) {
+      std::optional<int64_t>& window = draft.block.attention.window;
+      window = config.flag("use_sliding_window", false) ? window : std::nullopt;
+      const bool any = window.has_value();
+      const int64_t first = config.integer("max_window_layers", 28, 0, most::layers);
+      read_types(config, key.name(), draft, [=](int64_t layer) { return any && layer >= first; });
+    },
+    [](ordered_json& config, const Key& key, Draft& draft) {
+      write_types(config, key, draft);
+      const std::vector<Block>& blocks = draft.a.blocks;
+      const auto first =
+          std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return b.attention.window.has_value(); });
+      config["use_sliding_window"] = first != blocks.end();
+      config["max_window_layers"] = first - blocks.begin();
+    }};
+
+// ---- the head
 
 const Field tied = {[](Config& config, const Key& key, Draft& draft) {
                       if (draft.a.task == Task::masked_lm) {

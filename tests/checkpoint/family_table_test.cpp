@@ -39,10 +39,10 @@ FamilyTable fused_table() {
           {
               {"wte", "embed.token"},
               {"h.{}.ln_1", "attention.norm"},
-              {"h.{}.qkv", {"attention.query", "attention.key", "attention.value"}, Stored::stacked},
+              {"h.{}.qkv", {"attention.query", "attention.key", "attention.value"}},
               {"h.{}.out", "attention.output", Stored::transposed},
               {"h.{}.ln_2", "mlp.norm"},
-              {"h.{}.gate_up", {"mlp.gate", "mlp.up"}, Stored::stacked},
+              {"h.{}.gate_up", {"mlp.gate", "mlp.up"}},
               {"h.{}.down", "mlp.down"},
               {"ln_f", "norm"},
           },

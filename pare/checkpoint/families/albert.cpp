@@ -50,12 +50,6 @@ std::vector<Binding> bindings_in(const FamilyTable& table, const Architecture& a
   });
 }
 
-const Field shared_layers = {
-    [](Config& config, const Key& key, Draft& draft) { field::layers.read(config, key, draft); },
-    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
-      config[key.name()] = sharings_of(draft.a).front().layers;
-    }};
-
 const Field groups = {
     [](Config& config, const Key& key, Draft& draft) {
       Sharing sharing = {.layers = draft.layers};
@@ -99,6 +93,9 @@ const Field labels_of_any_head = {[](Config& config, const Key& key, Draft& draf
 
 FamilyTable make_table() {
   using namespace field;
+  const Field shared_layers = {layers.read, [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                 config[key.name()] = sharings_of(draft.a).front().layers;
+                               }};
   return bert_like(
       {
           .model_type = "albert",
@@ -146,6 +143,7 @@ FamilyTable make_table() {
           .predictions = "predictions",
           .predictions_dense = "dense",
           .predictions_norm = "LayerNorm",
+          .tied_bias = "predictions.bias",
           .sequence_head = "sop_classifier.classifier",
       });
 }

@@ -41,6 +41,7 @@ const Family& family_bert() {
           .predictions = "cls.predictions",
           .predictions_dense = "transform.dense",
           .predictions_norm = "transform.LayerNorm",
+          .tied_bias = "cls.predictions.bias",
           .sequence_head = "cls.seq_relationship",
           .next_sentence = true,
       }));

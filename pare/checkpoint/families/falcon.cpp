@@ -73,24 +73,21 @@ const Field generation = {[](Config& config, const Key&, Draft& draft) {
                           }};
 
 // transformers rounds slopes and biases to bfloat16; ours are exact. See docs/formats.md.
-const Field alibi = {[](Config& config, const Key& key, Draft& draft) {
-                       if (!config.flag(key.name(), false)) {
-                         return;
-                       }
-                       draft.block.attention.alibi = Alibi{.scaled = true};
-                       for (const char* kernel : {"attn_implementation", "_attn_implementation"}) {
-                         config.only(kernel, "sdpa", "any other attention of transformers adds Falcon's ALiBi twice");
-                       }
-                     },
-                     [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
-                       config[key.name()] = draft.block.attention.alibi.has_value();
-                     }};
+const Field alibi = field::flag([](const Draft& d) { return d.block.attention.alibi.has_value(); },
+                                [](Draft& d, bool value) {
+                                  if (value) {
+                                    d.block.attention.alibi = Alibi{.scaled = true};
+                                  }
+                                });
 
 const Field rope_without_alibi = {[](Config& config, const Key& key, Draft& draft) {
-                                    if (draft.block.attention.alibi) {
-                                      config.neutral({"rope_theta", "rope_scaling", "rope_parameters"});
-                                    } else {
-                                      field::rope().read(config, key, draft);
+                                    if (!draft.block.attention.alibi) {
+                                      return field::rope().read(config, key, draft);
+                                    }
+                                    config.neutral({"rope_theta", "rope_scaling", "rope_parameters"});
+                                    for (const char* kernel : {"attn_implementation", "_attn_implementation"}) {
+                                      config.only(kernel, "sdpa",
+                                                  "any other attention of transformers adds Falcon's ALiBi twice");
                                     }
                                   },
                                   [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
@@ -118,7 +115,7 @@ const Family& family_falcon() {
               {"num_attention_heads", heads, 71},
               {"num_kv_heads", generation},
               {"activation", activation, "gelu"},
-              {"alibi", alibi},
+              {"alibi", alibi, false},
               {"bias", biases, false},
               {"max_position_embeddings", context, 2048},
               {"layer_norm_epsilon", epsilon, 1e-5},

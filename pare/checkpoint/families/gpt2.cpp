@@ -64,7 +64,7 @@ const Family& family_gpt2() {
               {"h.{}.ln_1", "attention.norm"},
               {"h.{}.attn.c_attn",
                {"attention.query", "attention.key", "attention.value"},
-               Stored::stacked_transposed},
+               Stored::transposed},
               {"h.{}.attn.c_proj", "attention.output", Stored::transposed},
               {"h.{}.ln_2", "mlp.norm"},
               {"h.{}.mlp.c_fc", "mlp.up", Stored::transposed},

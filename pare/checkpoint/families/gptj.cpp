@@ -17,8 +17,7 @@ const Field rotary_width = {
       if (config.is_null(key.name())) {
         config.problem(fmt::format("{} is null; expected how many dimensions of a head turn", key.name()));
       }
-      attention.rope = Rope{.width = config.integer(key.names, key.fallback.get<int64_t>(), 2, attention.head_width),
-                            .layout = RopeLayout::interleaved};
+      attention.rope = Rope{.width = key.whole(config, 2, attention.head_width), .layout = RopeLayout::interleaved};
     },
     [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
       const Attention& attention = draft.block.attention;

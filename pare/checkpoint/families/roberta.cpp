@@ -9,15 +9,10 @@ namespace pare {
 namespace {
 
 // Padding reads the row of its own number, and the first token the row after it: the rows before are never read.
-const Field position_rows = {
-    [](Config& config, const Key& key, Draft& draft) { field::context.read(config, key, draft); },
-    [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
-      config[key.name()] = draft.a.context + draft.a.embedding.position_offset;
-    }};
 const Field padding = {
     [](Config& config, const Key& key, Draft& draft) {
       Architecture& a = draft.a;
-      const int64_t rows = a.context, pad = config.integer(key.names, key.fallback.get<int64_t>(), 0, a.vocab - 1);
+      const int64_t rows = a.context, pad = key.whole(config, 0, a.vocab - 1);
       if (config.is_null(key.name())) {
         config.wrong(key.name(), nullptr, "the token that positions leave out");
       }
@@ -37,6 +32,9 @@ const Field padding = {
 
 const Family& family_roberta() {
   using namespace field;
+  const Field position_rows = {context.read, [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
+                                 config[key.name()] = draft.a.context + draft.a.embedding.position_offset;
+                               }};
   static const Family family = make_family(bert_like(
       {
           .model_type = "roberta",
@@ -68,6 +66,7 @@ const Family& family_roberta() {
           .predictions = "lm_head",
           .predictions_dense = "dense",
           .predictions_norm = "layer_norm",
+          .tied_bias = "lm_head.bias",
           .classifier = "classifier.out_proj",
           .classifier_dense = "classifier.dense",
       }));

@@ -7,24 +7,6 @@ namespace pare {
 
 namespace {
 
-const Heads heads_of_vit = {
-    .read =
-        [](const FamilyTable&, Config& config, Draft& draft) {
-          Architecture& a = draft.a;
-          a.task =
-              config.model_class({{"ViTForImageClassification", Task::classifier, {"classifier.weight"}}, {"ViTModel"}})
-                  .task;
-          a.head.bias = a.task == Task::classifier;
-          if (a.task == Task::encoder && config.stores("pooler.dense.weight", true)) {
-            a.head.transform = HeadTransform{.activation = Activation::tanh};
-          }
-        },
-    .write =
-        [](const FamilyTable&, nlohmann::ordered_json& config, const Architecture& a) {
-          config["architectures"] = {a.task == Task::encoder ? "ViTModel" : "ViTForImageClassification"};
-        },
-    .bind = [](const FamilyTable&, Binder& binder, const Architecture&) { binder.module("classifier", {"head"}); }};
-
 // One side, or a list of two equal ones.
 int64_t read_side(Config& config, const Key& key) {
   const nlohmann::json pair = config.raw(key.name());
@@ -81,7 +63,11 @@ const Family& family_vit() {
                 .blocks = {{.attention = {.bias = {.output = true}, .mask = Mask::full, .norm = layer_norm()},
                             .mlp = Mlp{.kind = DenseMlp{.bias = {.up = true, .down = true}}, .norm = layer_norm()}}},
                 .final_norm = layer_norm()},
-      .heads = heads_of_vit,
+      .heads = {{{"ForImageClassification", Task::classifier, {.bias = true}, {{"classifier", "head"}}},
+                 {"Model",
+                  Task::encoder,
+                  {.transform = HeadTransform{.activation = Activation::tanh}},
+                  {{"vit.pooler.dense", "head.transform"}}}}},
       .keys =
           {
               {"hidden_size", width, 768},
@@ -99,7 +85,7 @@ const Family& family_vit() {
               {"pooler_act", pooler_activation, "tanh"},
               {"is_causal", only(false, "transformers' own kernels do not agree about it")},
           },
-      .neutral = {"encoder_stride", "pooler_act", "pooler_output_size"},
+      .neutral = {"encoder_stride", "pooler_output_size"},
       .finish = count_positions,
       .tensors =
           {
@@ -115,7 +101,6 @@ const Family& family_vit() {
               {"encoder.layer.{}.intermediate.dense", "mlp.up"},
               {"encoder.layer.{}.output.dense", "mlp.down"},
               {"layernorm", "norm"},
-              {"pooler.dense", "head.transform"},
           },
       // Left over from pre-training in some classifiers.
       .ignored = {"vit.pooler.*", "vit.embeddings.mask_token"},

@@ -12,8 +12,9 @@ namespace pare {
 
 struct BertHeads {
   std::string_view pooler;  // the module that pools, behind the base prefix
-  // The masked-LM head, and its layer and norm before the decoder, within it.
-  std::string_view predictions, predictions_dense, predictions_norm;
+  // The masked-LM head: within it a `decoder`, the layer and the norm before that; and a bias that a tied decoder
+  // shares and an untied one leaves unread.
+  std::string_view predictions, predictions_dense, predictions_norm, tied_bias;
   // The second head of pre-training; empty: the family has no such class. Where it stands alone too, in
   // ForNextSentencePrediction, it has two classes, else as many as there are labels.
   std::string_view sequence_head = {};

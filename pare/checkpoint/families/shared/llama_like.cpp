@@ -16,7 +16,7 @@ FamilyTable llama_like(FamilyTable table) {
   if (table.model.blocks.empty()) {
     table.model = llama_model();
   }
-  if (!table.heads.read) {
+  if (table.heads.classes.empty()) {
     table.heads = decoder_heads({});
   }
   if (table.tensors.empty()) {

@@ -25,6 +25,8 @@ TEXT_NAMES = {"Makefile", "run", "LICENSE", ".clang-format", ".gitignore"}
 ABSENT = re.compile(r"\b(?:THEORY|DESIGN)\b")  # notes that are not in the repository
 PAGES = re.compile(r"(?<![\w./-])docs/[\w./-]+\.(?:md|json)\b")
 CITED = re.compile(r"(?<![\w./-])(?:pare|docs|tests|tools|presets|cmake|examples|benchmarks|experiments)/[\w./*<>{},-]*\w")
+BESIDE = re.compile(r"(?<![\w./*-])(\w+\.(?:h|cpp))\b")  # a file without its folder
+MEMBER = re.compile(r"\b([A-Z]\w+)::(\w+)")
 PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3,}|/N\b")
 
 findings = []
@@ -75,6 +77,21 @@ def check_layers(path, lines):
             report(path, number, f"includes {target}, which does not exist")
         if own in WITHOUT_TORCH and re.match(r"(ATen|c10|torch)/", target):
             report(path, number, f"{own}/ does without torch, but includes {target}")
+
+
+def check_comments(sources):
+    """What a comment names exists: a file beside it, a member of a class."""
+    texts = {path: (ROOT / path).read_text().splitlines() for path in sources}
+    known = {word for lines in texts.values() for line in lines for word in re.findall(r"\w+", line.partition("//")[0])}
+    for path, lines in texts.items():
+        for number, line in enumerate(lines, 1):
+            comment = line.partition("//")[2]
+            for name in BESIDE.findall(comment):
+                if not (ROOT / path).with_name(name).exists():
+                    report(path, number, f"names {name}, which is not in {path.parent}")
+            for words in MEMBER.findall(comment):
+                if not known.issuperset(words):
+                    report(path, number, f"names {'::'.join(words)}, which does not exist")
 
 
 def check_printing(path, lines):
@@ -190,6 +207,7 @@ def main():
                 check_printing(path, lines)
                 check_neighbours(path)
     check_type_names(path for path in sources if path.suffix == ".h" and path.parts[0] == "pare")
+    check_comments(path for path in sources if path.parts[0] == "pare")
     check_format(sources)
     for finding in findings:
         print(finding)

@@ -1,7 +1,7 @@
 #pragma once
 // Every place of the computation, one by one: what is added up there, which matrices and norms read it. Streams
-// (streams.h) unite what a skip joins, since that has one basis; a constant, or a mean, can differ on both sides of a
-// skip. Places that a block run twice reads are one.
+// (pare/arch/streams.h) unite what a skip joins, since that has one basis; a constant, or a mean, can differ on both
+// sides of a skip. Places that a block run twice reads are one.
 
 #include <optional>
 #include <vector>

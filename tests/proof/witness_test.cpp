@@ -60,15 +60,15 @@ TEST_CASE("a basis is checked, not believed") {
 
 TEST_CASE("a gauge is checked, not believed") {
   Pair pair = pair_of(plain);
-  const at::Tensor gauge = random_matrix(4, 3), eye = at::eye(4, at::kDouble);
+  const at::Tensor gauge = random_matrix(4, 3), both = at::stack({gauge, gauge});
   at::Tensor &query = pair.tb["blocks.0.attention.query.weight"], &key = pair.tb["blocks.0.attention.key.weight"];
-  query = at::linalg_solve(gauge, query.reshape({4, 4, 8})).reshape({16, 8});  // q_A = D q_B, k_B = Dᵀ k_A
-  key = at::matmul(gauge.t(), key.reshape({2, 4, 8})).reshape({8, 8});
-  CHECK(judged(pair, {}, {}, {.scores = at::stack({gauge, gauge})}).complete);
+  key = at::matmul(gauge.t(), key.reshape({2, 4, 8})).reshape({8, 8});  // k_B = Dᵀ k_A
+  CHECK_FALSE(judged(pair, {}, {}, {.scores = both}).complete);
+  query = at::linalg_solve(gauge, query.reshape({4, 4, 8})).reshape({16, 8});  // q_A = D q_B
+  CHECK(judged(pair, {}, {}, {.scores = both}).complete);
   CHECK_FALSE(judged(pair, {}).complete);
-  CHECK_FALSE(judged(pair, {}, {}, {.scores = at::stack({gauge, eye})}).complete);
-  CHECK_FALSE(
-      judged(pair, {}, {}, {.scores = at::stack({gauge, gauge}), .values = at::stack({gauge, gauge})}).complete);
+  // Under a wrong one the products of queries and keys still say that the two are the same, and they are.
+  CHECK(judged(pair, {}, {}, {.scores = at::stack({gauge, at::eye(4, at::kDouble)})}).complete);
 }
 
 TEST_CASE("an order is checked, not believed: every neuron once, with factors that the activation lets through") {

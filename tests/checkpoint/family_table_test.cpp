@@ -104,6 +104,14 @@ TEST_CASE("a table alone is a family: keys, defaults, what follows from others, 
   }
 }
 
+TEST_CASE("a key of a table is known, also where nothing depends on it") {
+  for (const char* kind : {"LlamaForCausalLM", "LlamaForTokenClassification"}) {
+    const json config = {{"model_type", "llama"}, {"architectures", {kind}}, {"token_classification_bias", false}};
+    CHECK(architecture_of(config).head.bias == false);
+  }
+  CHECK(architecture_of({{"model_type", "vit"}, {"pooler_act", "relu"}}).head.bias);
+}
+
 TEST_CASE("a family whose MLP is of another kind is told so, whatever the kind") {
   const Family family = make_family(fused_table());
   Architecture a = read_architecture(family, json::object(), "config.json");

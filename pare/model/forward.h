@@ -1,7 +1,7 @@
 #pragma once
 // The one forward pass: inputs become streams, streams go through the layers, streams become features. A whole model, a
-// run that holds one block at a time and one that repeats the last layer differ in where their blocks come from and in
-// where they begin.
+// run that holds one block at a time and one that branches off before a layer differ in where their blocks come from
+// and in where they begin.
 
 #include <ATen/core/Tensor.h>
 

@@ -14,26 +14,17 @@ DenseMlpLayer load(Loader& loader, const DenseMlp& spec, int64_t block) {
     layer.gate_up = loader.stacked({in_mlp(block, Slot::gate), in_mlp(block, Slot::up)});
   } else {
     layer.up = loader.linear(in_mlp(block, Slot::up));
-    layer.gate = loader.linear(in_mlp(block, Slot::gate));
   }
   return layer;
 }
 
 at::Tensor run(const DenseMlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
-  at::Tensor up, gate;
-  if (layer.gate_up.weight.defined()) {
-    const std::vector<at::Tensor> both = layer.gate_up(x).split(layer.spec.width, -1);
-    gate = both[0];
-    up = both[1];
-  } else {
-    up = layer.up(x);
-    gate = layer.spec.gated ? layer.gate(x) : at::Tensor();
-  }
-  up = step.tap(prefix, "up", up);
   if (!layer.spec.gated) {
+    const at::Tensor up = step.tap(prefix, "up", layer.up(x));
     return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, up)));
   }
-  gate = step.tap(prefix, "gate", gate);
+  const std::vector<at::Tensor> both = layer.gate_up(x).split(layer.spec.width, -1);
+  const at::Tensor up = step.tap(prefix, "up", both[1]), gate = step.tap(prefix, "gate", both[0]);
   return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, gate) * up));
 }
 

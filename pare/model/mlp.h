@@ -14,8 +14,9 @@ namespace pare {
 
 struct DenseMlpLayer {
   DenseMlp spec;
-  Linear gate_up;  // gate and up in one product, where nobody trains them
-  Linear up, gate, down;
+  Linear gate_up;  // both of a gated one, in one product
+  Linear up;       // of one that is not gated
+  Linear down;
 };
 
 struct NeuronHeadsLayer {

@@ -10,7 +10,7 @@
 namespace pare {
 
 struct Cache;   // cache.h
-struct Inputs;  // executor.h
+struct Inputs;  // inputs.h
 class Tables;   // tables.h
 
 struct Positions {

@@ -145,6 +145,32 @@ TEST_CASE("so is one that leaves numbers out at random") {
         bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
 }
 
+TEST_CASE("so is one that turns into another model, interrupted before and after it has") {
+  const TemporaryFolder folder;
+  nlohmann::json json = short_run();
+  json["morph"] = {{"to", {{"mlp", {{"skip", false}}}}}, {"steps", 9}};
+  const TrainConfig config = sorting_config(json);
+  run(config, folder.path() / "whole");
+  for (const int64_t step : {8, 9, 10}) {
+    CAPTURE(step);
+    const std::filesystem::path path = folder.path() / std::to_string(step);
+    {
+      const Interruptible interruptible;
+      TrainOptions options{.folder = path};
+      options.report = [step](const TrainProgress& progress) {
+        progress.step == step ? void(::raise(SIGINT)) : void();
+      };
+      CHECK_THROWS_AS(train(config, open_sequences(config), options), Interrupted);
+    }
+    const Architecture now = open_model(RunFolder(path).checkpoint_path(step)).model.architecture;
+    CHECK(now.blocks[0].mlp->skip == (step < 9));
+    CHECK(run(config, path, true).resumed_from == step);
+    CHECK(curve(path) == curve(folder.path() / "whole"));
+    CHECK(bytes_of_file(path / "checkpoints/14/model.safetensors") ==
+          bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
+  }
+}
+
 TEST_CASE("so is one in bfloat16 over a text, whose weights are wider than its arithmetic") {
   const TemporaryFolder folder;
   std::string text;

@@ -17,12 +17,13 @@ std::string class_name(const FamilyTable& table, const ClassRow& row) {
   return fmt::format("{}{}", table.classes, row.ending);
 }
 
-// What a file of the class has to have.
+// What tells a file of the class from those of others.
 std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow& row, bool tied) {
   std::vector<std::string> needed;
   for (const TensorRow& tensor : row.tensors) {
-    const bool matrix = tensor.ours.all.front() == "head", in_base = tensor.theirs.starts_with(table.base_prefix);
-    if (row.task == Task::encoder || (matrix && row.task == Task::masked_lm)) {
+    const std::string_view ours = tensor.ours.all.front();
+    const bool matrix = ours == "head", in_base = tensor.theirs.starts_with(table.base_prefix);
+    if (row.task == Task::encoder || (matrix && row.task == Task::masked_lm) || ours == "head.transform.norm") {
       continue;
     }
     if (matrix && tied && row.task == Task::causal_lm) {
@@ -31,8 +32,12 @@ std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow
       continue;
     }
     const std::string module = in_base ? "*" + tensor.theirs.substr(table.base_prefix.size()) : tensor.theirs;
+    const auto is_same_without = [&](const ClassRow& other) {
+      return !other.tensors.empty() && other.tensors.front().theirs == tensor.theirs && !other.head.bias;
+    };
     needed.push_back(module + ".weight");
-    if (matrix && row.head.bias && row.task != Task::causal_lm) {
+    if (matrix && row.head.bias &&
+        std::any_of(table.heads.classes.begin(), table.heads.classes.end(), is_same_without)) {
       needed.push_back(module + ".bias");
     }
   }

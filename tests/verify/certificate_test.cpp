@@ -33,11 +33,11 @@ model.norm.weight 16
 )";
 
 // A folder as Hugging Face writes it, in shards, and its native copy in one file.
-struct Stored {
+struct StoredPair {
   TemporaryFolder folder;
   std::filesystem::path family = folder.path() / "family", native = folder.path() / "native";
 
-  Stored() {
+  StoredPair() {
     const json config = {{"model_type", "gemma"},    {"hidden_size", 16},
                          {"intermediate_size", 20},  {"head_dim", 6},
                          {"num_attention_heads", 2}, {"num_key_value_heads", 1},
@@ -62,7 +62,7 @@ struct Stored {
 }  // namespace
 
 TEST_CASE("a family's folder and its native copy are identical") {
-  const Stored stored;
+  const StoredPair stored;
   const ModelFolder reference = open_model(stored.family), candidate = open_model(stored.native);
   CHECK(reference.family == "gemma");
   for (const auto& [first, second] : {std::pair(reference, candidate), std::pair(candidate, reference)}) {
@@ -74,7 +74,7 @@ TEST_CASE("a family's folder and its native copy are identical") {
 }
 
 TEST_CASE("a certificate has every key, in order, and the hash of every file") {
-  const Stored stored;
+  const StoredPair stored;
   const ordered_json document = stored.certificate();
   std::vector<std::string> keys;
   for (const auto& [key, value] : document.items()) {
@@ -106,7 +106,7 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
 }
 
 TEST_CASE("a certificate is believed only where its files are as they were") {
-  const Stored stored;
+  const StoredPair stored;
   CHECK_FALSE(read_certificate(stored.native));
   write_text_file(stored.native / "certificate.json", stored.certificate().dump(2));
   const std::optional<nlohmann::json> read = read_certificate(stored.native);
@@ -161,7 +161,7 @@ TEST_CASE("what is no certificate is refused by name") {
 }
 
 TEST_CASE("what a certificate claims decides nothing, and is told as a claim") {
-  const Stored stored;
+  const StoredPair stored;
   ordered_json forged = stored.certificate();
   forged["predicted_error"] = 1e300;
   forged["passes"] = ordered_json::array({{{"id", "fold_norm_gain"}, {"predicted_error", 1e300}}});
@@ -176,7 +176,7 @@ TEST_CASE("what a certificate claims decides nothing, and is told as a claim") {
 }
 
 TEST_CASE("the drawn seed depends on every byte of both models and on the seed, and on no path") {
-  const Stored stored;
+  const StoredPair stored;
   const auto drawn = [&](uint64_t seed) {
     return drawn_seed(open_model(stored.family), open_model(stored.native), seed);
   };
@@ -197,7 +197,7 @@ TEST_CASE("the drawn seed depends on every byte of both models and on the seed, 
 }
 
 TEST_CASE("a certificate names the bytes that were read, whatever has their names by now") {
-  const Stored stored;
+  const StoredPair stored;
   for (const std::string name : {"config.json", "model.safetensors"}) {
     CAPTURE(name);
     const std::filesystem::path link = stored.folder.path() / ("by-link-" + name);
@@ -216,7 +216,7 @@ TEST_CASE("a certificate names the bytes that were read, whatever has their name
 }
 
 TEST_CASE("a file that is written to after it was opened is never certified") {
-  const Stored stored;
+  const StoredPair stored;
   const std::filesystem::path weights = stored.native / "model.safetensors";
   const auto change_last_byte = [&weights] {
     std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);

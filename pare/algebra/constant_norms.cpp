@@ -43,7 +43,7 @@ std::map<ModuleId, double> measured_shares(const Model& model) {
       }
       run.run_layer();
       const int64_t n = order[layer];
-      const Block& block = a.blocks[static_cast<size_t>(n)];
+      const Block& block = a.blocks[n];
       const std::string before = fmt::format("residual.{}", layer);
       add(block.attention.norm, in_attention(n, Slot::norm), taps, before);
       if (block.mlp) {

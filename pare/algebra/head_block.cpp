@@ -102,7 +102,7 @@ at::Tensor identity_blocks(const at::Tensor& heads) {
   std::vector<at::Tensor> batches = heads.split(share);
   at::parallel_for(0, std::ssize(batches), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      at::Tensor& batch = batches[static_cast<size_t>(i)];
+      at::Tensor& batch = batches[i];
       batch = some_identity_blocks(batch);
     }
   });

@@ -105,12 +105,12 @@ std::vector<int64_t> rows_scaled_alike(const Attention& t, Target target) {
   std::iota(in_head.begin(), in_head.end(), 0);
   if (t.rope && target != Target::value) {
     for (const auto& [a, b] : rotated_planes(*t.rope)) {
-      in_head[static_cast<size_t>(b)] = a;
+      in_head[b] = a;
     }
   }
   for (int64_t row = 0; row < std::ssize(rows); ++row) {
     const int64_t head = row / t.head_width, group = head * t.kv_heads / heads;
-    rows[static_cast<size_t>(row)] = group * t.head_width + in_head[static_cast<size_t>(row % t.head_width)];
+    rows[row] = group * t.head_width + in_head[row % t.head_width];
   }
   return rows;
 }
@@ -130,7 +130,7 @@ std::string gauge_key(const Attention& t, Target target) {
 }
 
 void apply_gauge(Model& model, int64_t block, Target target, const std::shared_ptr<Shelf>& shelf) {
-  const Attention t = model.architecture.blocks[static_cast<size_t>(block)].attention;
+  const Attention t = model.architecture.blocks[block].attention;
   const ModuleId module = module_of(block, target);
   const Weight source = model.weights.at(name_of(weight_of(module)));
   const bool turned = t.rope && target != Target::value;

@@ -111,7 +111,7 @@ std::string stream_remedy(const Stream& stream) {
 
 SurveyedMatrix survey(const Model& model, SurveyedStreams& surveyed, int64_t block, Target target) {
   const TensorTable& table = surveyed.table;
-  const BlockStreams& at = surveyed.streams.blocks[static_cast<size_t>(block)];
+  const BlockStreams& at = surveyed.streams.blocks[block];
   SurveyedMatrix site{.removal = {.stream = target == Target::output ? at.attention_output : at.attention_input,
                                   .block = block,
                                   .target = target}};
@@ -179,12 +179,12 @@ void measure(const Model& model, std::vector<SurveyedMatrix*> sites) {
   const int64_t share = (std::ssize(sites) + at_once - 1) / at_once;
   at::parallel_for(0, std::ssize(sites), share, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      Removal& removal = sites[static_cast<size_t>(i)]->removal;
+      Removal& removal = sites[i]->removal;
       {
         const std::lock_guard lock(counting);
         progress.advance();
       }
-      measure(blocks[static_cast<size_t>(removal.block)].attention, model.weights.at(removal.weight()), removal);
+      measure(blocks[removal.block].attention, model.weights.at(removal.weight()), removal);
     }
   });
 }
@@ -287,7 +287,7 @@ at::Tensor in_best_gauge(const Model& model, const Removal& removal) {
   if (!removal.uses_gauge()) {
     return stored;
   }
-  const Attention& t = model.architecture.blocks[static_cast<size_t>(removal.block)].attention;
+  const Attention& t = model.architecture.blocks[removal.block].attention;
   return gauged_target(stored, gauge_of(t, removal.target, stored));
 }
 

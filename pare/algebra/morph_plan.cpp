@@ -29,11 +29,11 @@ std::optional<Norm>& norm_slot(Architecture& a, const ModuleId& module) {
     case Sublayer::head:
       return module.slot == Slot::transform_norm ? a.head.transform->norm : a.head.sequence->transform->norm;
     case Sublayer::attention: {
-      Attention& t = a.blocks[static_cast<size_t>(*module.block)].attention;
+      Attention& t = a.blocks[*module.block].attention;
       return module.slot == Slot::norm ? t.norm : t.output_norm;
     }
     case Sublayer::mlp: {
-      Mlp& m = *a.blocks[static_cast<size_t>(*module.block)].mlp;
+      Mlp& m = *a.blocks[*module.block].mlp;
       return module.slot == Slot::norm ? m.norm : m.output_norm;
     }
   }
@@ -107,9 +107,8 @@ class MorphPlanner {
   }
 
   void attention(int64_t n) {
-    Attention &from = plan_.from.blocks[static_cast<size_t>(n)].attention,
-              &reached = reached_.blocks[static_cast<size_t>(n)].attention;
-    const Attention& to = plan_.to.blocks[static_cast<size_t>(n)].attention;
+    Attention &from = plan_.from.blocks[n].attention, &reached = reached_.blocks[n].attention;
+    const Attention& to = plan_.to.blocks[n].attention;
     const auto at = [n](Slot slot) { return in_attention(n, slot); };
     if (from.skip && !to.skip) {
       plan_.skips.emplace_back(n, Sublayer::attention);
@@ -204,9 +203,8 @@ class MorphPlanner {
   }
 
   void mlp(int64_t n) {
-    std::optional<Mlp>&from = plan_.from.blocks[static_cast<size_t>(n)].mlp,
-    &reached = reached_.blocks[static_cast<size_t>(n)].mlp;
-    const std::optional<Mlp>& to = plan_.to.blocks[static_cast<size_t>(n)].mlp;
+    std::optional<Mlp>&from = plan_.from.blocks[n].mlp, &reached = reached_.blocks[n].mlp;
+    const std::optional<Mlp>& to = plan_.to.blocks[n].mlp;
     if (!from || !to) {
       return;
     }
@@ -239,8 +237,7 @@ class MorphPlanner {
     }
     for (const PlacedNorm& site : norms_of(plan_.from)) {
       const bool stays = after.contains(site.module);
-      const bool has_place =
-          site.module.sublayer != Sublayer::mlp || to.blocks[static_cast<size_t>(*site.module.block)].mlp.has_value();
+      const bool has_place = site.module.sublayer != Sublayer::mlp || to.blocks[*site.module.block].mlp.has_value();
       if (stays || !has_place) {
         continue;
       }

@@ -42,7 +42,7 @@ Formula mapped_formula(const Weight& weight, const Port& port, int64_t width, co
   const bool last = port.axis + 1 == std::ssize(shape);
   const bool right = is_written_as_stored(port.tensor, shape) ? last : port.axis == 0;
   Formula factor = right ? matrix : matrix.transposed();
-  if (const int64_t size = shape[static_cast<size_t>(port.axis)]; width < size) {
+  if (const int64_t size = shape[port.axis]; width < size) {
     PARE_CHECK(port.begin == 0, "a stream's coordinates come first");
     factor = Formula::enclosed("(", factor, " ⊕ I)");
   }
@@ -69,8 +69,7 @@ Weight computed(Shape shape, Formula formula, std::vector<Weight> inputs, Weight
 
 Weight mapped_along(const Weight& weight, const Port& port, int64_t width, const RowMap& map) {
   const int64_t axes = std::ssize(weight.shape());
-  PARE_CHECK(port.axis < axes && port.begin + width <= weight.shape()[static_cast<size_t>(port.axis)],
-             "a port outside of its tensor");
+  PARE_CHECK(port.axis < axes && port.begin + width <= weight.shape()[port.axis], "a port outside of its tensor");
   std::vector<Weight> inputs = {weight};
   inputs.insert(inputs.end(), map.inputs.begin(), map.inputs.end());
   return computed(

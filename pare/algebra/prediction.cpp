@@ -31,7 +31,7 @@ double narrowing_roundings(const Architecture& architecture, Dtype stored, Dtype
   walk.step(1);  // head
   for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
     walk.step(1, runs_of(architecture, n));
-    if (architecture.blocks[static_cast<size_t>(n)].mlp) {
+    if (architecture.blocks[n].mlp) {
       walk.step(1, runs_of(architecture, n));
     }
   }

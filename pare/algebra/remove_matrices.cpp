@@ -262,7 +262,7 @@ class Planner {
     for (const auto& [stream, removal] : chosen_) {
       amplify(after, streams.all[stream].ports, removal.inverted());
       after.weights.erase(removal.weight());
-      projection(after.architecture.blocks[static_cast<size_t>(removal.block)].attention, removal.target) = Identity{};
+      projection(after.architecture.blocks[removal.block].attention, removal.target) = Identity{};
     }
     proposal_.after = std::move(after);
     proposal_.applies = true;
@@ -303,7 +303,7 @@ class Planner {
 
   // b_M* = b_M + b_P M: the bias of an absorbed matrix goes where the matrix goes.
   void absorb_bias(Model& model, const Stream& stream, const Removal& removal) const {
-    AttentionBias& bias = model.architecture.blocks[static_cast<size_t>(removal.block)].attention.bias;
+    AttentionBias& bias = model.architecture.blocks[removal.block].attention.bias;
     if (!bias.output) {
       return;
     }

@@ -21,7 +21,7 @@ bool is_taken_off(const Architecture& architecture, const ModuleId& module) {
   if (module.sublayer != Sublayer::attention) {
     return false;
   }
-  const Attention& t = architecture.blocks[static_cast<size_t>(*module.block)].attention;
+  const Attention& t = architecture.blocks[*module.block].attention;
   return (is<FromValue>(t.key) && module.slot == Slot::value) || (is<FromKey>(t.value) && module.slot == Slot::key);
 }
 

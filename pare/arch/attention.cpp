@@ -363,7 +363,7 @@ static void add_output(Slots& slots, const Attention& t, int64_t block, int64_t 
 }
 
 void add_attention_slots(Slots& slots, const Architecture& a, int64_t block) {
-  const Attention& t = a.blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = a.blocks[block].attention;
   const bool tabled = is_tabled(a, block);
   if (!tabled || (t.norm && t.norm->place == NormPlace::post)) {
     slots.add_norm(t.norm, in_attention(block, Slot::norm), a.width);

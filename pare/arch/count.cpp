@@ -53,7 +53,7 @@ Counts count_block(const Architecture& architecture, int64_t block) {
 int64_t cache_elements_per_token(const Architecture& architecture) {
   int64_t elements = 0;
   for (int64_t n : layer_blocks(architecture)) {
-    elements += cache_elements(architecture.blocks[static_cast<size_t>(n)].attention, architecture.width);
+    elements += cache_elements(architecture.blocks[n].attention, architecture.width);
   }
   return elements;
 }

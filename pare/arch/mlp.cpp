@@ -111,7 +111,7 @@ static void add_slots(Slots& slots, const NeuronHeads& m, int64_t block, int64_t
 }
 
 void add_mlp_slots(Slots& slots, const Architecture& a, int64_t block) {
-  const Mlp& m = *a.blocks[static_cast<size_t>(block)].mlp;
+  const Mlp& m = *a.blocks[block].mlp;
   slots.add_norm(m.norm, in_mlp(block, Slot::norm), a.width);
   std::visit([&](const auto& kind) { add_slots(slots, kind, block, a.width); }, m.kind);
   slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), a.width);

@@ -31,7 +31,7 @@ bool loses_constants(const Architecture& a, const ModuleId& module) {
   if (module.sublayer != Sublayer::attention) {
     return false;
   }
-  const Attention& t = a.blocks[static_cast<size_t>(*module.block)].attention;
+  const Attention& t = a.blocks[*module.block].attention;
   return (is<FromValue>(t.key) && module.slot == Slot::value) || (is<FromKey>(t.value) && module.slot == Slot::key);
 }
 
@@ -168,7 +168,7 @@ std::optional<NormBetween> norm_between(const Architecture& architecture, const 
 AffineExit exit_of(const Architecture& a, const Streams& streams, const NormBetween& norm) {
   if (norm.module.sublayer == Sublayer::mlp && norm.module.slot == Slot::norm) {
     // In a parallel block an MLP without a norm reads what the attention does.
-    const Block& block = a.blocks[static_cast<size_t>(*norm.module.block)];
+    const Block& block = a.blocks[*norm.module.block];
     if (block.wiring == Wiring::parallel && block.attention.norm) {
       const std::string other = name_of(in_attention(*norm.module.block, Slot::norm));
       return refused("no norm before the attention beside it", other + " stays, and the MLP would read what it writes",
@@ -206,7 +206,7 @@ void take_out(Architecture& a, const Streams& streams, const NormBetween& norm, 
 }
 
 std::string obstacle_of_head_norms(const Architecture& a, int64_t block) {
-  const Attention& t = a.blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = a.blocks[block].attention;
   if (is_tabled(a, block)) {
     return "queries and keys are in the first-layer table";
   }
@@ -214,7 +214,7 @@ std::string obstacle_of_head_norms(const Architecture& a, int64_t block) {
 }
 
 void take_out_head_norms(Architecture& a, int64_t block) {
-  Attention& t = a.blocks[static_cast<size_t>(block)].attention;
+  Attention& t = a.blocks[block].attention;
   t.bias.query |= t.qk_norm->bias;
   t.bias.key |= t.qk_norm->bias;
   t.qk_norm.reset();
@@ -223,9 +223,9 @@ void take_out_head_norms(Architecture& a, int64_t block) {
 bool* bias_flag(Architecture& a, const ModuleId& matrix) {
   switch (matrix.sublayer) {
     case Sublayer::attention:
-      return bias_flag_of(a.blocks[static_cast<size_t>(*matrix.block)].attention, matrix.slot);
+      return bias_flag_of(a.blocks[*matrix.block].attention, matrix.slot);
     case Sublayer::mlp:
-      return bias_flag(*a.blocks[static_cast<size_t>(*matrix.block)].mlp, matrix.slot);
+      return bias_flag(*a.blocks[*matrix.block].mlp, matrix.slot);
     case Sublayer::head:
       return bias_flag_of(a.head, matrix.slot);
     case Sublayer::embedding:

@@ -12,7 +12,7 @@ static std::vector<std::pair<ModuleId, std::optional<Norm>*>> places_of(Architec
   const auto add = [&places](const ModuleId& module, std::optional<Norm>& norm) { places.emplace_back(module, &norm); };
   add(in_embedding(Slot::norm), a.embedding.norm);
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    Block& block = a.blocks[static_cast<size_t>(n)];
+    Block& block = a.blocks[n];
     add(in_attention(n, Slot::norm), block.attention.norm);
     add(in_attention(n, Slot::output_norm), block.attention.output_norm);
     if (block.mlp) {

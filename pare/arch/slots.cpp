@@ -21,7 +21,7 @@ void add_token_table(Slots& slots, const Architecture& a, bool embeds) {
 void add_embedding(Slots& slots, const Architecture& a) {
   const Embedding& e = a.embedding;
   if (a.first_layer == FirstLayer::table) {
-    const Attention& first = a.blocks[static_cast<size_t>(layer_blocks(a).at(0))].attention;
+    const Attention& first = a.blocks[layer_blocks(a).at(0)].attention;
     const int64_t row = a.width + (first.heads + 2 * first.kv_heads) * first.head_width;
     slots.add(weight_of(in_embedding(Slot::table)), {a.vocab, row}, Part::embedding, {writes(Point::first, 1)});
     if (a.head.tied) {
@@ -144,7 +144,7 @@ Slots slots_of(const Architecture& architecture) {
   add_embedding(slots, architecture);
   for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
     add_attention_slots(slots, architecture, n);
-    if (architecture.blocks[static_cast<size_t>(n)].mlp) {
+    if (architecture.blocks[n].mlp) {
       add_mlp_slots(slots, architecture, n);
     }
   }

@@ -136,7 +136,7 @@ size_t add_head(Points& points, const Architecture& a, size_t output) {
 }
 
 BlockStreams add_block(Points& points, const Architecture& a, int64_t n) {
-  const Block& block = a.blocks[static_cast<size_t>(n)];
+  const Block& block = a.blocks[n];
   const Attention& t = block.attention;
   const ModuleId attention_norm = in_attention(n, Slot::norm), mlp_norm = in_mlp(n, Slot::norm);
   BlockStreams at;
@@ -183,7 +183,7 @@ Streams find_streams(const Architecture& architecture) {
     streams.blocks.push_back(add_block(points, architecture, n));
   }
   for (int64_t n : layer_blocks(architecture)) {
-    const BlockStreams& block = streams.blocks[static_cast<size_t>(n)];
+    const BlockStreams& block = streams.blocks[n];
     points.unite(at, block.input);
     at = block.output;
   }

@@ -180,7 +180,7 @@ class Validator {
 
   void first_layer_table() {
     const std::vector<int64_t> layers = layer_blocks(a_);
-    const Block& block = a_.blocks[static_cast<size_t>(layers[0])];
+    const Block& block = a_.blocks[layers[0]];
     const Attention& t = block.attention;
     const std::string path = "first_layer";
     rules_.require(a_.embedding.position == Position::none && a_.embedding.types == 0 && !a_.embedding.patch, path,

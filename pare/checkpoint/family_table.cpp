@@ -112,7 +112,7 @@ Architecture read_table(const FamilyTable& table, Config& config) {
   draft.a.blocks.assign(static_cast<size_t>(draft.layers), draft.block);
   for (const auto& change : draft.by_layer) {
     for (int64_t layer = 0; layer < draft.layers; ++layer) {
-      change(layer, draft.a.blocks[static_cast<size_t>(layer)]);
+      change(layer, draft.a.blocks[layer]);
     }
   }
   return draft.a;
@@ -161,7 +161,7 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
     for (int64_t n = 0; n < (row == end ? 0 : std::ssize(a.blocks)); ++n) {
       std::for_each(row, end, [&](const TensorRow& one) {
         bind(one, fmt::format(fmt::runtime(one.theirs), number ? number(n) : std::to_string(n)),
-             fmt::format("blocks.{}.", n), a.blocks[static_cast<size_t>(n)]);
+             fmt::format("blocks.{}.", n), a.blocks[n]);
       });
     }
     row = end;

@@ -208,7 +208,7 @@ void read_types(Config& config, std::string_view key, Draft& draft, const std::f
   }
   std::vector<bool> sliding;
   for (int64_t layer = 0; layer < draft.layers; ++layer) {
-    const nlohmann::json type = types.is_null() ? nullptr : types[static_cast<size_t>(layer)];
+    const nlohmann::json type = types.is_null() ? nullptr : types[layer];
     sliding.push_back(types.is_null() ? slides(layer) : type == "sliding_attention");
     if (!types.is_null() && !sliding.back() && type != "full_attention" && type != "attention") {
       config.wrong(fmt::format("{}[{}]", key, layer), type, "full_attention or sliding_attention");
@@ -217,9 +217,8 @@ void read_types(Config& config, std::string_view key, Draft& draft, const std::f
       config.problem(fmt::format("layer {} is of the type sliding_attention, but there is no sliding_window", layer));
     }
   }
-  draft.by_layer.emplace_back([=](int64_t layer, Block& block) {
-    block.attention.window = sliding[static_cast<size_t>(layer)] ? window : std::nullopt;
-  });
+  draft.by_layer.emplace_back(
+      [=](int64_t layer, Block& block) { block.attention.window = sliding[layer] ? window : std::nullopt; });
 }
 
 void write_types(ordered_json& config, const Key& key, Draft& draft) {

@@ -27,7 +27,7 @@ Outcome nonlinearity_order(const Trial& trial) {
   const auto grown = [&](int layers, double scale) {
     at::Tensor state = scale * x;
     for (int layer = 0; layer < layers; ++layer) {
-      state = at::matmul(at::matmul(at::matmul(state, similarities[static_cast<size_t>(layer)]), state.t()), state);
+      state = at::matmul(at::matmul(at::matmul(state, similarities[layer]), state.t()), state);
     }
     return state.norm().item<double>();
   };

@@ -167,7 +167,7 @@ HeadPoints heads_of(const ProbeResults& results) {
   const std::map<int64_t, double> ranks = written_ranks(results);
   for (const LayerMeasures& layer : results.layers) {
     for (int64_t h = 0; h < std::ssize(layer.heads); ++h) {
-      const std::optional<double> asymmetry = layer.heads[static_cast<size_t>(h)].asymmetry;
+      const std::optional<double> asymmetry = layer.heads[h].asymmetry;
       const std::optional<double> aligned = alignment_of(layer, h);
       if (asymmetry && aligned && ranks.contains(layer.layer)) {
         Sum& sum = sums[{layer.block, h}];

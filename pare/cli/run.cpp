@@ -210,8 +210,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
       const at::Tensor ids = without_padding(batch.inputs.ids, row, batch.inputs.mask, {0});
       tokens += ids.size(0);
       if (stored.model.architecture.task == Task::causal_lm) {
-        add_prediction(results.at(fmt::format("logits.{}", batch.sequences[static_cast<size_t>(row)])), ids,
-                       prediction);
+        add_prediction(results.at(fmt::format("logits.{}", batch.sequences[row])), ids, prediction);
       }
     }
     progress.advance();

@@ -347,7 +347,7 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
     if (sequence < verification.given) {  // what was asked besides comes after all that was given
-      sequence = file->numbers[static_cast<size_t>(sequence)];
+      sequence = file->numbers[sequence];
     }
   }
   std::optional<Alignment> alignment;

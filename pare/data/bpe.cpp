@@ -238,9 +238,9 @@ void BpeModel::merge_by_queue() {
   symbols_.reserve(word_.size());
   const int32_t count = static_cast<int32_t>(word_.size());
   for (int32_t n = 0; n < count; ++n) {
-    symbols_.push_back({static_cast<int32_t>(word_[static_cast<size_t>(n)]), n - 1, n + 1 < count ? n + 1 : -1});
+    symbols_.push_back({static_cast<int32_t>(word_[n]), n - 1, n + 1 < count ? n + 1 : -1});
   }
-  const auto symbol = [this](int32_t place) -> Symbol& { return symbols_[static_cast<size_t>(place)]; };
+  const auto symbol = [this](int32_t place) -> Symbol& { return symbols_[place]; };
   const auto look = [&](int32_t place) {
     if (place < 0 || symbol(place).next < 0) {
       return;

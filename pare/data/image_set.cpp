@@ -240,7 +240,7 @@ void read_folders(const std::string& path, int64_t classes, ImageSet& set, Probl
     throw InputError(
         fmt::format("{} has folders of {} classes, but the model knows {} (head.classes): the label {} "
                     "of {} is beyond",
-                    quote(path), folders.size(), classes, classes, quote(names[static_cast<size_t>(classes)])));
+                    quote(path), folders.size(), classes, classes, quote(names[classes])));
   }
   if (!set.classes.empty() && set.classes != names) {
     throw InputError(fmt::format("{} has other classes than the folder before it: {} and {}", quote(path),

@@ -56,7 +56,7 @@ TextSequences read_sequences(const std::filesystem::path& path, Tokenizer& token
   };
   while (result.whole && text.read(ids)) {
     if (result.tokens + std::ssize(ids) > most_tokens) {
-      ids.resize(static_cast<size_t>(most_tokens - result.tokens));
+      ids.resize(most_tokens - result.tokens);
       result.whole = false;
     }
     size_t begin = 0;

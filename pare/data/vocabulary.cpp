@@ -11,7 +11,7 @@ constexpr size_t slot_count = 1 << 16, most_filled = slot_count / 2, longest_wor
 }  // namespace
 
 bool Vocabulary::add(std::string token, TokenId id) {
-  if (static_cast<size_t>(id) < tokens_.size() && tokens_[static_cast<size_t>(id)] != nullptr) {
+  if (static_cast<size_t>(id) < tokens_.size() && tokens_[id] != nullptr) {
     return false;
   }
   const auto [place, added] = ids_.emplace(std::move(token), id);
@@ -21,7 +21,7 @@ bool Vocabulary::add(std::string token, TokenId id) {
   if (static_cast<size_t>(id) >= tokens_.size()) {
     tokens_.resize(static_cast<size_t>(id) + 1);
   }
-  tokens_[static_cast<size_t>(id)] = &place->first;
+  tokens_[id] = &place->first;
   return true;
 }
 
@@ -31,7 +31,7 @@ std::optional<TokenId> Vocabulary::find(std::string_view token) const {
 }
 
 const std::string* Vocabulary::token(TokenId id) const {
-  return id < 0 || id >= end() ? nullptr : tokens_[static_cast<size_t>(id)];
+  return id < 0 || id >= end() ? nullptr : tokens_[id];
 }
 
 uint64_t WordCache::hash_of(std::string_view word) {

@@ -72,14 +72,14 @@ std::vector<int64_t> assign_many(const at::Tensor& costs) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t j = wanted.data_ptr<int64_t>()[i];
     if (wanting.data_ptr<int64_t>()[j] == i) {
-      found[static_cast<size_t>(i)] = j;
-      taken[static_cast<size_t>(j)] = true;
+      found[i] = j;
+      taken[j] = true;
     } else {
       rows.push_back(i);
     }
   }
   for (int64_t j = 0; j < n; ++j) {
-    if (!taken[static_cast<size_t>(j)]) {
+    if (!taken[j]) {
       columns.push_back(j);
     }
   }
@@ -97,7 +97,7 @@ std::vector<int64_t> assign_many(const at::Tensor& costs) {
     }
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    found[static_cast<size_t>(rows[i])] = columns[static_cast<size_t>(order[i])];
+    found[rows[i]] = columns[order[i]];
   }
   return found;
 }

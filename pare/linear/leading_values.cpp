@@ -29,8 +29,8 @@ std::optional<std::pair<double, double>> settled(const at::Tensor& a, const at::
   const at::Tensor rest = (at::matmul(a.t(), u) - v * values.narrow(0, 0, looked_at)).norm(2, 0);
   std::array<double, looked_at> theta = {}, r = {};
   for (int64_t i = 0; i < looked_at; ++i) {
-    theta[static_cast<size_t>(i)] = values[i].item<double>();
-    r[static_cast<size_t>(i)] = rest[i].item<double>();
+    theta[i] = values[i].item<double>();
+    r[i] = rest[i].item<double>();
   }
   const auto error = [&r](size_t i, double gap) { return gap > 0 ? std::min(r[i], r[i] * r[i] / gap) : r[i]; };
   const double above = theta[0] - r[0] - theta[1] - r[1], below = theta[1] - r[1] - theta[2] - r[2];

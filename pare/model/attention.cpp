@@ -36,7 +36,7 @@ Parameter unshrunk(Loader& loader, const ModuleId& module, int64_t width) {
     std::vector<at::Tensor> dense;
     for (int64_t g = 0; g < rest.size(0); ++g) {
       dense.push_back(at::zeros({rows, width}, rest.options())
-                          .index_copy(1, others[static_cast<size_t>(g)], rest[g])
+                          .index_copy(1, others[g], rest[g])
                           .index_copy(1, pivots[g], at::eye(rows, rest.options())));
     }
     return at::cat(dense, 0);
@@ -228,7 +228,7 @@ at::Tensor shaped_attention(const AttentionLayer& layer, const at::Tensor& atten
 
 AttentionLayer load_attention(Loader& loader, const Architecture& architecture, int64_t block) {
   const auto at = [block](Slot slot) { return in_attention(block, slot); };
-  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = architecture.blocks[block].attention;
   AttentionLayer layer{.spec = t, .width = architecture.width};
   // Inputs that are remembered become keys and values one by one.
   const bool stackable = has_dense_projections(t) && t.remembered == Remembered::keys_values;

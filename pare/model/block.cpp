@@ -28,7 +28,7 @@ struct Names {  // of the taps; left empty when nobody taps, since formatting co
 
 at::Tensor attention_output(const BlockLayer& block, const at::Tensor& input, const at::Tensor& table, Step& step,
                             int64_t layer, const std::string& prefix) {
-  LayerCache* cache = step.cache() ? &step.cache()->layers[static_cast<size_t>(layer)] : nullptr;
+  LayerCache* cache = step.cache() ? &step.cache()->layers[layer] : nullptr;
   const bool tabled = table.defined();
   const at::Tensor y = attend(block.attention, tabled ? table : input, tabled, step, cache, prefix);
   return step.dropped(step.tap(prefix, "output", normalised(block.attention_output_norm, y)), &DropoutRates::residual);
@@ -53,7 +53,7 @@ at::Tensor fade_of(const Blend* blend, int64_t block, Sublayer sublayer) {
 }  // namespace
 
 BlockLayer load_block(Loader& loader, const Architecture& architecture, int64_t n) {
-  const Block& spec = architecture.blocks[static_cast<size_t>(n)];
+  const Block& spec = architecture.blocks[n];
   const Attention& t = spec.attention;
   BlockLayer block{.spec = spec, .attention = load_attention(loader, architecture, n)};
   block.attention_output_norm = load_norm(loader, t.output_norm, in_attention(n, Slot::output_norm));

@@ -104,7 +104,7 @@ Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, L
   Forward run(s.architecture, s.tables, {&inputs, 1}, cache, taps);
   run.drop_with(dropout);
   run.embed(s.embedding);
-  const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[static_cast<size_t>(n)]; };
+  const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[n]; };
   while (run.done() < run.layers()) {
     run.run_layer(blocks);
   }

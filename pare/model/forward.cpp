@@ -42,7 +42,7 @@ void Forward::begin_at(int64_t layer, LayerInputs streams) {
 
 void Forward::run_layer(const Blocks& blocks) {
   PARE_CHECK(layer_ < layers() && streams_.x.size() == inputs_.size(), "no layer is left, or nothing was embedded");
-  const BlockLayer& block = blocks(order_[static_cast<size_t>(layer_)]);
+  const BlockLayer& block = blocks(order_[layer_]);
   // A GPU is handed its work, and what it is handed may be recorded, from which nothing may break out.
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool at_once = streams_.x[i].is_cpu();

@@ -155,7 +155,7 @@ void turn_round(Weights& weights, const Names& names, int64_t block, const std::
 void append(Weight& weight, int64_t axis, const at::Tensor& more, const std::string& text) {
   const Weight old = weight;
   Shape shape = old.shape();
-  shape[static_cast<size_t>(axis)] += more.size(axis);
+  shape[axis] += more.size(axis);
   weight = computed(shape, Formula::enclosed("[", old.formula(), text + "]"), {old},
                     [axis, more](const std::vector<at::Tensor>& in) {
                       return at::cat({in[0], more}, axis);
@@ -219,7 +219,7 @@ class Absorption {
   }
 
  private:
-  Block& block_at(int64_t n) { return proposal_.after.architecture.blocks[static_cast<size_t>(n)]; }
+  Block& block_at(int64_t n) { return proposal_.after.architecture.blocks[n]; }
 
   // Changes the block where its weights allow it, or room may be made. Without weights they are taken to allow it.
   Precondition absorb(int64_t n) {

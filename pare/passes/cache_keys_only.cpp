@@ -56,7 +56,7 @@ const char* keep_word(Keep keep) {
 }
 
 const Attention& attention_of(const Architecture& a, int64_t block) {
-  return a.blocks[static_cast<size_t>(block)].attention;
+  return a.blocks[block].attention;
 }
 
 const Projection& cached_projection(const Attention& t, Target target) {
@@ -300,7 +300,7 @@ class CachePlanner {
     if (site.keep != Keep::input && model_.has_weights()) {
       replace_matrix(proposal_.after, site, shelf);
     }
-    Attention& t = proposal_.after.architecture.blocks[static_cast<size_t>(site.block)].attention;
+    Attention& t = proposal_.after.architecture.blocks[site.block].attention;
     switch (site.keep) {
       case Keep::key:
         t.value = FromKey{};

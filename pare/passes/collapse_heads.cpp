@@ -58,7 +58,7 @@ int64_t product_parameters(const Attention& t, int64_t width, Product product) {
 }
 
 std::optional<Precondition> product_obstacle(const Architecture& a, const ProductSite& site, bool may_grow) {
-  const Attention& t = a.blocks[static_cast<size_t>(site.block)].attention;
+  const Attention& t = a.blocks[site.block].attention;
   const bool scores = site.product == Product::scores;
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
     return Precondition{
@@ -196,7 +196,7 @@ Proposal propose(const Model& model, const Options& options, const std::optional
         proposal.preconditions.push_back(*std::move(failed));
         continue;
       }
-      Attention& t = proposal.after.architecture.blocks[static_cast<size_t>(n)].attention;
+      Attention& t = proposal.after.architecture.blocks[n].attention;
       const bool scores = product == Product::scores;
       proposal.preconditions.push_back({.where = site.where(),
                                         .block = n,

@@ -43,7 +43,7 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
   Proposal proposal{.after = model};
   std::vector<Block>& blocks = proposal.after.architecture.blocks;
   for (int64_t n = 0; n < std::ssize(blocks); ++n) {
-    Attention& t = blocks[static_cast<size_t>(n)].attention;
+    Attention& t = blocks[n].attention;
     const std::string where = name_of(bias_of(in_attention(n, Slot::key)));
     const bool tabled = is_tabled(model.architecture, n);
     if (!t.bias.key || tabled) {

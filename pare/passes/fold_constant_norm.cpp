@@ -171,7 +171,7 @@ std::vector<ModuleId> all_norms(const Architecture& architecture) {
     modules.push_back(placed.module);
   }
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
-    if (copy.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+    if (copy.blocks[n].attention.qk_norm) {
       modules.push_back(in_attention(n, Slot::query_norm));
       modules.push_back(in_attention(n, Slot::key_norm));
     }
@@ -299,7 +299,7 @@ class Folding {
       obstacles_.push_back(in_the_way(query, "a query and a key matrix", obstacle, "none: only a matrix can take it"));
       return;
     }
-    const Attention t = model.architecture.blocks[static_cast<size_t>(n)].attention;
+    const Attention t = model.architecture.blocks[n].attention;
     if (model.has_weights()) {
       fold_into_heads(model, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
       fold_into_heads(model, in_attention(n, Slot::key), key, *t.qk_norm, t.kv_heads);

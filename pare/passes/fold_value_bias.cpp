@@ -64,7 +64,7 @@ Proposal propose(const Model& model, const Options&, const std::optional<Budget>
   int64_t created = 0;
   RoundingWalk walk;
   for (int64_t n = 0; n < std::ssize(blocks); ++n) {
-    Attention& t = blocks[static_cast<size_t>(n)].attention;
+    Attention& t = blocks[n].attention;
     const std::string name = fmt::format("blocks.{}.attention.", n), where = name + "value.bias";
     const bool tabled = is_tabled(a, n);
     if (!t.bias.value || tabled) {

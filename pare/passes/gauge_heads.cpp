@@ -149,7 +149,7 @@ class CanonicalBlock {
   CanonicalBlock(Model& model, int64_t block, const GaugeShelves& shelves)
       : model_(model),
         block_(block),
-        t_(model.architecture.blocks[static_cast<size_t>(block)].attention),
+        t_(model.architecture.blocks[block].attention),
         width_(model.architecture.width),
         shelves_(shelves) {}
 
@@ -322,7 +322,7 @@ Proposal propose_gauges(const Model& model, const Options&, const std::optional<
   RoundingWalk walk;
   int64_t ordered = 0, gauges = 0;
   for (int64_t n = 0; n < std::ssize(model.architecture.blocks); ++n) {
-    const Attention& t = model.architecture.blocks[static_cast<size_t>(n)].attention;
+    const Attention& t = model.architecture.blocks[n].attention;
     const bool tabled = is_tabled(model.architecture, n);
     const std::optional<GaugeObstacle> value = value_obstacle(t, tabled), score = score_obstacle(model, t, n, tabled);
     const std::optional<GaugeObstacle> order = order_obstacle(t, !value);

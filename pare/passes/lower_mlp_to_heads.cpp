@@ -146,7 +146,7 @@ Proposal propose(const Model& model, const Options& options, const std::optional
   int64_t created = 0, heads = 0;
   RoundingWalk walk;
   for (int64_t n = 0; n < std::ssize(model.architecture.blocks); ++n) {
-    std::optional<Mlp>& mlp = proposal.after.architecture.blocks[static_cast<size_t>(n)].mlp;
+    std::optional<Mlp>& mlp = proposal.after.architecture.blocks[n].mlp;
     Precondition condition{.where = fmt::format("blocks.{}.mlp", n), .block = n, .expected = "a dense MLP"};
     const DenseMlp* found = mlp ? std::get_if<DenseMlp>(&mlp->kind) : nullptr;
     if (!found) {

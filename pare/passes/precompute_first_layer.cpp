@@ -33,7 +33,7 @@ namespace {
 
 std::vector<Precondition> conditions_of(const Architecture& a) {
   const int64_t first = layer_blocks(a).front();
-  const Block& block = a.blocks[static_cast<size_t>(first)];
+  const Block& block = a.blocks[first];
   const Attention& t = block.attention;
   const std::string name = fmt::format("blocks.{}", first);
   const auto embedding = [](bool holds, const char* where, const char* expected, const char* found) {
@@ -184,7 +184,7 @@ Weight table_of(const Model& model, const TensorTable& kept, int64_t block, cons
     inputs.push_back(model.weights.at(name_of(id)));
   }
   const Embedding embedding = model.architecture.embedding;
-  const Attention t = model.architecture.blocks[static_cast<size_t>(block)].attention;
+  const Attention t = model.architecture.blocks[block].attention;
   const std::vector<Formula> parts = row_of(InWords(ids, inputs, block), embedding, t, block);
   const int64_t kv = t.kv_heads * t.head_width;
   const int64_t begins[] = {0, model.architecture.width, shape[1] - 2 * kv, shape[1] - kv};

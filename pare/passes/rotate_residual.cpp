@@ -151,8 +151,8 @@ std::vector<Chosen> candidates(const Architecture& architecture, const Streams& 
     }
     for (const Role role : {Role::reader, Role::writer}) {
       for (const auto& [port, stream] : places[{spec.id, role}]) {
-        if (port.axis < 2 && spec.shape[static_cast<size_t>(port.axis)] == streams.all[stream].width) {
-          found.push_back({port, stream, spec.shape[static_cast<size_t>(1 - port.axis)]});
+        if (port.axis < 2 && spec.shape[port.axis] == streams.all[stream].width) {
+          found.push_back({port, stream, spec.shape[1 - port.axis]});
         }
       }
     }

@@ -55,7 +55,7 @@ std::string kind_words(const Projection& projection) {
 
 // What only structure says against it.
 std::optional<Precondition> pair_obstacle(const Architecture& a, const PairSite& site) {
-  const Attention& t = a.blocks[static_cast<size_t>(site.block)].attention;
+  const Attention& t = a.blocks[site.block].attention;
   const bool values = site.pair == Pair::value_output;
   const auto fails = [&](std::string expected, std::string found, const char* remedy) {
     return Precondition{.where = name_of(site.shrunk()),
@@ -110,7 +110,7 @@ double measured_condition(const Model& model, const PairSite& site) {
   if (bias == model.weights.end()) {
     return 1;
   }
-  const Attention& t = model.architecture.blocks[static_cast<size_t>(site.block)].attention;
+  const Attention& t = model.architecture.blocks[site.block].attention;
   const at::Tensor heads = by_head(load_double(model.weights.at(name_of(weight_of(site.shrunk())))), t);
   return bias_growth(heads, load_double(bias->second).view({t.kv_heads, t.head_width}));
 }
@@ -146,7 +146,7 @@ at::Tensor with_blocks(const at::Tensor& rows, const at::Tensor& blocks) {
 }
 
 void shrink(Model& model, const PairSite& site, const std::shared_ptr<Shelf>& shelf) {
-  const Attention t = model.architecture.blocks[static_cast<size_t>(site.block)].attention;
+  const Attention t = model.architecture.blocks[site.block].attention;
   const int64_t width = model.architecture.width, k = t.head_width, groups = t.kv_heads;
   const std::string name = name_of(weight_of(site.shrunk()));
   const Weight source = model.weights.at(name);
@@ -240,7 +240,7 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     if (model.has_weights()) {
       shrink(proposal.after, site, shelf);
     }
-    Attention& t = proposal.after.architecture.blocks[static_cast<size_t>(site.block)].attention;
+    Attention& t = proposal.after.architecture.blocks[site.block].attention;
     (site.pair == Pair::value_output ? t.value : t.key) = Shrunk{};
     proposal.applies = true;
   }

@@ -231,7 +231,7 @@ class Aligner {
       (this->*change)(n);
     }
   }
-  const Attention& attention(int64_t n) const { return architecture_.blocks[static_cast<size_t>(n)].attention; }
+  const Attention& attention(int64_t n) const { return architecture_.blocks[n].attention; }
   bool has_plain_heads(int64_t n) const {
     const Attention& t = attention(n);
     return has_dense_projections(t) && is<Dense>(t.output) && !is_tabled(architecture_, n);
@@ -277,14 +277,14 @@ class Aligner {
       for (int64_t h = 0; h < groups; ++h) {
         const std::vector<int64_t>& order = inside[{g, h}] = assign(-alike[g][h]);
         for (int64_t i = 0; i < share; ++i) {
-          costs[g][h] -= alike[g][h][i][order[static_cast<size_t>(i)]];
+          costs[g][h] -= alike[g][h][i][order[i]];
         }
       }
     }
     const std::vector<int64_t> order = assign(costs);
     std::vector<int64_t> heads;
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t other = order[static_cast<size_t>(g)];
+      const int64_t other = order[g];
       for (int64_t i : inside.at({g, other})) {
         heads.push_back(other * share + i);
       }
@@ -371,7 +371,7 @@ class Aligner {
 
   // ---- neurons
 
-  const std::optional<Mlp>& mlp(int64_t n) const { return architecture_.blocks[static_cast<size_t>(n)].mlp; }
+  const std::optional<Mlp>& mlp(int64_t n) const { return architecture_.blocks[n].mlp; }
 
   // The matrix whose rows may be scaled against the columns that write, if there is one.
   std::optional<FreeFactor> scaled(int64_t n) const {

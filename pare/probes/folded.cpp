@@ -49,7 +49,7 @@ void fold_gain(Numbers& numbers, const PlacedNorm& placed, const std::vector<Por
   for (const Port& port : readers) {
     at::Tensor& matrix = numbers.at(port.tensor);
     std::vector<int64_t> shape(static_cast<size_t>(matrix.dim()), 1);
-    shape[static_cast<size_t>(port.axis)] = gain->second.size(0);
+    shape[port.axis] = gain->second.size(0);
     if (matrix.size(port.axis) == gain->second.size(0)) {
       matrix = matrix * (gain->second + placed.norm->offset).view(shape);
     }
@@ -92,7 +92,7 @@ Numbers folded_numbers(const Model& model, at::Device device) {
   }
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
     if (!is_tabled(copy, n)) {
-      fold_attention(numbers, copy.blocks[static_cast<size_t>(n)].attention, n);
+      fold_attention(numbers, copy.blocks[n].attention, n);
     }
   }
   return numbers;

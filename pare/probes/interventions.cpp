@@ -152,8 +152,7 @@ std::vector<int64_t> head_order(const Attention& t, const Interventions& wanted,
     std::iota(within.begin(), within.end(), 0);
     std::shuffle(within.begin(), within.end(), random);
     for (int64_t j = 0; j < size; ++j) {
-      order[static_cast<size_t>(place * size + j)] =
-          groups[static_cast<size_t>(place)] * size + within[static_cast<size_t>(j)];
+      order[place * size + j] = groups[place] * size + within[j];
     }
   }
   return order;
@@ -166,7 +165,7 @@ void add_symmetries(Taps& taps, const Attention& t, const Interventions& wanted,
     const std::vector<int64_t> order = head_order(t, wanted, n);
     std::vector<int64_t> groups, back(order.size());
     for (size_t place = 0; place < order.size(); ++place) {
-      back[static_cast<size_t>(order[place])] = static_cast<int64_t>(place);
+      back[order[place]] = static_cast<int64_t>(place);
       if (static_cast<int64_t>(place) % (t.heads / t.kv_heads) == 0) {
         groups.push_back(order[place] / (t.heads / t.kv_heads));
       }
@@ -197,7 +196,7 @@ void add_symmetries(Taps& taps, const Attention& t, const Interventions& wanted,
     const std::vector<int64_t> order = head_order(t, wanted, n);
     group_of.resize(order.size());
     for (size_t place = 0; place < order.size(); ++place) {
-      group_of[static_cast<size_t>(order[place])] = static_cast<int64_t>(place) / (t.heads / t.kv_heads);
+      group_of[order[place]] = static_cast<int64_t>(place) / (t.heads / t.kv_heads);
     }
     const at::Tensor of_heads = there.index_select(0, at::tensor(group_of, at::kLong).to(arithmetic.device));
     taps.replace(prefix + "value",

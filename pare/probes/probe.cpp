@@ -53,8 +53,8 @@ BlockFacts facts_of(const BlockLayer& block, bool tabled, const std::vector<int6
   at::parallel_for(0, std::ssize(order), 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     for (int64_t h = begin; h < end; ++h) {
-      const auto& [query, key] = maps.heads[static_cast<size_t>(order[static_cast<size_t>(h)])];
-      found[static_cast<size_t>(h)] = asymmetry(query, key);
+      const auto& [query, key] = maps.heads[order[h]];
+      found[h] = asymmetry(query, key);
     }
   });
   for (size_t h = 0; h < found.size(); ++h) {
@@ -76,7 +76,7 @@ bool looks_back_only(const Architecture& a) {
 }
 
 Blocks supply(const std::vector<BlockLayer>& blocks) {
-  return [&blocks](int64_t n) -> const BlockLayer& { return blocks[static_cast<size_t>(n)]; };
+  return [&blocks](int64_t n) -> const BlockLayer& { return blocks[n]; };
 }
 
 std::string attention_tap(int64_t layer, const char* name) {
@@ -138,10 +138,8 @@ struct Probe::State {
 
   State(const Model& of, const ProbeOptions& wanted) : model(of), options(wanted), tables(wanted.arithmetic) {}
 
-  const BlockLayer& block(int64_t layer) const {
-    return blocks[static_cast<size_t>(order[static_cast<size_t>(layer)])];
-  }
-  const BlockFacts& fact(int64_t layer) const { return facts[static_cast<size_t>(order[static_cast<size_t>(layer)])]; }
+  const BlockLayer& block(int64_t layer) const { return blocks[order[layer]]; }
+  const BlockFacts& fact(int64_t layer) const { return facts[order[layer]]; }
 
   void load();
   void describe();
@@ -174,7 +172,7 @@ void Probe::State::load() {
     intervene(head, options.interventions, a.width, options.arithmetic);
   }
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    BlockLayer& loaded = blocks[static_cast<size_t>(n)];
+    BlockLayer& loaded = blocks[n];
     intervene(loaded, options.interventions, n, options.arithmetic);
     facts.push_back(facts_of(loaded, is_tabled(a, n), head_order(loaded.attention.spec, options.interventions, n)));
   }
@@ -182,8 +180,8 @@ void Probe::State::load() {
 
 LayerMeasures Probe::State::described_layer(int64_t layer) const {
   const Architecture& a = model.architecture;
-  const int64_t n = order[static_cast<size_t>(layer)];
-  const Block& spec = a.blocks[static_cast<size_t>(n)];
+  const int64_t n = order[layer];
+  const Block& spec = a.blocks[n];
   const Attention& t = spec.attention;
   LayerMeasures measures{.layer = layer, .block = n};
   for (const std::optional<double>& asymmetry : fact(layer).asymmetries) {
@@ -245,8 +243,8 @@ void Probe::State::describe() {
 
 void Probe::State::add_symmetries(Taps& taps) const {
   for (int64_t layer = 0; layer < std::ssize(order); ++layer) {
-    pare::add_symmetries(taps, block(layer).attention.spec, options.interventions, order[static_cast<size_t>(layer)],
-                         layer, options.arithmetic);
+    pare::add_symmetries(taps, block(layer).attention.spec, options.interventions, order[layer], layer,
+                         options.arithmetic);
   }
 }
 
@@ -270,15 +268,15 @@ void Probe::State::measure_prefix(const Inputs& inputs, int64_t tokens, Behind& 
   while (run.done() < run.layers()) {
     const int64_t layer = run.done();
     run.run_layer(supply(blocks));
-    record_prefix(results.layers[static_cast<size_t>(layer)],
-                  taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble), tolerance.epsilon);
+    record_prefix(results.layers[layer], taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble),
+                  tolerance.epsilon);
     taps.clear();
     behind.layer_of(tokens);
   }
 }
 
 at::Tensor Probe::State::measure_layer(int64_t layer, const Taps& taps) {
-  LayerMeasures& to = results.layers[static_cast<size_t>(layer)];
+  LayerMeasures& to = results.layers[layer];
   const at::Tensor probabilities = taps.recorded().at(attention_tap(layer, "probabilities")).to(at::kDouble);
   record_attention(to, block(layer).attention.spec, probabilities, tolerance.epsilon);
   if (looks_back_only(model.architecture)) {

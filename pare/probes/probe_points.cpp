@@ -58,8 +58,8 @@ ProbePoints find_points(const Architecture& a) {
   const int64_t layers = std::ssize(order);
   size_t stream = walk.add("residual.0", PointKind::stream, 0, Sublayer::attention);
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const int64_t n = order[static_cast<size_t>(layer)];
-    const Block& block = a.blocks[static_cast<size_t>(n)];
+    const int64_t n = order[layer];
+    const Block& block = a.blocks[n];
     const Attention& t = block.attention;
     // The norm before a tabled layer is in its table.
     const bool attention_norm = !is_tabled(a, n) || (t.norm && t.norm->place == NormPlace::post);

@@ -83,7 +83,7 @@ void record_ranks(RankMeasures& to, const StackRanks& found) {
   to.spectrum.resize(std::max(to.spectrum.size(), static_cast<size_t>(shown)));
   const at::Tensor spectrum = found.spectrum.to(at::kCPU), finite = found.finite.to(at::kCPU);
   for (int64_t i = 0; i < shown; ++i) {
-    add_all(to.spectrum[static_cast<size_t>(i)], spectrum.select(1, i), finite, nothing_there);
+    add_all(to.spectrum[i], spectrum.select(1, i), finite, nothing_there);
   }
 }
 
@@ -102,7 +102,7 @@ void record_attention(LayerMeasures& to, const Attention& attention, const at::T
   const at::Tensor first = gaps.first.to(at::kCPU), second = gaps.second.to(at::kCPU);
   const double rounding = static_cast<double>(n) * epsilon;
   for (int64_t h = 0; h < std::ssize(to.heads); ++h) {
-    HeadMeasures& head = to.heads[static_cast<size_t>(h)];
+    HeadMeasures& head = to.heads[h];
     add_all(head.entropy, mean.select(1, h), finite.select(1, h), not_finite);
     add_all(head.distance_to_uniform, distance.select(1, h), finite.select(1, h), not_finite);
     add_all(head.relative_entropy, share.select(1, h), finite.select(1, h), only_one_token);
@@ -118,7 +118,7 @@ void record_prefix(LayerMeasures& to, const at::Tensor& probabilities, double ep
   const StackGaps gaps = stack_gaps(probabilities);
   const int64_t tokens = probabilities.size(2);
   for (int64_t h = 0; h < std::ssize(to.heads); ++h) {
-    Spread& gap = gap_at(to.heads[static_cast<size_t>(h)], tokens);
+    Spread& gap = gap_at(to.heads[h], tokens);
     const std::vector<double> first = numbers_of(gaps.first.select(1, h)),
                               second = numbers_of(gaps.second.select(1, h));
     for (size_t row = 0; row < first.size(); ++row) {
@@ -132,10 +132,10 @@ at::Tensor record_heads(LayerMeasures& to, const at::Tensor& written, const Outp
   const at::Tensor finite = at::isfinite(written).flatten(1).all(1);
   const StackSubspaces spaces = stack_subspaces(written, bases, tolerance);
   for (int64_t h = 0; h < std::ssize(to.heads); ++h) {
-    add_all(to.heads[static_cast<size_t>(h)].output_dimension, spaces.dimension.select(1, h), finite, not_finite);
+    add_all(to.heads[h].output_dimension, spaces.dimension.select(1, h), finite, not_finite);
   }
   for (int64_t p = 0; p < std::ssize(to.pairs); ++p) {
-    HeadPair& pair = to.pairs[static_cast<size_t>(p)];
+    HeadPair& pair = to.pairs[p];
     const at::Tensor smallest = spaces.smallest.select(1, p);
     add_all(pair.smallest, smallest, finite, writes_nothing);
     add_all(pair.mean, spaces.mean.select(1, p), finite, writes_nothing);

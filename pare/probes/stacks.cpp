@@ -100,7 +100,7 @@ Stacks over_rows(const Stacks& stacks, const std::function<Stacks(const Stacks&)
       for (const at::Tensor& stack : stacks) {
         one.push_back(stack.narrow(0, row, 1));
       }
-      parts[static_cast<size_t>(row)] = function(one);
+      parts[row] = function(one);
     }
   });
   Stacks whole;

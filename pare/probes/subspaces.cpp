@@ -46,8 +46,8 @@ void fill_angles(const RowSpaces& spaces, int64_t row, const OutputBases& bases,
   if (!of_this_sequence.empty()) {
     std::vector<int64_t> firsts, seconds;
     for (int64_t p : of_this_sequence) {
-      firsts.push_back(bases.pairs[static_cast<size_t>(p)].first);
-      seconds.push_back(bases.pairs[static_cast<size_t>(p)].second);
+      firsts.push_back(bases.pairs[p].first);
+      seconds.push_back(bases.pairs[p].second);
     }
     const auto index = [&](const std::vector<int64_t>& list) {
       return at::tensor(list, at::kLong).to(bases.basis.device());

@@ -94,7 +94,7 @@ class TwinMaker {
       kinds += std::count(a_.blocks.data(), &block, block) == 0 ? 1 : 0;
     }
     for (int64_t n = 0; n < std::ssize(a_.blocks); ++n) {
-      const Block& block = a_.blocks[static_cast<size_t>(n)];
+      const Block& block = a_.blocks[n];
       if (std::count(kept.begin(), kept.end(), block) < (kinds > 2 ? 1 : 2)) {
         place[n] = std::ssize(kept);
         kept.push_back(block);
@@ -153,7 +153,7 @@ class TwinMaker {
   // How many more tokens than the stream is wide. A parallel MLP of the first layer, with no position before it, sees
   // single tokens: so few would not tell its neurons apart. Nor would they always turn a neuron of ReLU on and off.
   int64_t more_tokens() const {
-    const Block& first = twin_.blocks[static_cast<size_t>(layer_blocks(twin_)[0])];
+    const Block& first = twin_.blocks[layer_blocks(twin_)[0]];
     if (first.wiring == Wiring::parallel && twin_.embedding.position == Position::none) {
       return 4 * width_ + 9;
     }

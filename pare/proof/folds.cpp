@@ -20,7 +20,7 @@ bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
   if (reader.sublayer != Sublayer::attention || !reader.block) {
     return false;
   }
-  const Attention& t = architecture.blocks[static_cast<size_t>(*reader.block)].attention;
+  const Attention& t = architecture.blocks[*reader.block].attention;
   return is<FromValue>(t.key) || is<FromKey>(t.value) || (t.scores == Form::collapsed && t.softcap) ||
          (t.values == Form::collapsed && !rows_sum_to_one(t));
 }
@@ -55,7 +55,7 @@ bool attention_alone_writes(const ModelView& side, const Stream& stream, int64_t
 
 // Where rows of attention sum to one.
 bool value_bias_folds(const Architecture& architecture, int64_t block) {
-  const Attention& t = architecture.blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = architecture.blocks[block].attention;
   return rows_sum_to_one(t) && t.values == Form::factored;
 }
 
@@ -132,7 +132,7 @@ Folds possible_folds(const ModelView& a, const ModelView& b) {
   folds.quietest = made_table ? quietest_token(a, table) : 0;
   for (int64_t n = 0; n < std::ssize(a.streams().blocks); ++n) {
     const TensorId value = bias_of(in_attention(n, Slot::value)), output = bias_of(in_attention(n, Slot::output));
-    const size_t input = a.streams().blocks[static_cast<size_t>(n)].attention_input;
+    const size_t input = a.streams().blocks[n].attention_input;
     const bool tabled = is_tabled(a.architecture(), n);  // nobody can tell what of a table's values is a bias
     const bool moved = tabled ? made_table && !a.shares(output) && (a.stores(output) || b.stores(output))
                               : one_is_zero(value) || folds.biases.contains(input);
@@ -142,7 +142,7 @@ Folds possible_folds(const ModelView& a, const ModelView& b) {
     const auto adds = [&](const ModelView& side) {
       return !side.is_zero(output) || (folds.values.contains(n) && (tabled || !side.is_zero(value)));
     };
-    const size_t written = a.streams().blocks[static_cast<size_t>(n)].attention_output;
+    const size_t written = a.streams().blocks[n].attention_output;
     if (adds(a) != adds(b) && attention_alone_writes(a, streams[written], n) &&
         attention_alone_writes(b, b.streams().all[written], n)) {
       folds.constants[written] = n;
@@ -165,19 +165,19 @@ Rounded constant_in_table(const ModelView& side) {
 }
 
 bool folds_values(const ModelView& side, int64_t block) {
-  const bool collapsed = side.architecture().blocks[static_cast<size_t>(block)].attention.values == Form::collapsed;
-  const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;
+  const bool collapsed = side.architecture().blocks[block].attention.values == Form::collapsed;
+  const size_t input = side.streams().blocks[block].attention_input;
   return collapsed ? side.folded().shifts(input) : side.folded().values.contains(block);
 }
 
 Rounded attention_bias(const ModelView& side, int64_t block) {
-  const Attention& t = side.architecture().blocks[static_cast<size_t>(block)].attention;
+  const Attention& t = side.architecture().blocks[block].attention;
   const ModuleId value = in_attention(block, Slot::value), output = in_attention(block, Slot::output);
   const Rounded own = side.stores(bias_of(output)) ? side.load(bias_of(output)) : Rounded();
   if (!folds_values(side, block)) {
     return own;
   }
-  const size_t input = side.streams().blocks[static_cast<size_t>(block)].attention_input;
+  const size_t input = side.streams().blocks[block].attention_input;
   if (t.values == Form::collapsed) {
     const Rounded heads = collapsed_shift(side, weight_of(in_attention(block, Slot::value_output)), input);
     if (!heads.value.defined()) {

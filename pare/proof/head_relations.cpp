@@ -36,8 +36,8 @@ HeadRelations::HeadRelations(const ModelView& reference, const ModelView& candid
       b_(candidate),
       wide_(wide),
       block_(block),
-      input_(reference.streams().blocks[static_cast<size_t>(block)].attention_input),
-      output_(reference.streams().blocks[static_cast<size_t>(block)].attention_output),
+      input_(reference.streams().blocks[block].attention_input),
+      output_(reference.streams().blocks[block].attention_output),
       tabled_(pare::is_tabled(reference.architecture(), block)),
       made_table_(tabled_ && (reference.is_made(first_table) || candidate.is_made(first_table))) {
   const Attention &t = spec(a_), &u = spec(b_);
@@ -71,7 +71,7 @@ HeadRelations::HeadRelations(const ModelView& reference, const ModelView& candid
 }
 
 const Attention& HeadRelations::spec(const ModelView& side) const {
-  return side.architecture().blocks[static_cast<size_t>(block_)].attention;
+  return side.architecture().blocks[block_].attention;
 }
 
 std::vector<TensorId> HeadRelations::parts() const {

@@ -42,7 +42,7 @@ ModelView::ModelView(const Model& model, Numbers numbers, at::Device device, Pla
     norms_[placed.module] = *placed.norm;
   }
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
-    if (const std::optional<Norm>& heads = copy.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+    if (const std::optional<Norm>& heads = copy.blocks[n].attention.qk_norm) {
       norms_[in_attention(n, Slot::query_norm)] = norms_[in_attention(n, Slot::key_norm)] = *heads;
     }
   }

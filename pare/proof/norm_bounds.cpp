@@ -135,7 +135,7 @@ class Lengths {
   }
 
   double block(int64_t n, double x) {
-    const Block& block = a_.blocks[static_cast<size_t>(n)];
+    const Block& block = a_.blocks[n];
     const Attention& t = block.attention;
     const auto norm_at = [](const std::optional<Norm>& norm, NormPlace place) {
       return norm && norm->place == place ? norm : std::nullopt;
@@ -287,7 +287,7 @@ std::map<ModuleId, double> large_epsilons(const Architecture& architecture) {
     epsilons[placed.module] = placed.norm->kind == NormKind::dyt ? 0 : placed.norm->epsilon;
   }
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
-    if (const std::optional<Norm>& heads = copy.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+    if (const std::optional<Norm>& heads = copy.blocks[n].attention.qk_norm) {
       epsilons[in_attention(n, Slot::query_norm)] = epsilons[in_attention(n, Slot::key_norm)] = heads->epsilon;
     }
   }

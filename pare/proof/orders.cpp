@@ -17,7 +17,7 @@ bool all_dense(const Attention& t) {
 }
 
 const Attention& attention_in(const ModelView& side, int64_t n) {
-  return side.architecture().blocks[static_cast<size_t>(n)].attention;
+  return side.architecture().blocks[n].attention;
 }
 
 bool is_order(const at::Tensor& index, int64_t count) {
@@ -115,7 +115,7 @@ void add_neurons(const NeuronOrder& order, const ModelView& a, int64_t n, std::m
 
 std::vector<NeuronAxis> neuron_axes(const Architecture& architecture, int64_t n) {
   std::vector<NeuronAxis> found;
-  if (!architecture.blocks[static_cast<size_t>(n)].mlp) {
+  if (!architecture.blocks[n].mlp) {
     return found;
   }
   const auto [readers, writer] = mlp_matrices(architecture, n);
@@ -132,7 +132,7 @@ std::vector<NeuronAxis> neuron_axes(const Architecture& architecture, int64_t n)
 
 std::vector<FreeFactor> free_factors(const Architecture& architecture, int64_t n) {
   return neuron_axes(architecture, n).empty() ? std::vector<FreeFactor>()
-                                              : neurons_of(*architecture.blocks[static_cast<size_t>(n)].mlp).factors;
+                                              : neurons_of(*architecture.blocks[n].mlp).factors;
 }
 
 bool heads_may_move(const ModelView& a, const ModelView& b, int64_t n) {
@@ -150,7 +150,7 @@ std::map<TensorId, Order> orders_of_tensors(const ModelView& a, const ModelView&
                                             const std::vector<BlockOrder>& blocks, std::vector<std::string>& gaps) {
   std::map<TensorId, Order> orders;
   for (int64_t n = 0; n < std::ssize(blocks); ++n) {
-    const BlockOrder& block = blocks[static_cast<size_t>(n)];
+    const BlockOrder& block = blocks[n];
     if (block.heads && !is_legal(*block.heads, a, b, n)) {
       gaps.push_back(fmt::format("blocks[{}].attention: its heads cannot be in such an order", n));
     } else if (block.heads) {

@@ -15,7 +15,7 @@ namespace pare {
 namespace {
 
 Attention& attention_of(PlainForm& form, int64_t block) {
-  return form.architecture.blocks[static_cast<size_t>(block)].attention;
+  return form.architecture.blocks[block].attention;
 }
 
 Projection& projection_of(Attention& t, Slot slot) {

@@ -30,7 +30,7 @@ MlpTensors mlp_tensors(int64_t n) {
 }
 
 Mlp& mlp_of(PlainForm& form, int64_t block) {
-  return *form.architecture.blocks[static_cast<size_t>(block)].mlp;
+  return *form.architecture.blocks[block].mlp;
 }
 
 // ---- neurons as heads: σ(x̂ q)(x̂ u) w, which is a GLU whose gate has a sigmoid
@@ -315,7 +315,7 @@ void absorb(PlainForms& forms, PlainForm& form, const Model& with, const Model& 
     return;
   }
   const Neurons own = neurons_of(with, n, device);
-  const Mlp& others = *without.architecture.blocks[static_cast<size_t>(n)].mlp;
+  const Mlp& others = *without.architecture.blocks[n].mlp;
   at::Tensor signs = signs_by_rows(
       own.up, std::visit([&](const auto& kind) { return rows_read(kind, without, n, device); }, others.kind));
   signs = signs.defined() ? signs : signs_by_equation(own);
@@ -329,8 +329,7 @@ void absorb(PlainForms& forms, PlainForm& form, const Model& with, const Model& 
 void write_out_mlps(PlainForms& forms, const Model& reference, const Model& candidate, at::Device device) {
   PlainForm &a = forms.reference, &b = forms.candidate;
   for (int64_t n = 0; n < std::ssize(a.architecture.blocks); ++n) {
-    Block &first = a.architecture.blocks[static_cast<size_t>(n)],
-          &second = b.architecture.blocks[static_cast<size_t>(n)];
+    Block &first = a.architecture.blocks[n], &second = b.architecture.blocks[n];
     if (!first.mlp || !second.mlp) {
       continue;
     }

@@ -201,7 +201,7 @@ void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& no
 
 void write_out_head_norms(PlainForm& form, int64_t n, const std::set<ModuleId>& constant) {
   const ModuleId query = in_attention(n, Slot::query_norm), key = in_attention(n, Slot::key_norm);
-  const Attention t = form.architecture.blocks[static_cast<size_t>(n)].attention;
+  const Attention t = form.architecture.blocks[n].attention;
   if (!constant.contains(query) || !constant.contains(key) || !obstacle_of_head_norms(form.architecture, n).empty()) {
     return;
   }
@@ -212,7 +212,7 @@ void write_out_head_norms(PlainForm& form, int64_t n, const std::set<ModuleId>& 
 
 bool has_norm(Architecture architecture, const ModuleId& module) {
   if (module.slot == Slot::query_norm || module.slot == Slot::key_norm) {
-    return architecture.blocks[static_cast<size_t>(*module.block)].attention.qk_norm.has_value();
+    return architecture.blocks[*module.block].attention.qk_norm.has_value();
   }
   const std::vector<PlacedNorm> norms = norms_of(architecture);
   return std::any_of(norms.begin(), norms.end(), [&](const PlacedNorm& placed) { return placed.module == module; });
@@ -258,7 +258,7 @@ void write_out_side(PlainForm& form, const PlainForm& other, const std::set<Modu
     }
   }
   for (int64_t n = 0; n < std::ssize(form.architecture.blocks); ++n) {
-    if (form.architecture.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+    if (form.architecture.blocks[n].attention.qk_norm) {
       write_out_head_norms(form, n, constant);
     }
   }

@@ -84,7 +84,7 @@ class TokenRows {
     if (e.factor && e.factor_scope == FactorScope::sum) {
       x = projected(side, x);
     }
-    const Attention& t = a_.blocks[static_cast<size_t>(block_)].attention;
+    const Attention& t = a_.blocks[block_].attention;
     const Rounded in = t.norm && !is_post() ? normalised(norm(side, *t.norm, in_attention(block_, Slot::norm)), x) : x;
     const Rounded key = behind(side, in, Slot::key), value = behind(side, in, Slot::value);
     const Rounded query = is<SameAsKey>(t.query) ? key : behind(side, asked(side, in), Slot::query);
@@ -93,7 +93,7 @@ class TokenRows {
 
  private:
   bool is_post() const {
-    const std::optional<Norm>& norm = a_.blocks[static_cast<size_t>(block_)].attention.norm;
+    const std::optional<Norm>& norm = a_.blocks[block_].attention.norm;
     return norm && norm->place == NormPlace::post;
   }
   at::Tensor value(const ModelView& side, const TensorId& id) const {
@@ -117,7 +117,7 @@ class TokenRows {
     return bias.defined() ? Rounded{x.value + bias, x.rounding} : x;
   }
   Rounded asked(const ModelView& side, const Rounded& x) const {
-    const Nonlinear* nonlinear = std::get_if<Nonlinear>(&a_.blocks[static_cast<size_t>(block_)].attention.query);
+    const Nonlinear* nonlinear = std::get_if<Nonlinear>(&a_.blocks[block_].attention.query);
     if (!nonlinear) {
       return x;
     }
@@ -133,7 +133,7 @@ class TokenRows {
 };
 
 bool can_be_tabled(const Architecture& a, int64_t block) {
-  const Block& first = a.blocks[static_cast<size_t>(block)];
+  const Block& first = a.blocks[block];
   const Attention& t = first.attention;
   return a.embedding.position == Position::none && a.embedding.types == 0 && !a.embedding.patch &&
          runs_of(a, block) == 1 && first.wiring == Wiring::serial && !t.gate && has_plain_keys_and_values(t);
@@ -166,8 +166,8 @@ void write_out_table(PlainForms& forms) {
   const Architecture stored = tabled.architecture;
   form.architecture.first_layer = FirstLayer::table;
   form.architecture.embedding = stored.embedding;
-  Attention& t = form.architecture.blocks[static_cast<size_t>(block)].attention;
-  const Attention& u = stored.blocks[static_cast<size_t>(block)].attention;
+  Attention& t = form.architecture.blocks[block].attention;
+  const Attention& u = stored.blocks[block].attention;
   t.query = u.query;
   t.key = u.key;
   t.value = u.value;

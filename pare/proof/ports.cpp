@@ -295,7 +295,7 @@ class PortList {
   }
 
   void collapsed(int64_t n) {
-    const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
+    const size_t input = a_.streams().blocks[n].attention_input;
     const TensorId scores = weight_of(in_attention(n, Slot::query_key)), bias = bias_of(scores.module);
     const bool shifts = a_.folded().shifts(input);
     if (either(bias) || (either(scores) && shifts)) {
@@ -327,7 +327,7 @@ class PortList {
   }
 
   void attention_bias_of(int64_t n) {
-    const size_t written = a_.streams().blocks[static_cast<size_t>(n)].attention_output;
+    const size_t written = a_.streams().blocks[n].attention_output;
     if (a_.folded().constants.contains(written)) {
       return;
     }
@@ -356,7 +356,7 @@ class PortList {
                    both = in_attention(n, Slot::value_output);
     std::vector<TensorId> parts = {bias_of(output)};
     if (folds_values(a_, n)) {
-      const size_t input = a_.streams().blocks[static_cast<size_t>(n)].attention_input;
+      const size_t input = a_.streams().blocks[n].attention_input;
       parts = with_folds({bias_of(output), bias_of(value)}, input);
     }
     std::erase_if(parts, [&](const TensorId& id) { return !either(id); });

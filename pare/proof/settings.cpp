@@ -51,7 +51,7 @@ Architecture without_what_is_proved(Architecture a) {
     erase_gain(*placed.norm);
   }
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    Block& block = a.blocks[static_cast<size_t>(n)];
+    Block& block = a.blocks[n];
     erase_proved(block.attention, is_tabled(a, n));
     if (block.mlp) {
       auto [matrices, writer] = mlp_matrices(a, n);

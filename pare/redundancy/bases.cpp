@@ -140,7 +140,7 @@ class BasisCount {
           blocks.push_back(blocks_of(s, touch.module));
           break;
         case TouchKind::shrunk: {
-          const Attention& t = a_.blocks[static_cast<size_t>(*touch.module.block)].attention;
+          const Attention& t = a_.blocks[*touch.module.block].attention;
           const bool partner = touch.module.slot == Slot::value ? is<Dense>(t.output) : is<Dense>(t.query);
           if (!partner) {
             tally_.cannot("a shrunk matrix whose partner is not dense");
@@ -158,7 +158,7 @@ class BasisCount {
   }
 
   HeadBlocks blocks_of(size_t s, const ModuleId& module) {
-    const Attention& t = a_.blocks[static_cast<size_t>(*module.block)].attention;
+    const Attention& t = a_.blocks[*module.block].attention;
     const bool of_scores = module.slot == Slot::query || module.slot == Slot::key;
     const bool key_side = is<Identity>(t.key) || is<FromValue>(t.key) || is<Shrunk>(t.key);
     const bool query_side = !is<Dense>(t.query);
@@ -392,7 +392,7 @@ class BasisCount {
   // ---- counting
 
   int64_t vectors(const Port& port) const {
-    return element_count(table_.at(port.tensor).shape) / table_.at(port.tensor).shape[static_cast<size_t>(port.axis)];
+    return element_count(table_.at(port.tensor).shape) / table_.at(port.tensor).shape[port.axis];
   }
 
   // Maps that move no writer and no reader: of vectors that nobody writes into vectors that nobody reads.
@@ -403,7 +403,7 @@ class BasisCount {
     }
     for (const Touch& touch : stream.touches) {
       if (touch.kind == TouchKind::shrunk) {
-        const Attention& t = a_.blocks[static_cast<size_t>(*touch.module.block)].attention;
+        const Attention& t = a_.blocks[*touch.module.block].attention;
         read += t.kv_heads * t.head_width;
       }
       if (touch.kind == TouchKind::identity) {

@@ -83,7 +83,7 @@ void count_value_biases(Tally& tally, const Architecture& a, const Places& place
   std::vector<size_t> open;
   std::vector<int64_t> sizes;
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+    const Attention& t = a.blocks[n].attention;
     if (!t.bias.value || t.values == Form::collapsed || t.gate || is_tabled(a, n)) {
       continue;
     }
@@ -92,7 +92,7 @@ void count_value_biases(Tally& tally, const Architecture& a, const Places& place
       tally.add(Symmetry::value_bias, size);
       continue;
     }
-    const size_t output = places.blocks[static_cast<size_t>(n)].attention_output;
+    const size_t output = places.blocks[n].attention_output;
     if (value_bias_reaches_all(t, a.width)) {  // it is the output's bias, and what is beside that
       tally.add(Symmetry::value_bias, size - a.width + (places.all[output].mean_unseen ? 1 : 0));
       continue;
@@ -207,7 +207,7 @@ void count_constants(Tally& tally, const Architecture& a, const Places& places) 
   count_table_shifts(tally, a, places);
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
     if (!is_tabled(a, n)) {
-      count_key_bias(tally, a.blocks[static_cast<size_t>(n)].attention);
+      count_key_bias(tally, a.blocks[n].attention);
     }
   }
   count_value_biases(tally, a, places);

@@ -16,7 +16,7 @@ struct SeenInputs {
 };
 
 SeenInputs inputs_of(const Architecture& a, const Places& places, int64_t n) {
-  const std::optional<Norm> norm = places.layer_norm_of(places.blocks[static_cast<size_t>(n)].attention_input);
+  const std::optional<Norm> norm = places.layer_norm_of(places.blocks[n].attention_input);
   return {norm ? a.width - 1 : a.width, norm && norm->bias};
 }
 
@@ -27,7 +27,7 @@ int64_t missing(int64_t width, int64_t seen) {
 // ---- value and output
 
 void count_value_output(Tally& tally, const Architecture& a, const Places& places, int64_t n) {
-  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.blocks[n].attention;
   const bool matrices =
       t.values == Form::factored && is<Dense>(t.output) && (is<Dense>(t.value) || is<FromKey>(t.value));
   if (!matrices && !is_tabled(a, n)) {
@@ -37,7 +37,7 @@ void count_value_output(Tally& tally, const Architecture& a, const Places& place
     return;
   }
   const SeenInputs seen = inputs_of(a, places, n);
-  const bool unseen_mean = places.all[places.blocks[static_cast<size_t>(n)].attention_output].mean_unseen;
+  const bool unseen_mean = places.all[places.blocks[n].attention_output].mean_unseen;
   const int64_t written = t.heads / t.kv_heads * (unseen_mean ? a.width - 1 : a.width);
   const bool constant_counts = (t.bias.value || seen.constant) && !(t.bias.output && !t.gate);
   const int64_t read = is<FromKey>(t.value) ? t.kv_heads * t.head_width : seen.width + (constant_counts ? 1 : 0);
@@ -47,7 +47,7 @@ void count_value_output(Tally& tally, const Architecture& a, const Places& place
 
 // A value that is computed from the key sees no more than the input has: what is beside that does nothing.
 void count_computed(Tally& tally, const Architecture& a, const Places& places, int64_t n) {
-  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.blocks[n].attention;
   if (!is<FromKey>(t.value) && !is<FromValue>(t.key)) {
     return;
   }
@@ -60,7 +60,7 @@ void count_computed(Tally& tally, const Architecture& a, const Places& places, i
 
 // What a head writes is as large as its shape times its matrix, of the output or else of the value.
 void count_shape(Tally& tally, const Architecture& a, int64_t n) {
-  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.blocks[n].attention;
   if (!t.shaped) {
     return;
   }
@@ -81,7 +81,7 @@ void count_shape(Tally& tally, const Architecture& a, int64_t n) {
 // ---- query and key
 
 void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
-  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.blocks[n].attention;
   const int64_t turned = t.rope ? t.rope->width : 0, rest = t.head_width - turned;
   const bool layer = t.qk_norm->kind == NormKind::layer;
   if (t.qk_norm->bias || !is<Dense>(t.query) || !(is<Dense>(t.key) || is<FromValue>(t.key))) {
@@ -108,7 +108,7 @@ void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
 }
 
 void count_query_key(Tally& tally, const Architecture& a, const Places& places, int64_t n) {
-  const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.blocks[n].attention;
   if (t.scores == Form::collapsed) {
     return;
   }
@@ -150,18 +150,17 @@ void count_heads(Tally& tally, const Architecture& a, const Places& places) {
     if (is_tabled(a, n)) {
       tally.cannot("projections that are rows of the first layer's table");
     }
-    if (a.blocks[static_cast<size_t>(n)].attention.gate && a.context <= a.width) {
+    if (a.blocks[n].attention.gate && a.context <= a.width) {
       tally.cannot("a gate that sees fewer positions than it has weights for");
     }
-    if (a.blocks[static_cast<size_t>(n)].attention.gate && a.embedding.position == Position::sinusoidal &&
-        a.embedding.factor) {
+    if (a.blocks[n].attention.gate && a.embedding.position == Position::sinusoidal && a.embedding.factor) {
       tally.cannot("a gate that sees computed positions twice, beside a factorised table");
     }
     count_value_output(tally, a, places, n);
     count_computed(tally, a, places, n);
     count_shape(tally, a, n);
     count_query_key(tally, a, places, n);
-    if (const Nonlinear* query = std::get_if<Nonlinear>(&a.blocks[static_cast<size_t>(n)].attention.query)) {
+    if (const Nonlinear* query = std::get_if<Nonlinear>(&a.blocks[n].attention.query)) {
       tally.add(Symmetry::mlp_scaling, is_homogeneous(query->activation) ? query->width : 0);
       if (query->activation == Activation::identity) {
         tally.cannot("a nonlinear query that is linear");

@@ -11,7 +11,7 @@ namespace {
 
 // Whether a constant that leaves a block's attention is taken back further on: by the bias of a parallel MLP, say.
 bool settles_downstream(const Places& places, int64_t block) {
-  const size_t output = places.blocks[static_cast<size_t>(block)].attention_output;
+  const size_t output = places.blocks[block].attention_output;
   std::vector<size_t> sums;
   for (size_t i = 0; i < places.sums.size(); ++i) {
     if (places.sums[i].target == output) {
@@ -57,7 +57,7 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
       int64_t hidden = settles ? reader.unseen : reader.unless;
       if (!settles && reader.absorbs && reader.module.slot == Slot::value) {
         // What it sends on must come out as nothing, or as a mean that nobody sees.
-        const size_t output = places.blocks[static_cast<size_t>(*reader.module.block)].attention_output;
+        const size_t output = places.blocks[*reader.module.block].attention_output;
         const int64_t seen = places.all[output].width - (places.all[output].mean_unseen ? 1 : 0);
         hidden = std::max<int64_t>(reader.rows - seen, 0);
       }
@@ -68,7 +68,7 @@ void count_layer_norm(Tally& tally, const Architecture& a, const Places& places)
       if (hidden > 0 && hidden_twice.contains(written)) {
         const bool is_output = reader.module.slot == Slot::value_output || reader.module.slot == Slot::projection ||
                                reader.module.slot == Slot::transform;
-        const int64_t matrices = collapsed ? a.blocks[static_cast<size_t>(*reader.module.block)].attention.heads : 1;
+        const int64_t matrices = collapsed ? a.blocks[*reader.module.block].attention.heads : 1;
         tally.add(Symmetry::layer_norm_ones, is_output ? -matrices : 0, 0);
       }
     }

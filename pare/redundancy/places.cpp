@@ -64,8 +64,8 @@ class PlaceFinder {
       add_block(n);
     }
     for (int64_t n : layer_blocks(a_)) {
-      unite(at, inputs_[static_cast<size_t>(n)]);
-      at = outputs_[static_cast<size_t>(n)];
+      unite(at, inputs_[n]);
+      at = outputs_[n];
     }
     head(a_.layers ? end_of_shared(at) : at);
     collect();
@@ -230,7 +230,7 @@ class PlaceFinder {
   }
 
   void add_block(int64_t n) {
-    const Block& block = a_.blocks[static_cast<size_t>(n)];
+    const Block& block = a_.blocks[n];
     const Attention& t = block.attention;
     const auto at = [n](Slot slot) { return in_attention(n, slot); };
     const bool tabled = is_tabled(a_, n);
@@ -265,7 +265,7 @@ class PlaceFinder {
   }
 
   size_t add_mlp(int64_t n, size_t input, size_t attention_input, size_t middle) {
-    const Block& block = a_.blocks[static_cast<size_t>(n)];
+    const Block& block = a_.blocks[n];
     const Mlp& m = *block.mlp;
     const auto at = [n](Slot slot) { return in_mlp(n, slot); };
     const bool parallel = block.wiring == Wiring::parallel, pre = m.norm && m.norm->place == NormPlace::pre;

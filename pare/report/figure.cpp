@@ -63,7 +63,7 @@ std::string cell(const char* tag, const std::string& text) {
 }
 
 std::string place_name(const FigureAxis& axis, double place) {
-  return axis.names.empty() ? number_text(place) : axis.names[static_cast<size_t>(place)];
+  return axis.names.empty() ? number_text(place) : axis.names[place];
 }
 
 bool share_places(const std::vector<Series>& list) {

@@ -48,7 +48,7 @@ std::string title_of_path(const std::string& path, int64_t parts) {
   const int64_t wanted = std::min(std::max(parts, is_number(names.back()) ? of_checkpoint : 1), std::ssize(names));
   std::filesystem::path title;
   for (int64_t i = std::ssize(names) - wanted; i < std::ssize(names); ++i) {
-    title /= names[static_cast<size_t>(i)];
+    title /= names[i];
   }
   return title.string();
 }

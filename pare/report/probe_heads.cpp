@@ -114,8 +114,8 @@ Figure angle_matrices(const ProbeResults& results, const std::string& title, con
     Panel panel{std::to_string(layer.layer), std::vector(heads, std::vector(heads, not_known))};
     for (const HeadPair& pair : layer.pairs) {
       const double angle = mean_of(pair.*what) * degrees;
-      panel.values[static_cast<size_t>(pair.first)][static_cast<size_t>(pair.second)] = angle;
-      panel.values[static_cast<size_t>(pair.second)][static_cast<size_t>(pair.first)] = angle;
+      panel.values[pair.first][pair.second] = angle;
+      panel.values[pair.second][pair.first] = angle;
     }
     if (!layer.pairs.empty()) {
       figure.panels.push_back(std::move(panel));

@@ -35,7 +35,7 @@ std::string short_number(double value) {
   constexpr std::array<const char*, 10> raised = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string exponent = power < 0 ? "⁻" : "";
   for (const char digit : std::to_string(std::abs(power))) {
-    exponent += raised.at(static_cast<size_t>(digit - '0'));
+    exponent += raised.at(digit - '0');
   }
   return fmt::format("{}·10{}", text.substr(0, e), exponent);
 }

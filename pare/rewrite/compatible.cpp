@@ -128,8 +128,7 @@ void check_put_back(const Model& model, const Architecture& now) {
   for (const auto& [module, gain] : gains) {
     const bool of_heads = module.slot == Slot::query_norm || module.slot == Slot::key_norm;
     Architecture copy = model.architecture;
-    const Norm norm = of_heads ? *copy.blocks[static_cast<size_t>(*module.block)].attention.qk_norm
-                               : norm_place(copy, module).value();
+    const Norm norm = of_heads ? *copy.blocks[*module.block].attention.qk_norm : norm_place(copy, module).value();
     if (!norm.gain) {
       refuse_norm(module, "it has no gain to make up for its epsilon");
     }
@@ -205,8 +204,7 @@ std::vector<StoredChange> compatible_changes(const Model& source, const Pipeline
     for (const ModuleId& module : unshrunk_modules(now, written)) {
       const std::string name = name_of(weight_of(module));
       if (neutral_already.insert(name).second) {
-        change.neutral +=
-            new_in_block(now.blocks[static_cast<size_t>(*module.block)].attention, source.weights.at(name));
+        change.neutral += new_in_block(now.blocks[*module.block].attention, source.weights.at(name));
       }
     }
     stored -= change.saved;

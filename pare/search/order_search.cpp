@@ -27,7 +27,7 @@ std::optional<Units> neurons(const ModelView& a, int64_t n) {
   if (axes.empty()) {
     return std::nullopt;
   }
-  const size_t input = a.streams().blocks[static_cast<size_t>(n)].mlp_input;
+  const size_t input = a.streams().blocks[n].mlp_input;
   return Units{a.table().at(axes[0].tensor).shape[0], input, axes, !a.folded().shifts(input)};
 }
 
@@ -115,11 +115,11 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
   std::vector<bool> taken(static_cast<size_t>(count), false);
   const auto take = [&](int64_t i, int64_t j) {
     order[i] = j;
-    taken[static_cast<size_t>(j)] = true;
+    taken[j] = true;
   };
   const int64_t* const wanted = candidates.data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
-    if (is_near.data_ptr<bool>()[i] && !taken[static_cast<size_t>(wanted[i])]) {
+    if (is_near.data_ptr<bool>()[i] && !taken[wanted[i]]) {
       take(i, wanted[i]);
     }
   }
@@ -128,11 +128,11 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
     if (order.data_ptr<int64_t>()[i] >= 0) {
       continue;
     }
-    if (!taken[static_cast<size_t>(i)]) {
+    if (!taken[i]) {
       take(i, i);
       continue;
     }
-    while (taken[static_cast<size_t>(left)]) {
+    while (taken[left]) {
       ++left;
     }
     take(i, left);
@@ -232,8 +232,8 @@ HeadRows tabled_rows(const ModelView& side, const Attention& t, const at::Tensor
 }
 
 HeadRows head_rows(const ModelView& side, int64_t n) {
-  const Attention& t = side.architecture().blocks[static_cast<size_t>(n)].attention;
-  const BlockStreams& at = side.streams().blocks[static_cast<size_t>(n)];
+  const Attention& t = side.architecture().blocks[n].attention;
+  const BlockStreams& at = side.streams().blocks[n];
   const auto read = [&](Slot slot, int64_t heads) {
     const Rounded rows = side.with_gain(side.load(weight_of(in_attention(n, slot))), at.attention_input);
     return rows.value.reshape({heads, t.head_width, -1}).repeat_interleave(t.heads / heads, 0);
@@ -314,7 +314,7 @@ std::optional<HeadOrder> order_of_heads(const at::Tensor& a, const at::Tensor& b
 }
 
 std::optional<HeadOrder> find_order_of_heads(const ModelView& a, const ModelView& b, int64_t n) {
-  const Attention& t = a.architecture().blocks[static_cast<size_t>(n)].attention;
+  const Attention& t = a.architecture().blocks[n].attention;
   const auto shared = [&](Slot slot) { return b.shares(weight_of(in_attention(n, slot))); };
   const bool shared_table = b.shares(weight_of(in_embedding(Slot::table)));
   const bool shared_scores = t.scores == Form::collapsed
@@ -345,7 +345,7 @@ std::optional<HeadOrder> find_order_of_heads(const ModelView& a, const ModelView
 std::vector<BlockOrder> find_orders(ModelView a, ModelView b) {
   std::vector<BlockOrder> orders(a.architecture().blocks.size());
   for (int64_t n = 0; n < std::ssize(orders); ++n) {
-    BlockOrder& block = orders[static_cast<size_t>(n)];
+    BlockOrder& block = orders[n];
     if (heads_may_move(a, b, n)) {
       block.heads = find_order_of_heads(a, b, n);
     }

@@ -74,7 +74,7 @@ TrainBatch Batches::training(int64_t number) const {
   std::iota(numbers.begin(), numbers.end(), number * batch_);
   if (!order_.empty()) {
     for (int64_t& drawn : numbers) {
-      drawn = order_.at(static_cast<size_t>(drawn));
+      drawn = order_.at(drawn);
     }
   }
   return sequences_->batch(false, numbers, number * batch_);

@@ -35,7 +35,7 @@ ConditioningLoss::ConditioningLoss(const Architecture& last, at::Device device) 
       continue;
     }
     const std::vector<int64_t> alike =
-        rows_scaled_alike(last.blocks[static_cast<size_t>(site.removal.block)].attention, site.removal.target);
+        rows_scaled_alike(last.blocks[site.removal.block].attention, site.removal.target);
     const at::Tensor numbers = at::tensor(alike);
     const at::Tensor same = (numbers.unsqueeze(0) == numbers.unsqueeze(1)).to(at::kDouble);
     matrices_.push_back({site.removal.block, site.removal.weight(), (same / same.sum(1, true)).to(device)});
@@ -49,7 +49,7 @@ at::Tensor ConditioningLoss::penalty(const Architecture& now,
     at::Tensor w = parameters.at(matrix.weight);
     const at::ScalarType wide = w.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     w = w.to(wide);
-    const std::optional<Norm>& norm = now.blocks[static_cast<size_t>(matrix.block)].attention.norm;
+    const std::optional<Norm>& norm = now.blocks[matrix.block].attention.norm;
     const auto gain = parameters.find(name_of(weight_of(in_attention(matrix.block, Slot::norm))));
     if (norm && norm->place == NormPlace::pre && gain != parameters.end()) {
       w = w * (gain->second.to(wide) + norm->offset);

@@ -67,7 +67,7 @@ void TokenPlaces::add(std::span<const int64_t> next) {
     if (token >= std::ssize(first_)) {
       first_.resize(static_cast<size_t>(token) + 1, nowhere);
     }
-    int64_t& first = first_[static_cast<size_t>(token)];
+    int64_t& first = first_[token];
     first = std::min(first, place);
   }
 }
@@ -76,7 +76,7 @@ bool TokenPlaces::may_have(int64_t token, int64_t end) const {
   if (count_ == 0 || token < 0 || token >= most) {
     return true;
   }
-  return token < std::ssize(first_) && first_[static_cast<size_t>(token)] < end;
+  return token < std::ssize(first_) && first_[token] < end;
 }
 
 std::vector<std::string> warnings_of_first_tokens(const TrainConfig& config,

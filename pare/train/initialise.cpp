@@ -34,7 +34,7 @@ bool writes_to_a_skip(const TensorSpec& spec, const Architecture& a) {
   if (!spec.id.module.block) {
     return false;
   }
-  const Block& block = a.blocks[static_cast<size_t>(*spec.id.module.block)];
+  const Block& block = a.blocks[*spec.id.module.block];
   for (const Axis& axis : spec.axes) {
     if (axis.role != Role::writer) {
       continue;
@@ -92,7 +92,7 @@ bool is_on_the_way(const TensorSpec& spec) {  // of what a token carries, not of
 // Where scores are all the same, shaped attention passes every token on as it is: it starts there.
 void start_uniform(const Architecture& a, Weights& weights) {
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    const Attention& attention = a.blocks[static_cast<size_t>(n)].attention;
+    const Attention& attention = a.blocks[n].attention;
     if (!attention.shaped) {
       continue;
     }
@@ -133,7 +133,7 @@ Weights norm_free_weights(const TrainConfig& config, Dtype dtype, const Inputs& 
   const std::vector<int64_t> order = layer_blocks(a);
   std::set<int64_t> seen;
   for (size_t layer = 0; layer < order.size(); ++layer) {
-    const Block& block = a.blocks[static_cast<size_t>(order[layer])];
+    const Block& block = a.blocks[order[layer]];
     if (!seen.insert(order[layer]).second || !block.mlp || block.mlp->skip || block.wiring == Wiring::parallel) {
       continue;
     }

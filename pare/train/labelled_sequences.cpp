@@ -137,14 +137,14 @@ class LabelledSequences : public Sequences {
     const std::vector<Labelled>& all = of_validation ? validation_ : train_;
     size_t longest = 0;
     for (const int64_t number : numbers) {
-      longest = std::max(longest, all[static_cast<size_t>(number)].tokens.size());
+      longest = std::max(longest, all[number].tokens.size());
     }
     const int64_t rows = std::ssize(numbers), width = static_cast<int64_t>(longest);
     TrainBatch batch{{.ids = at::zeros({rows, width}, at::kLong), .mask = at::zeros({rows, width}, at::kBool)},
                      at::zeros({rows}, at::kLong),
                      true};
     for (int64_t row = 0; row < rows; ++row) {
-      const Labelled& one = all[static_cast<size_t>(numbers[static_cast<size_t>(row)])];
+      const Labelled& one = all[numbers[row]];
       const int64_t count = std::ssize(one.tokens);
       batch.inputs.ids[row].narrow(0, 0, count).copy_(at::tensor(one.tokens, at::kLong));
       batch.inputs.mask[row].narrow(0, 0, count).fill_(true);

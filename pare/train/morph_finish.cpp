@@ -33,7 +33,7 @@ Weight times(const Weight& weight, const at::Tensor& factors, int64_t axis) {
   at::Tensor shaped = factors;
   if (factors.dim() == 1) {
     Shape shape(weight.shape().size(), 1);
-    shape[static_cast<size_t>(axis)] = factors.size(0);
+    shape[axis] = factors.size(0);
     shaped = factors.view(shape);
   }
   return computed(weight.shape(), "scaled", {weight}, [shaped](std::vector<at::Tensor>& in) { return in[0] * shaped; });
@@ -99,7 +99,7 @@ void change_head_basis(Weights& weights, const Architecture& to, const at::Tenso
 
 Weight first_neurons(const Weight& weight, int64_t axis, int64_t count) {
   Shape shape = weight.shape();
-  shape[static_cast<size_t>(axis)] = count;
+  shape[axis] = count;
   return Weight::made("first", weight.dtype(), shape, {weight},
                       [=](std::vector<at::Tensor>& in) { return in[0].narrow(axis, 0, count).contiguous(); });
 }

@@ -58,7 +58,7 @@ class Dealer {
   int64_t next() {
     if (deck_.empty()) {
       first_deck_ = false;
-      deck_.resize(static_cast<size_t>(architecture_.vocab));
+      deck_.resize(architecture_.vocab);
       std::iota(deck_.begin(), deck_.end(), 0);
       std::shuffle(deck_.begin(), deck_.end(), random_);
     }
@@ -291,7 +291,7 @@ double score_bytes(const Attention& t, at::Device device) {
 double score_operations(const Architecture& a) {
   double sum = 0;
   for (const int64_t block : layer_blocks(a)) {
-    const Attention& t = a.blocks[static_cast<size_t>(block)].attention;
+    const Attention& t = a.blocks[block].attention;
     sum += 4 * static_cast<double>(t.heads) * static_cast<double>(t.head_width + 8);
   }
   return sum;

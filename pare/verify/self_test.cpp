@@ -100,8 +100,8 @@ class Search {
 
   SelfTest result(const std::string& tensor, std::span<const double> sizes) const {
     return {.tensor = tensor,
-            .smallest_caught = caught_ == sizes_ ? 0 : sizes[static_cast<size_t>(caught_)],
-            .largest_missed = missed_ < 0 ? 0 : sizes[static_cast<size_t>(missed_)]};
+            .smallest_caught = caught_ == sizes_ ? 0 : sizes[caught_],
+            .largest_missed = missed_ < 0 ? 0 : sizes[missed_]};
   }
 
  private:
@@ -133,10 +133,10 @@ std::vector<Comparison> compare_attempts(const Trial& trial, std::span<const Att
     const ComparedModel* runner = &trial.candidate;
     if (is_of_head_matrix(whole.architecture, disturbance.tensor)) {
       Weight& weight = changed.emplace_back(whole).weights.at(disturbance.tensor.name);
-      weight = moved(weight, disturbance.movement, trial.sizes[static_cast<size_t>(size)]);
+      weight = moved(weight, disturbance.movement, trial.sizes[size]);
       runner = &runners.emplace_back(ComparedModel{changed.back(), trial.candidate.arithmetic});
     }
-    said.push_back({*runner, trial.answers[number][static_cast<size_t>(size)]});
+    said.push_back({*runner, trial.answers[number][size]});
   }
   return compare({trial.reference, trial.sample.truth}, said, trial.sample.targets, trial.seed);
 }
@@ -268,7 +268,7 @@ class Walk {
     OneBlock blocks(loader, a_);
     for (int64_t layer = 0; layer < std::ssize(order_); ++layer) {
       check_interrupt();
-      const int64_t n = order_[static_cast<size_t>(layer)];
+      const int64_t n = order_[layer];
       if (is_disturbed(n)) {
         blocks.release();  // never two
         run_disturbed(n, layer);

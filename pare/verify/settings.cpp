@@ -101,7 +101,7 @@ using Layers = std::vector<const Block*>;  // one for each that runs
 Layers layers_of(const Architecture& a) {
   Layers layers;
   for (const int64_t block : layer_blocks(a)) {
-    layers.push_back(&a.blocks[static_cast<size_t>(block)]);
+    layers.push_back(&a.blocks[block]);
   }
   return layers;
 }

@@ -103,7 +103,7 @@ void add_sequence(const ComparedModel& reference, const ComparedModel& other, co
     result.note =
         fmt::format("the reference has {} layers, the other {}: only the first {} are compared", ours, theirs, layers);
   }
-  result.layers.resize(static_cast<size_t>(layers));
+  result.layers.resize(layers);
   for (LayerGap& layer : result.layers) {
     const std::string tap = both.tap();
     const SideBySide::Attention attention = both.run_layer();
@@ -126,7 +126,7 @@ void add_sequence(const ComparedModel& reference, const ComparedModel& other, co
     const at::Tensor heads = gap_of(attention, sequence).amax(at::IntArrayRef({0, 2, 3})).to(at::kCPU).contiguous();
     layer.heads.resize(static_cast<size_t>(heads.size(0)), 0);
     for (int64_t h = 0; h < heads.size(0); ++h) {
-      double& most = layer.heads[static_cast<size_t>(h)];
+      double& most = layer.heads[h];
       most = std::max(heads[h].item<double>(), most);
     }
     layer.attention.push_back(heads.max().item<double>());

@@ -128,7 +128,7 @@ Sabotage change_tensor(const Model& model, ArchitectureDraw& draw, uint64_t seed
       names.push_back(name);
     }
   }
-  const std::string name = names[static_cast<size_t>(draw.between(0, std::ssize(names) - 1))];
+  const std::string name = names[draw.between(0, std::ssize(names) - 1)];
   const Weight& before = model.weights.at(name);
   const double size = std::pow(10, draw.pick({-7.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0}));
   at::Tensor values = before.load().to(at::kDouble).clone();
@@ -156,8 +156,7 @@ Sabotage change_tensor(const Model& model, ArchitectureDraw& draw, uint64_t seed
 
 Sabotage change_setting(const Model& model, ArchitectureDraw& draw) {
   Sabotage result{"", model};
-  Block& block =
-      result.model.architecture.blocks[static_cast<size_t>(draw.between(0, std::ssize(model.architecture.blocks) - 1))];
+  Block& block = result.model.architecture.blocks[draw.between(0, std::ssize(model.architecture.blocks) - 1)];
   Attention& attention = block.attention;
   const std::string what =
       draw.pick<std::string>({"window", "rope", "scale", "alibi", "epsilon", "activation", "mask"});
@@ -190,7 +189,7 @@ double excess_on_more(const ModelFolder& source, const ModelFolder& candidate, c
                 .sequences = 60,
                 .longest = a.context,
                 .alone = a.vocab * std::max<int64_t>(1, a.embedding.types)};
-  wanted.cards.resize(static_cast<size_t>(a.vocab));
+  wanted.cards.resize(a.vocab);
   std::iota(wanted.cards.begin(), wanted.cards.end(), 0);
   const std::vector<Inputs> inputs = draw_wanted(a, wanted, 3000, seed);
   const ComparedModel exact{source.model, {}}, tried{candidate.model, {}};
@@ -306,7 +305,7 @@ std::optional<Pair> drawn_chain(ArchitectureDraw& draw, uint64_t seed, Dtype dty
   pair.source = pair.candidate = folder_of({a, as_weights(drawn_tensors(a, draw, seed))}, dtype);
   int64_t commands = 0;
   for (int64_t tries = 0; tries < 12 && commands < 2 + static_cast<int64_t>(seed / 4 % 3); ++tries) {
-    const Pass& pass = *all_passes()[static_cast<size_t>(draw.between(0, std::ssize(all_passes()) - 1))];
+    const Pass& pass = *all_passes()[draw.between(0, std::ssize(all_passes()) - 1)];
     const Pipeline pipeline = run_passes(pair.candidate.model, {call_of(pass, {})});
     const Proposal& proposal = pipeline.steps.front().proposal;
     if (!proposal.applies || !proposal.approximation.empty()) {

@@ -47,7 +47,7 @@ std::string measured_of(const Outcome& outcome, const std::string& what) {
 std::string note_of(const Outcome& outcome, size_t table, const std::string& name) {
   const ClaimTable& of = outcome.tables.at(table);
   const auto row = std::find(of.names.begin(), of.names.end(), name);
-  return row == of.names.end() ? "no such row" : of.notes.at(static_cast<size_t>(row - of.names.begin()));
+  return row == of.names.end() ? "no such row" : of.notes.at(row - of.names.begin());
 }
 
 std::string of_queries(std::vector<TrainedRun> runs) {

@@ -103,7 +103,7 @@ TEST_CASE("long and short words are merged alike, and as the definition has it")
     for (int64_t rank = 0; rank < 12; ++rank) {
       const TokenId left = static_cast<TokenId>(random() % tokens.size());
       const TokenId right = static_cast<TokenId>(random() % tokens.size());
-      const std::string both = tokens[static_cast<size_t>(left)] + tokens[static_cast<size_t>(right)];
+      const std::string both = tokens[left] + tokens[right];
       if (both.size() < 12 && vocabulary.add(both, static_cast<TokenId>(tokens.size()))) {
         merges.push_back({left, right, static_cast<TokenId>(tokens.size()), rank / 2});  // some ranks are equal
         tokens.push_back(both);
@@ -115,7 +115,7 @@ TEST_CASE("long and short words are merged alike, and as the definition has it")
       Ids letters;
       for (size_t n = 0; n < length; ++n) {
         letters.push_back(static_cast<TokenId>(random() % 3));
-        word += tokens[static_cast<size_t>(letters.back())];
+        word += tokens[letters.back()];
       }
       Ids ids;
       model.append_tokens(word, ids);
@@ -153,7 +153,7 @@ TEST_CASE("a word of any length has the tokens of its definition, whether it fal
   Ids symbols;
   for (int n = 0; n < 4200; ++n) {
     symbols.push_back(static_cast<TokenId>(random() % letters.size()));
-    word += letters[static_cast<size_t>(symbols.back())];
+    word += letters[symbols.back()];
   }
   Ids found;
   model.append_tokens(word, found);

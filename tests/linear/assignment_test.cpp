@@ -17,7 +17,7 @@ TEST_CASE("assignment finds the least sum, as trying all orders does") {
     const auto sum = [&](const std::vector<int64_t>& order) {
       double total = 0;
       for (int64_t i = 0; i < n; ++i) {
-        total += costs[i][order[static_cast<size_t>(i)]].item<double>();
+        total += costs[i][order[i]].item<double>();
       }
       return total;
     };

@@ -68,14 +68,14 @@ TEST_CASE("absorb_skip: the rows of J change sign, and W₂ b₁ over J joins b�
   CHECK_FALSE(step.proposal.after.architecture.blocks[1].mlp->skip);
   std::vector<double> sign(f, 1);
   for (int64_t j : turned) {
-    sign[static_cast<size_t>(j)] = -1;
+    sign[j] = -1;
   }
   for (const std::string block : {"blocks.0.mlp.", "blocks.1.mlp."}) {
     const auto now = [&](const char* name) { return step.proposal.after.weights.at(block + name).load(); };
     const auto before = [&](const char* name) { return old.at(block + name); };
     CHECK(at::equal(now("down.weight"), before("down.weight")));
     for (int64_t j = 0; j < f; ++j) {
-      const double s = sign[static_cast<size_t>(j)];
+      const double s = sign[j];
       CHECK(now("up.bias")[j].item<double>() == s * before("up.bias")[j].item<double>());
       for (int64_t i = 0; i < d; ++i) {
         CHECK(at2(now("up.weight"), j, i) == s * at2(before("up.weight"), j, i));

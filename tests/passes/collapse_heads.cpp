@@ -47,7 +47,7 @@ void check_products(int64_t kv_heads) {
         double off = 0;
         for (int64_t e = 0; e < k; ++e) {
           off += old.at(at + "query.bias")[h * k + e].item<double>() * entry(old, at + "key.weight", g * k + e, i);
-          moved[static_cast<size_t>(i)] +=
+          moved[i] +=
               old.at(at + "value.bias")[g * k + e].item<double>() * entry(old, at + "output.weight", i, h * k + e);
         }
         CHECK(offset[h][i].item<double>() == doctest::Approx(off).epsilon(1e-12));
@@ -63,7 +63,7 @@ void check_products(int64_t kv_heads) {
       }
     }
     for (int64_t i = 0; i < d; ++i) {
-      const double sum = old.at(at + "output.bias")[i].item<double>() + moved[static_cast<size_t>(i)];
+      const double sum = old.at(at + "output.bias")[i].item<double>() + moved[i];
       CHECK(bias[i].item<double>() == doctest::Approx(sum).epsilon(1e-12));
     }
     for (const char* gone : {"query.weight", "key.weight", "key.bias", "value.weight", "value.bias", "output.weight"}) {

@@ -113,7 +113,7 @@ TEST_CASE("drop_key_bias: every refusal names its reason, and doing it anyway wo
     CHECK(step.proposal.after.architecture == r.architecture);
     REQUIRE(step.proposal.preconditions.size() == L);
     for (int64_t n = 0; n < L; ++n) {
-      const Precondition& p = step.proposal.preconditions[static_cast<size_t>(n)];
+      const Precondition& p = step.proposal.preconditions[n];
       CHECK_FALSE(p.holds);
       CHECK(p.where == "blocks." + std::to_string(n) + ".attention.key.bias");
       CHECK(p.found == r.found);

@@ -359,7 +359,7 @@ TEST_CASE("bounds of norms' inputs hold for whatever is asked") {
     };
     const std::vector<int64_t> order = layer_blocks(a);
     for (size_t layer = 0; layer < order.size(); ++layer) {
-      const Block& block = a.blocks[static_cast<size_t>(order[layer])];
+      const Block& block = a.blocks[order[layer]];
       const std::string before = fmt::format("residual.{}", layer);
       if (!is_tabled(a, order[layer])) {
         compare(block.attention.norm, in_attention(order[layer], Slot::norm), before);

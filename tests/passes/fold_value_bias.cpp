@@ -59,7 +59,7 @@ TEST_CASE("fold_value_bias: the new bias is b_O + b_V O, each group's bias read 
       const std::vector<double> expected = by_hand(old, name.substr(0, name.size() - 11), 4, kv_heads);
       const at::Tensor bias = weight.load();
       for (int64_t i = 0; i < d; ++i) {
-        CHECK(bias[i].item<double>() == doctest::Approx(expected[static_cast<size_t>(i)]).epsilon(1e-13));
+        CHECK(bias[i].item<double>() == doctest::Approx(expected[i]).epsilon(1e-13));
       }
     }
   }

@@ -96,7 +96,7 @@ Tensors another_member(const Architecture& a, const Tensors& given, bool move_he
     tensors[name] = tensor.clone();
   }
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    const Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+    const Attention& t = a.blocks[n].attention;
     const std::string name = "blocks." + std::to_string(n) + ".attention.";
     const int64_t share = t.heads / t.kv_heads;
     const bool same = is<SameAsKey>(t.query), orthogonal = same || t.qk_norm;

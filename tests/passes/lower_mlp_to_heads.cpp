@@ -115,7 +115,7 @@ TEST_CASE("lower_mlp_to_heads: a neuron is a head over {self, extra token}, writ
       for (int64_t token = 0; token < 5; ++token) {
         const double expected =
             gated ? plain("up", token, i) / (1 + std::exp(-plain("gate", token, i))) : silu(plain("up", token, i));
-        CHECK(head[static_cast<size_t>(token)] == doctest::Approx(expected).epsilon(1e-12));
+        CHECK(head[token] == doctest::Approx(expected).epsilon(1e-12));
       }
     }
     CHECK(at::equal(now("output.weight").load(), old.at("blocks.1.mlp.down.weight")));
@@ -171,7 +171,7 @@ TEST_CASE("lower_mlp_to_heads: linear maps and activations alone are heads too")
   for (int64_t i = 0; i < d; ++i) {
     const std::vector<double> head = one_head(x, q[i], q[i]);
     for (int64_t token = 0; token < 5; ++token) {
-      CHECK(head[static_cast<size_t>(token)] == doctest::Approx(silu(x[token][i].item<double>())).epsilon(1e-12));
+      CHECK(head[token] == doctest::Approx(silu(x[token][i].item<double>())).epsilon(1e-12));
     }
   }
 }

@@ -52,12 +52,12 @@ TEST_CASE("precompute_first_layer: a row is the token and what the first layer m
     }
     for (int64_t i = 0; i < d; ++i) {
       const double gain = 1 + old.at("blocks.0.attention.norm.weight")[i].item<double>();
-      h.push_back(x[static_cast<size_t>(i)] / std::sqrt(squares / d + 0.01) * gain);
+      h.push_back(x[i] / std::sqrt(squares / d + 0.01) * gain);
     }
     const auto projected = [&](const char* name, int64_t row) {
       double sum = 0;
       for (int64_t i = 0; i < d; ++i) {
-        sum += h[static_cast<size_t>(i)] * entry(name, row, i);
+        sum += h[i] * entry(name, row, i);
       }
       return sum;
     };

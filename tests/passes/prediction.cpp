@@ -36,7 +36,7 @@ at::Tensor answer_in(const Model& model, const Inputs& inputs, at::ScalarType ty
 
 double quantile(std::vector<double> values, double part) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
+  return values[part * static_cast<double>(values.size() - 1)];
 }
 
 struct Ratios {

@@ -246,7 +246,7 @@ namespace {
 // Neurons of a skipping MLP that, turned round, absorb its skip: down[J] up[J] = -I, else as random as it was.
 void plant_absorbable(const Architecture& a, Tensors& tensors) {
   for (int64_t n = 0; n < std::ssize(a.blocks); ++n) {
-    const std::optional<Mlp>& m = a.blocks[static_cast<size_t>(n)].mlp;
+    const std::optional<Mlp>& m = a.blocks[n].mlp;
     const DenseMlp* dense = m ? std::get_if<DenseMlp>(&m->kind) : nullptr;
     if (!dense || dense->gated || !m->skip || dense->width <= a.width + 2 || dense->width % 5 == 0) {
       continue;
@@ -276,7 +276,7 @@ void make_norms_constant(Architecture& architecture, Tensors& tensors) {
     change(*placed.norm, placed.module);
   }
   for (int64_t n = 0; n < std::ssize(architecture.blocks); ++n) {
-    if (std::optional<Norm>& heads = architecture.blocks[static_cast<size_t>(n)].attention.qk_norm) {
+    if (std::optional<Norm>& heads = architecture.blocks[n].attention.qk_norm) {
       change(*heads, in_attention(n, Slot::query_norm));
       change(*heads, in_attention(n, Slot::key_norm));
     }

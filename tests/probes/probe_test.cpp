@@ -159,7 +159,7 @@ TEST_CASE("the numbers of a whole probe are those of plain algebra on what the e
     const Attention& t = a.blocks[1].attention;
     const int64_t k = t.head_width;
     for (int64_t h = 0; h < t.heads; ++h) {
-      const HeadMeasures& head = results.layers[1].heads[static_cast<size_t>(h)];
+      const HeadMeasures& head = results.layers[1].heads[h];
       double entropy = 0, gap = 0, dimension = 0;
       for (int64_t s = 0; s < 3; ++s) {
         const at::Tensor p = probabilities[s][h];
@@ -271,7 +271,7 @@ TEST_CASE("sequences are measured in their order, but for a few that wait for ot
   }
   REQUIRE(numbers.size() == 200);
   for (int64_t place = 0; place < 200; ++place) {
-    CHECK(std::abs(numbers[static_cast<size_t>(place)] - place) <= most_waiting);
+    CHECK(std::abs(numbers[place] - place) <= most_waiting);
   }
   CHECK(std::set<int64_t>(numbers.begin(), numbers.end()).size() == 200);
 }

@@ -22,7 +22,7 @@ at::Tensor two_heads_at(const std::vector<double>& angles, int64_t d) {
   const at::Tensor axes = random_orthogonal(d);
   std::vector<at::Tensor> first, second;
   for (int64_t i = 0; i < k; ++i) {
-    const double angle = angles[static_cast<size_t>(i)];
+    const double angle = angles[i];
     first.push_back(axes.select(1, i));
     second.push_back(std::cos(angle) * axes.select(1, i) + std::sin(angle) * axes.select(1, k + i));
   }

@@ -33,8 +33,8 @@ Architecture drawn_model(uint64_t seed) {
   }
   a.blocks = kinds;  // one of each: time is for other models
   for (int64_t i = 0; a.layers && i < std::ssize(*a.layers); ++i) {
-    int64_t& layer = (*a.layers)[static_cast<size_t>(i)];
-    layer = kind_of[static_cast<size_t>(layer)];
+    int64_t& layer = (*a.layers)[i];
+    layer = kind_of[layer];
   }
   if (seed % 5 == 0) {
     return a;

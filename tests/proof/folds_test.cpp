@@ -135,7 +135,7 @@ Pair collapsed_behind_norms(Reference form) {
                       {"vo.weight", both * gain.unsqueeze(1)},
                       {"output.bias", added + at::matmul(constant, both).sum(0)}};
     const auto collapse = [&](Architecture& a, Tensors& tensors, const Tensors& made) {
-      Attention& t = a.blocks[static_cast<size_t>(n)].attention;
+      Attention& t = a.blocks[n].attention;
       t.scores = t.values = Form::collapsed;
       t.bias.key = t.bias.value = false;
       for (const char* gone :
@@ -149,7 +149,7 @@ Pair collapsed_behind_norms(Reference form) {
     collapse(pair.b, pair.tb, folded);
     pair.tb.erase(prefix + "norm.weight");
     pair.tb.erase(prefix + "norm.bias");
-    Norm& norm = *pair.b.blocks[static_cast<size_t>(n)].attention.norm;
+    Norm& norm = *pair.b.blocks[n].attention.norm;
     norm.gain = norm.bias = false;
     if (form == Reference::collapsed) {
       collapse(pair.a, pair.ta, plain);

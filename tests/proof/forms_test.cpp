@@ -194,7 +194,7 @@ const char* const plain_heads =
 // An identity block at the pivots of each key/value head, which the other factor takes in.
 void shrink(Pair& pair, int64_t block, Slot slot, const std::vector<std::vector<int64_t>>& pivots) {
   const std::string prefix = fmt::format("blocks.{}.attention.", block);
-  Attention& t = pair.b.blocks[static_cast<size_t>(block)].attention;
+  Attention& t = pair.b.blocks[block].attention;
   const int64_t k = t.head_width, share = t.heads / t.kv_heads, width = pair.a.width;
   const bool of_value = slot == Slot::value;
   const std::string own = prefix + (of_value ? "value" : "key"), partner = prefix + (of_value ? "output" : "query");
@@ -203,12 +203,11 @@ void shrink(Pair& pair, int64_t block, Slot slot, const std::vector<std::vector<
   at::Tensor query_bias = of_value ? at::Tensor() : pair.tb.at(partner + ".bias").clone();
   for (int64_t g = 0; g < t.kv_heads; ++g) {
     const at::Tensor head = pair.tb.at(own + ".weight").narrow(0, g * k, k);
-    const at::Tensor chosen = at::tensor(pivots[static_cast<size_t>(g)], at::kLong);
+    const at::Tensor chosen = at::tensor(pivots[g], at::kLong);
     const at::Tensor gauge = head.index_select(1, chosen);  // head = gauge [I at the pivots | rest]
     std::vector<int64_t> others;
     for (int64_t i = 0; i < width; ++i) {
-      if (std::find(pivots[static_cast<size_t>(g)].begin(), pivots[static_cast<size_t>(g)].end(), i) ==
-          pivots[static_cast<size_t>(g)].end()) {
+      if (std::find(pivots[g].begin(), pivots[g].end(), i) == pivots[g].end()) {
         others.push_back(i);
       }
     }

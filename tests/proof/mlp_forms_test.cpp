@@ -71,7 +71,7 @@ Pair absorbed(const std::string& json) {
     bias.narrow(0, 0, 8).neg_();
     pair.tb[prefix + "up.weight"] = flipped;
     pair.tb[prefix + "up.bias"] = bias;
-    pair.b.blocks[static_cast<size_t>(n)].mlp->skip = false;
+    pair.b.blocks[n].mlp->skip = false;
   }
   return pair;
 }
@@ -128,7 +128,7 @@ TEST_CASE("form: a skip that the neurons took in") {
         for (const char* gone : {"up.weight", "up.bias", "down.weight", "down.bias"}) {
           pair.tb.erase(prefix + gone);
         }
-        pair.b.blocks[static_cast<size_t>(n)].mlp->kind = NeuronHeads{20, true, true};
+        pair.b.blocks[n].mlp->kind = NeuronHeads{20, true, true};
       }
       check_form(pair, /*narrow=*/false);
       pair.tb["blocks.1.mlp.query.weight"][3].neg_();  // one that should not have been turned round again
@@ -156,7 +156,7 @@ TEST_CASE("form: a skip that the neurons took in") {
         pair.tb[prefix + "up.weight"] = at::cat({pair.ta.at(prefix + "up.weight"), eye, -eye});
         pair.tb[prefix + "up.bias"] = at::cat({pair.ta.at(prefix + "up.bias"), at::zeros({12}, at::kDouble)});
         pair.tb[prefix + "down.weight"] = at::cat({pair.ta.at(prefix + "down.weight"), eye, -eye}, 1);
-        Mlp& mlp = *pair.b.blocks[static_cast<size_t>(n)].mlp;
+        Mlp& mlp = *pair.b.blocks[n].mlp;
         std::get<DenseMlp>(mlp.kind).width = 32;
         mlp.skip = false;
       }
@@ -189,7 +189,7 @@ Pair held_open(const std::string& activation, double at, double value, bool bias
       const at::Tensor before = biased ? old("gate.bias") : at::zeros({20}, at::kDouble);
       pair.tb[prefix + "gate.bias"] = at::cat({before, none + at});
     }
-    Mlp& mlp = *pair.b.blocks[static_cast<size_t>(n)].mlp;
+    Mlp& mlp = *pair.b.blocks[n].mlp;
     DenseMlp& dense = std::get<DenseMlp>(mlp.kind);
     dense.width = 26;
     dense.bias.gate = biased || at != 0;
@@ -271,7 +271,7 @@ TEST_CASE("form: a skip behind gates that a constant holds open") {
       for (const char* gone : {"up.weight", "up.bias", "gate.weight", "gate.bias", "down.weight", "down.bias"}) {
         pair.tb.erase(prefix + gone);
       }
-      pair.b.blocks[static_cast<size_t>(n)].mlp->kind = NeuronHeads{26, false, true};
+      pair.b.blocks[n].mlp->kind = NeuronHeads{26, false, true};
     }
     check_form(pair);
   }

@@ -110,7 +110,7 @@ TEST_CASE("windows lie side by side, targets are the next tokens, the end is for
   const Batches batches(sequences, config);
   const TrainBatch first = batches.training(0);
   for (int64_t row = 0; row < 4; ++row) {
-    CHECK(first.inputs.ids[row][0].item<int64_t>() == 8 * batches.order()[static_cast<size_t>(row)]);
+    CHECK(first.inputs.ids[row][0].item<int64_t>() == 8 * batches.order()[row]);
   }
   CHECK(batches.validations() == 1);
   CHECK(batches.validation(0).inputs.ids.size(0) == 2);

@@ -46,7 +46,7 @@ TEST_CASE("layer gaps are those of the recorded stream and attention, sequence b
       const at::Tensor apart = (first.at(attention) - second.at(attention)).abs()[0];
       CHECK(found.layers[layer].attention.at(s) == doctest::Approx(apart.max().item<double>()).epsilon(1e-12));
       for (int64_t h = 0; h < 2 && layer == 1; ++h) {
-        double& most = heads[static_cast<size_t>(h)];
+        double& most = heads[h];
         most = std::max(most, apart[h].max().item<double>());
       }
     }

@@ -225,6 +225,9 @@ TEST_CASE("form: a skip behind gates that a constant holds open") {
     check_form(held_open("sigmoid", 2, 1 / (1 + std::exp(-2)), biased));
     check_form(held_open("tanh", -0.5, std::tanh(-0.5), biased));
   }
+}
+
+TEST_CASE("form: gates that a constant holds open") {  // cases of their own, which do not repeat the ones above
   SUBCASE("and no further than it is") {
     Pair pair = held_open("silu", 64, 64, true);
     pair.tb["blocks.1.mlp.gate.weight"][22][3].fill_(1e-3);  // where SiLU is straight, what it reads is passed on

@@ -52,6 +52,13 @@ struct Interruptible {
   }
 };
 
+void interrupt_at(int64_t step, const TrainConfig& config, const std::filesystem::path& folder) {
+  const Interruptible interruptible;
+  TrainOptions options{.folder = folder};
+  options.report = [step](const TrainProgress& progress) { progress.step == step ? void(::raise(SIGINT)) : void(); };
+  CHECK_THROWS_AS(train(config, open_sequences(config), options), Interrupted);
+}
+
 double sum_of_weights(const Trainer& trainer) {
   double sum = 0;
   for (const auto& [name, weight] : trainer.model().weights) {
@@ -110,14 +117,7 @@ TEST_CASE("so is one that turns into another model, interrupted before and after
   for (const int64_t step : {8, 9, 10}) {
     CAPTURE(step);
     const std::filesystem::path path = folder.path() / std::to_string(step);
-    {
-      const Interruptible interruptible;
-      TrainOptions options{.folder = path};
-      options.report = [step](const TrainProgress& progress) {
-        progress.step == step ? void(::raise(SIGINT)) : void();
-      };
-      CHECK_THROWS_AS(train(config, open_sequences(config), options), Interrupted);
-    }
+    interrupt_at(step, config, path);
     const Architecture now = open_model(RunFolder(path).checkpoint_path(step)).model.architecture;
     CHECK(now.blocks[0].mlp->skip == (step < 9));
     CHECK(run(config, path, true).resumed_from == step);
@@ -362,14 +362,7 @@ TEST_CASE("a run that is interrupted while it measures measures when it goes on"
   for (const int64_t step : {3, 4, 5, 9, 13}) {
     CAPTURE(step);
     const std::filesystem::path path = folder.path() / std::to_string(step);
-    {
-      const Interruptible interruptible;
-      TrainOptions options{.folder = path};
-      options.report = [step](const TrainProgress& progress) {
-        progress.step == step ? void(::raise(SIGINT)) : void();
-      };
-      CHECK_THROWS_AS(train(config, open_sequences(config), options), Interrupted);
-    }
+    interrupt_at(step, config, path);
     CHECK(RunFolder(path).checkpoints().back() == step);
     run(config, path, true);
     CHECK(curve(path) == curve(folder.path() / "whole"));

@@ -49,8 +49,7 @@ nlohmann::ordered_json nats_of_stories(const std::filesystem::path& teacher, con
 // All that saves, in the type that the run is stored in.
 nlohmann::ordered_json look_at_bytes(const std::filesystem::path& run) {
   nlohmann::ordered_json seen = rewritten_exactly(run, "auto", Dtype::f32);
-  seen["stories"] =
-      nats_of_stories(RunFolder(run).config().teacher, open_model(checkpoints_of(run).back().folder).model);
+  seen["stories"] = nats_of_stories(read_run_config(run).teacher, open_model(checkpoints_of(run).back().folder).model);
   return seen;
 }
 
@@ -87,7 +86,8 @@ OwnSamples own_samples_of_stories() {
               "mlp": {"width": 172, "activation": "silu", "gated": true, "norm": {"kind": "rms", "epsilon": 1e-05}}}],
             "final_norm": {"kind": "rms", "epsilon": 1e-05}, "head": {"tied": true}})"),
           .data = {{"samples", {{"count", recipe_samples}}}, {"validation", {"tinystories.u16"}}, {"format", "uint16"}},
-          .smaller_mlp = 148};
+          .smaller_mlp = 148,
+          .short_run = {"steps=4000"}};
 }
 
 // A newline, after which anything may come.
@@ -97,7 +97,8 @@ OwnSamples own_samples_of_bytes(const json& model, const std::string& baseline) 
           .architecture = model.at("architecture"),
           .data = {{"samples", {{"count", recipe_samples}, {"prefix", {10}}}},
                    {"validation", model.at("data").at("validation")}},
-          .smaller_mlp = model.at("architecture").at("width").get<int64_t>() * 7 / 2};
+          .smaller_mlp = model.at("architecture").at("width").get<int64_t>() * 7 / 2,
+          .short_run = {"steps=4000", "batch=32"}};
 }
 
 namespace {
@@ -133,10 +134,22 @@ struct OwnForms {
     return form;
   }
 
+  // What is compared, each `length` long.
+  std::vector<PlanForm> compared(const std::string& prefix, const std::vector<std::string>& norms_length,
+                                 const std::vector<std::string>& length) const {
+    const std::string narrower = fmt::format("morph.to.mlp.width={}", own.smaller_mlp);
+    return {of_model(prefix + "norms", TrainedOff::norms, joined(keys_of_removal(TrainedOff::norms), norms_length)),
+            of_model(prefix + "norms-and-skips", TrainedOff::norms_and_skips,
+                     joined(keys_of_removal(TrainedOff::norms_and_skips), length)),
+            of_model(prefix + "smaller-mlp", TrainedOff::norms, joined({narrower}, length)),
+            of_model(prefix + "no-query", TrainedOff::norms, joined({"morph.to.attention.query=identity"}, length)),
+            changing(made(prefix + "drawn", TrainedOff::norms, without_morph(length)),
+                     {{"architecture.blocks.*.mlp.width", own.smaller_mlp}})};
+  }
+
   // The norms are gone: now the skips, as they are, or as neurons, which are no other function (absorb_skip).
-  PlanForm after_norms(const std::string& id, const std::string& passes, const ConfigChanges& architecture,
-                       const std::vector<std::string>& keys) const {
-    const PlanForm before = of_model("own-norms", TrainedOff::norms, {});
+  PlanForm after_norms(const std::string& id, const PlanForm& before, const std::string& passes,
+                       const ConfigChanges& architecture, const std::vector<std::string>& keys) const {
     ConfigChanges changes = {{"architecture.final_norm", nullptr},
                              {"architecture.blocks.*.attention.norm", nullptr},
                              {"architecture.blocks.*.mlp.norm", nullptr}};
@@ -149,6 +162,16 @@ struct OwnForms {
     return form;
   }
 
+  static std::vector<std::string> joined(std::vector<std::string> keys, const std::vector<std::string>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+    return keys;
+  }
+
+  static std::vector<std::string> without_morph(std::vector<std::string> keys) {
+    std::erase_if(keys, [](const std::string& key) { return key.starts_with("morph."); });
+    return keys;
+  }
+
   static PlanForm changing(PlanForm form, const ConfigChanges& changes) {
     form.make = [make = form.make, changes](const json& config, int64_t seed) {
       return changed(make(config, seed), changes);
@@ -157,13 +180,11 @@ struct OwnForms {
   }
 };
 
-std::vector<std::string> morph_to(std::vector<std::string> keys) {
-  keys.emplace_back("morph.steps=4000");
-  return keys;
-}
+constexpr size_t recipes = 5;  // how many forms `compared` has
 
 }  // namespace
 
+// The recipes, the short runs, both ways to lose skips, and the long run.
 std::vector<PlanForm> forms_of(const OwnSamples& own) {
   const OwnForms forms{own};
   const json& mlp = own.architecture.at("blocks").at(0).at("mlp");
@@ -176,32 +197,36 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
     widened.emplace_back("architecture.blocks.*.mlp.bias.gate", true);
     narrowed.emplace_back("morph.to.mlp.bias.gate=false");
   }
-  return {
-      forms.of_model("own-norms", TrainedOff::norms, keys_of_removal(TrainedOff::norms)),
-      forms.of_model("own-norms-and-skips", TrainedOff::norms_and_skips, keys_of_removal(TrainedOff::norms_and_skips)),
-      forms.of_model("own-smaller-mlp", TrainedOff::norms,
-                     morph_to({fmt::format("morph.to.mlp.width={}", own.smaller_mlp)})),
-      forms.of_model("own-no-query", TrainedOff::norms, morph_to({"morph.to.attention.query=identity"})),
-      OwnForms::changing(forms.made("own-drawn", TrainedOff::norms, {}),
-                         {{"architecture.blocks.*.mlp.width", own.smaller_mlp}}),
-      forms.after_norms("own-then-skips", "", {}, morph_to({"morph.to.mlp.skip=false", recipe_conditioning})),
-      forms.after_norms("own-then-widened", "absorb_skip{widen=true}", widened, morph_to(narrowed))};
+  const std::vector<std::string> brief = OwnForms::joined(own.short_run, {"morph.steps=1500"});
+  std::vector<PlanForm> all = forms.compared("own-", {}, {"morph.steps=4000"});
+  const std::vector<PlanForm> compared =
+      forms.compared("own-short-", OwnForms::joined(own.short_run, {"morph.steps=2000"}), brief);
+  all.insert(all.end(), compared.begin(), compared.end());
+  all.push_back(forms.after_norms("own-then-skips", compared.front(), "", {},
+                                  OwnForms::joined({"morph.to.mlp.skip=false", recipe_conditioning}, brief)));
+  all.push_back(forms.after_norms("own-then-widened", compared.front(), "absorb_skip{widen=true}", widened,
+                                  OwnForms::joined(narrowed, brief)));
+  all.push_back(
+      forms.of_model("own-long-norms", TrainedOff::norms, {"morph.to.norms=none", "morph.steps=12000", "steps=36000"}));
+  return all;
 }
 
 std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>& seeds) {
-  constexpr size_t compared = 5;  // those of every seed
   std::vector<std::string> names;
   for (const PlanForm& form : forms_of(own)) {
     names.push_back(form.id);
   }
+  const auto recipe = names.begin(), compared = recipe + recipes, then = compared + recipes;
   std::vector<PlanLine> lines;
   if (!own.trained.empty()) {
     lines.push_back({.forms = {own.trained}});
   }
   for (const int64_t seed : seeds) {
-    lines.push_back({.forms = {names.begin(), names.begin() + compared}, .seeds = {seed}});
+    lines.push_back({.forms = {compared, then}, .seeds = {seed}});
   }
-  lines.push_back({.forms = {names.begin() + compared, names.end()}, .seeds = {seeds.begin(), seeds.begin() + 3}});
+  lines.push_back({.forms = {then, names.end() - 1}, .seeds = {seeds.begin(), seeds.begin() + 3}});
+  lines.push_back({.forms = {recipe, compared}, .seeds = {seeds.front()}});
+  lines.push_back({.forms = {names.back()}, .seeds = {seeds.front()}});
   return lines;
 }
 

@@ -211,6 +211,17 @@ class Training {
     return true;
   }
 
+  // What a run that stopped left behind is not the model that this one should begin with.
+  bool begins_at_stopped(const PlannedRun& run) {
+    for (const std::string& before : {run.from, run.teacher}) {
+      const std::optional<TrainedRun> found = before.empty() ? std::nullopt : kept_.find(planned(before));
+      if (found && !found->stopped.empty()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   bool may_train(const PlannedRun& planned) {
     if (!trial_.runs.empty() && !glob_match(trial_.runs, planned.name())) {
       return false;
@@ -218,7 +229,7 @@ class Training {
     if (trial_.scale != ClaimScale::smoke && trial_.data.empty()) {
       return false;
     }
-    if (!has_data(planned)) {
+    if (!has_data(planned) || begins_at_stopped(planned)) {
       return false;
     }
     if (!trial_.minutes) {

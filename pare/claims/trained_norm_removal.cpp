@@ -210,7 +210,7 @@ std::vector<OwnSamples> own_samples(const Trial& trial) {
   if (trial.scale != ClaimScale::small) {
     return {};
   }
-  return {own_samples_of_stories(), own_samples_of_bytes(model_of(trial), "baseline-longer")};
+  return {own_samples_of_stories(), own_samples_of_bytes(model_of(trial), "baseline-own")};
 }
 
 std::vector<ClaimTable> tables_of_own_samples(const Trial& trial, const TrainedRuns& runs) {
@@ -269,6 +269,8 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
   for (PlanForm& form : forms_of_stories()) {
     table.forms.push_back(std::move(form));
   }
+  // Apart from baseline-longer: were that trained again, what stands beside it would no longer be its pairs.
+  table.forms.push_back(baseline_form("-own", model, sizes.longer_baseline));
   for (const OwnSamples& own : own_samples(trial)) {
     for (PlanForm& form : forms_of(own)) {
       table.forms.push_back(std::move(form));

@@ -22,7 +22,8 @@ namespace pare {
 
 namespace {
 
-constexpr const char* narrower = "a narrower MLP instead";  // of nearly the same size, which keeps both
+// Of nearly the same size, which keep norms and skips.
+constexpr const char *narrower = "a narrower MLP instead", *identity = "W_Q = I instead";
 
 // What went, of which model, at what cost: kept runs alone.
 std::string costs_text() {
@@ -39,12 +40,45 @@ std::string costs_text() {
   table.row({"  trained away", "model", "steps", "cost", "seeds"});
   table.rule();
   for (const MeasuredCost& cost : costs) {
-    table.row({"  " + cost.what, cost.model, with_commas(cost.steps),
-               fmt::format("{:+.4f}{}", cost.nats.mean,
-                           cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : ""),
-               std::to_string(cost.nats.count)});
+    table.row({"  " + cost.what, cost.model, with_commas(cost.steps), cost_in_words(cost), seeds_in_words(cost)});
   }
   return text + table.text() + wrapped(beyond_measured, 2);
+}
+
+// Of the runs whose names begin so, each above the model that it was at its first step.
+MeasuredCost cost_of(const char* what, const char* model, const std::string& runs) {
+  MeasuredCost cost{.what = what, .model = model};
+  std::vector<double> above, stories;
+  for (const KeptNormRun& run : kept_norm_runs()) {
+    if (!run.name.starts_with(runs)) {
+      continue;
+    }
+    cost.parameters = run.parameters;
+    cost.steps = run.steps;
+    cost.morph_steps = run.morph_steps;
+    if (run.stopped) {
+      ++cost.stopped;
+      continue;
+    }
+    above.push_back(run.loss - run.start);
+    if (run.stories > 0) {
+      stories.push_back(run.stories);
+    }
+  }
+  cost.nats = estimate_of(above);
+  cost.stories = estimate_of(stories);
+  return cost;
+}
+
+nlohmann::ordered_json to_json(const Estimate& estimate, const char* mean, const char* half_width) {
+  nlohmann::ordered_json json = {{mean, nullptr}, {half_width, nullptr}};
+  if (estimate.count > 0) {
+    json[mean] = estimate.mean;
+  }
+  if (estimate.interval) {
+    json[half_width] = estimate.half_width();
+  }
+  return json;
 }
 
 std::vector<std::string> obstacles_of(const Architecture& architecture, const Architecture& bare) {
@@ -157,34 +191,35 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
 }
 
 std::vector<MeasuredCost> measured_costs() {
-  struct Kind {
-    const char *what, *model, *variant;  // of runs, without rate and seed
-  };
-  const char *const norms = word(TrainedOff::norms), *const both = word(TrainedOff::norms_and_skips);
-  const Kind kinds[] = {{norms, "stories260K", "own-norms-stories260K"},
-                        {both, "stories260K", "own-norms-and-skips-stories260K"},
-                        {narrower, "stories260K", "own-smaller-mlp-stories260K"},
-                        {norms, "bytes", "own-norms-bytes"},
-                        {both, "bytes", "own-norms-and-skips-bytes"},
-                        {narrower, "bytes", "own-smaller-mlp-bytes"}};
+  const std::pair<const char*, const char*> kinds[] = {{word(TrainedOff::norms), "norms"},
+                                                       {word(TrainedOff::norms_and_skips), "norms-and-skips"},
+                                                       {narrower, "smaller-mlp"},
+                                                       {identity, "no-query"}};
   std::vector<MeasuredCost> costs;
-  for (const Kind& kind : kinds) {
-    MeasuredCost cost{.what = kind.what, .model = kind.model};
-    std::vector<double> above;
-    for (const KeptNormRun& run : kept_norm_runs()) {
-      if (run.name.starts_with(std::string(kind.variant) + "-lr")) {
-        above.push_back(run.loss - run.start);
-        cost.parameters = run.parameters;
-        cost.steps = run.steps;
-        cost.morph_steps = run.morph_steps;
+  for (const char* model : {"stories260K", "bytes"}) {
+    for (const auto& [what, variant] : kinds) {
+      for (const char* length : {"long-", "", "short-"}) {
+        const MeasuredCost cost = cost_of(what, model, fmt::format("own-{}{}-{}-lr", length, variant, model));
+        if (cost.nats.count + cost.stopped > 0) {
+          costs.push_back(cost);
+        }
       }
-    }
-    if (!above.empty()) {
-      cost.nats = estimate_of(above);
-      costs.push_back(cost);
     }
   }
   return costs;
+}
+
+std::string cost_in_words(const MeasuredCost& cost) {
+  if (cost.nats.count == 0) {
+    return "stopped";
+  }
+  return fmt::format("{:+.4f}{}", cost.nats.mean,
+                     cost.nats.interval ? fmt::format(" ± {:.4f}", cost.nats.half_width()) : "");
+}
+
+std::string seeds_in_words(const MeasuredCost& cost) {
+  return cost.stopped == 0 ? std::to_string(cost.nats.count)
+                           : fmt::format("{}, {} stopped", cost.nats.count, cost.stopped);
 }
 
 std::string why_no_command(const TrainedAway& away) {
@@ -213,15 +248,14 @@ std::string text_of(const TrainedAway& away, const PassAudit& audit) {
 nlohmann::ordered_json to_json(const TrainedAway& away) {
   nlohmann::ordered_json measured = nlohmann::ordered_json::array();
   for (const MeasuredCost& cost : measured_costs()) {
-    measured.push_back(
-        {{"what", cost.what},
-         {"model", cost.model},
-         {"parameters", cost.parameters},
-         {"steps", cost.steps},
-         {"morph_steps", cost.morph_steps},
-         {"nats", cost.nats.mean},
-         {"half_width", cost.nats.interval ? nlohmann::ordered_json(cost.nats.half_width()) : nlohmann::ordered_json()},
-         {"seeds", cost.nats.count}});
+    measured.push_back({{"what", cost.what},
+                        {"model", cost.model},
+                        {"parameters", cost.parameters},
+                        {"steps", cost.steps},
+                        {"morph_steps", cost.morph_steps}});
+    measured.back().update(to_json(cost.nats, "nats", "half_width"));
+    measured.back().update(to_json(cost.stories, "stories", "stories_half_width"));
+    measured.back().update({{"seeds", cost.nats.count}, {"stopped", cost.stopped}});
   }
   return {{"what", away.what},           {"passes", away.passes},         {"removable", away.removable},
           {"obstacles", away.obstacles}, {"unmeasured", away.unmeasured}, {"commands", away.commands},

@@ -15,27 +15,36 @@
 
 namespace pare {
 
-// A run of experiments/norm-removal, from which the build makes a list: name, last and first validation loss.
+// A run of experiments/norm-removal, from which the build makes a list: name, last and first validation loss, and what
+// forty stories cost it, 0 where it was not asked.
 struct KeptNormRun {
   std::string_view name;
-  double loss = 0, start = 0;
+  double loss = 0, start = 0, stories = 0;
   int64_t parameters = 0, steps = 0, morph_steps = 0;  // these: in which something left; 0: nothing did
+  bool stopped = false;                                // before its end: its loss says nothing
 };
 std::span<const KeptNormRun> kept_norm_runs();
 
 // What holds of the commands for other models than those that were measured.
 constexpr const char* beyond_measured =
-    "The settings are those of a model of 260 thousand parameters: a larger one may need a smaller learning rate. What "
-    "it "
-    "costs another model is unknown until it is measured. To compare with a narrower MLP, put morph.to.mlp.width=N "
-    "morph.steps=4000 in the place of the morph and conditioning keys.";
+    "The settings are those of a model of 260 thousand parameters: a larger one may need a smaller learning rate (at "
+    "10.9 "
+    "million, both seeds without MLP skips stopped). What it costs another model is unknown until it is measured. To "
+    "compare with a narrower MLP, put morph.to.mlp.width=N morph.steps=4000 in the place of the morph and conditioning "
+    "keys.";
 
 // What it cost where the commands that audit prints were measured: the loss above that of the model itself.
 struct MeasuredCost {
   std::string what, model;  // what went, of which model
   int64_t parameters = 0, steps = 0, morph_steps = 0;
-  Estimate nats;  // a token, over seeds
+  Estimate nats;     // a token, over the seeds that ended
+  Estimate stories;  // what forty stories cost it then; of none where it was not asked
+  int64_t stopped = 0;
 };
+// "+0.0341 ± 0.0010", "stopped".
+std::string cost_in_words(const MeasuredCost& cost);
+// "5", "3, 2 stopped".
+std::string seeds_in_words(const MeasuredCost& cost);
 std::vector<MeasuredCost> measured_costs();
 
 struct TrainedAway {

@@ -66,6 +66,24 @@ double number_in(const nlohmann::ordered_json& seen, const char* key) {
   return seen.is_object() && seen.contains(key) && seen[key].is_number() ? seen[key].get<double>() : NAN;
 }
 
+// By how much the stories, or the text where there are none, cost more than where norms and skips are gone: over pairs
+// of one seed, after as many steps.
+Estimate beside_norms_and_skips(const TrainedRuns& runs, const Settled& settled, const std::string& reference) {
+  const std::optional<Settled> other = runs.best(reference);
+  if (!other || other->variant == settled.variant) {
+    return {};
+  }
+  const auto observed = [](const Settled& of) {
+    std::vector<Observed> all;
+    for (const TrainedRun* run : of.runs) {
+      const double stories = number_in(run->seen, "stories");
+      all.push_back({.seed = run->seed, .data = run->data, .value = std::isnan(stories) ? run->loss : stories});
+    }
+    return all;
+  };
+  return paired_difference(observed(settled), observed(*other));
+}
+
 double mean_of(const Settled& settled, const char* key) {
   double sum = 0;
   for (const TrainedRun* run : settled.runs) {
@@ -231,15 +249,15 @@ std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>
 }
 
 ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, const std::string& title) {
-  ClaimTable table{
-      .title = title,
-      .columns = {"loss", "above the model", "±", "40 stories", "parameters", "rewritten", "MB in float32", "seeds"},
-      .measured = "loss in nats per token",
-      .settings = {"40 stories", "parameters", "rewritten", "MB in float32", "seeds"},
-      .rows_are = "variant",
-      .notes_are = "rewritten in float32",
-      .decimals = 4,
-      .band = interval_of_pairs};
+  ClaimTable table{.title = title,
+                   .columns = {"loss", "above the model", "±", "40 stories", "above no norms, no skips", "± of that",
+                               "parameters", "rewritten", "MB in float32", "seeds"},
+                   .measured = "loss in nats per token",
+                   .settings = {"40 stories", "parameters", "rewritten", "MB in float32", "seeds"},
+                   .rows_are = "variant",
+                   .notes_are = "rewritten in float32",
+                   .decimals = 4,
+                   .band = interval_of_pairs};
   for (const PlanForm& form : forms_of(own)) {
     const std::string& name = form.id;
     const std::optional<Settled> found = runs.best(name);
@@ -251,12 +269,15 @@ ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, 
       above.push_back(run->loss - run->validation.at(0));
     }
     const Estimate cost = estimate_of(above);
+    const std::string length = name.starts_with("own-short-") ? "own-short-" : "own-";
+    const Estimate beside = beside_norms_and_skips(runs, *found, length + "norms-and-skips" + own.ending);
     const nlohmann::ordered_json& seen = found->runs.front()->seen;
     // These are the model at step 0. The others began elsewhere.
-    const bool begins_there = form.passes.empty() && !form.start_rate && !name.starts_with("own-drawn");
+    const bool begins_there = form.passes.empty() && !form.start_rate && name.find("drawn") == std::string::npos;
     table.names.push_back(name);
     table.rows.push_back({found->loss, begins_there ? cost.mean : NAN,
                           begins_there && cost.interval ? cost.half_width() : NAN, mean_of(*found, "stories"),
+                          beside.count > 0 ? beside.mean : NAN, beside.interval ? beside.half_width() : NAN,
                           static_cast<double>(found->parameters), mean_of(*found, "after"),
                           mean_of(*found, "bytes") / 1e6, static_cast<double>(found->runs.size())});
     table.notes.push_back(seen.is_object() ? removed_in_words(seen) : "");

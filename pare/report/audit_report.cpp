@@ -125,18 +125,14 @@ ReportSection training_section(const TrainedAway& away, const Audit& audit) {
       "samples to stay what it is. ";
   section.words += beyond_measured;
   section.command = fmt::format("{}", fmt::join(away.commands, "\n"));
-  ReportTable table{
-      "What these commands cost where they were measured",
-      {"trained away", "model", "parameters", "steps to fade out", "loss above the model (nats per token)", "seeds"},
-      {}};
+  ReportTable table{"What these commands cost where they were measured",
+                    {"trained away", "model", "parameters", "steps to fade out",
+                     "loss above the model (nats per token), ± half of its 95 % interval", "seeds"},
+                    {}};
   for (const MeasuredCost& cost : measured_costs()) {
-    table.rows.push_back(
-        {cost.what, cost.model, with_commas(cost.parameters),
-         fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
-         fmt::format("{:+.4f}{}", cost.nats.mean,
-                     cost.nats.interval ? fmt::format(" ± {:.4f} (95 % interval)", cost.nats.half_width())
-                                        : " (no interval from one seed)"),
-         std::to_string(cost.nats.count)});
+    table.rows.push_back({cost.what, cost.model, with_commas(cost.parameters),
+                          fmt::format("{} of {}", with_commas(cost.morph_steps), with_commas(cost.steps)),
+                          cost_in_words(cost), seeds_in_words(cost)});
   }
   if (!table.rows.empty()) {
     section.tables.push_back(table);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """pare train from a model: from, teacher, morph; killed while it changes, and continued; then rewritten exactly."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -83,16 +84,24 @@ def costs_wrong(measured):
     """What the kept runs say, computed anew: each seed against the model that it began as."""
     runs = {run["name"]: run for run in json.loads((ROOT / "experiments/norm-removal/runs.json").read_text())["runs"]}
     expected = []
-    for model in ("stories260K", "bytes"):
-        for what, variant in (("norms", "own-norms"), ("norms and MLP skips", "own-norms-and-skips"), ("a narrower MLP instead", "own-smaller-mlp")):
-            found = [run for name, run in runs.items() if re.fullmatch(re.escape(f"{variant}-{model}") + r"-lr[0-9.]+-seed[0-9]+", name)]
-            above = [run["loss"] - run["validation"]["0"] for run in found]
-            half = STUDENT[len(above) - 1] * statistics.stdev(above) / len(above) ** 0.5 if len(above) > 1 else None
-            for run in found[:1]:
-                expected.append({"what": what, "model": model, "parameters": run["parameters"], "steps": run["steps"],
-                                 "morph_steps": run["config"]["morph"]["steps"], "seeds": len(above), "nats": statistics.mean(above), "half_width": half})
-    near = lambda cost: {**cost, "nats": round(cost["nats"], 9), "half_width": cost["half_width"] and round(cost["half_width"], 5)}
+    kinds = {"norms": "norms", "norms and MLP skips": "norms-and-skips", "a narrower MLP instead": "smaller-mlp", "W_Q = I instead": "no-query"}
+    for model, (what, variant), length in itertools.product(("stories260K", "bytes"), kinds.items(), ("long-", "", "short-")):
+        found = [run for name, run in runs.items() if re.fullmatch(re.escape(f"own-{length}{variant}-{model}") + r"-lr[0-9.]+-seed[0-9]+", name)]
+        ended_well = [run for run in found if "stopped" not in run]
+        (nats, half), (stories, stories_half) = (mean_and_half([of(run) for run in ended_well]) for of in (
+            lambda run: run["loss"] - run["validation"]["0"], lambda run: run["seen"]["stories"]))
+        for run in found[:1]:
+            expected.append({"what": what, "model": model, "parameters": run["parameters"], "steps": run["config"]["steps"],
+                             "morph_steps": run["config"]["morph"]["steps"], "nats": nats, "half_width": half, "stories": stories,
+                             "stories_half_width": stories_half, "seeds": len(ended_well), "stopped": len(found) - len(ended_well)})
+    near = lambda cost: {key: round(value, 5) if isinstance(value, float) else value for key, value in cost.items()}
     return expect([near(cost) for cost in measured], [near(cost) for cost in expected])
+
+
+def mean_and_half(numbers):
+    numbers = [number for number in numbers if number is not None]
+    half = STUDENT[len(numbers) - 1] * statistics.stdev(numbers) / len(numbers) ** 0.5 if len(numbers) > 1 else None
+    return statistics.mean(numbers) if numbers else None, half
 
 
 def check_command_line(report, work):

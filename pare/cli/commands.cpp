@@ -189,6 +189,20 @@ CLI::Validator whole_number(uint64_t least, uint64_t most) {
       "");
 }
 
+CLI::Validator number_between(double least, double most, bool with_least) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        const bool inside = value <= most && (with_least ? value >= least : value > least);
+        return whole && inside ? ""
+                               : fmt::format("expected a number {} {:g} and at most {:g}, found {}",
+                                             with_least ? "of at least" : "above", least, most, quote(text));
+      },
+      "");
+}
+
 CLI::Validator one_of(const std::vector<std::string>& words) {
   CLI::IsMember validator(words);
   return validator.description("").name(offer_name(Offer::only, words));
@@ -270,6 +284,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_rewrite(app, settings);
   add_init(app, settings);
   add_run(app, settings);
+  add_generate(app, settings);
   add_verify(app, settings);
   add_probe(app, settings);
   add_train(app, settings);

@@ -40,6 +40,9 @@ CLI::Validator dtype_or(const std::vector<std::string>& others = {});
 // A whole number from `least` to `most`, said so where it is not.
 CLI::Validator whole_number(uint64_t least, uint64_t most);
 
+// A number from `least` to `most`, without the first where it is left out.
+CLI::Validator number_between(double least, double most, bool with_least);
+
 // What a validator above offers, read back from the application.
 enum class Offer { nothing, only, or_path, list };
 struct Offered {
@@ -54,6 +57,7 @@ std::vector<std::string> pass_names();
 void add_audit(CLI::App& app, const Settings& settings);
 void add_init(CLI::App& app, const Settings& settings);
 void add_run(CLI::App& app, const Settings& settings);
+void add_generate(CLI::App& app, const Settings& settings);
 void add_verify(CLI::App& app, const Settings& settings);
 void add_probe(CLI::App& app, const Settings& settings);
 void add_train(CLI::App& app, const Settings& settings);

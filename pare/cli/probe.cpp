@@ -179,21 +179,6 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   }
 }
 
-// A number from `least` to `most`, without the first where it is left out.
-CLI::Validator number_between(double least, double most, bool with_least) {
-  return CLI::Validator(
-      [=](const std::string& text) -> std::string {
-        double value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        const bool whole = error == std::errc() && end == text.data() + text.size();
-        const bool inside = value <= most && (with_least ? value >= least : value > least);
-        return whole && inside ? ""
-                               : fmt::format("expected a number {} {:g} and at most {:g}, found {}",
-                                             with_least ? "of at least" : "above", least, most, quote(text));
-      },
-      "");
-}
-
 }  // namespace
 
 void add_probe(CLI::App& app, const Settings& settings) {

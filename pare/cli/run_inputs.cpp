@@ -208,7 +208,7 @@ std::vector<Batch> batches_of(std::vector<std::vector<int64_t>> sequences, const
   return batches;
 }
 
-std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Architecture& architecture) {
+std::vector<std::vector<int64_t>> read_token_rows(const std::filesystem::path& path, const Architecture& architecture) {
   const std::string subject = path.string();
   check_reads_tokens(architecture, subject);
   const nlohmann::json lists = parse_json(read_text_file(path, largest_token_file), subject);
@@ -222,7 +222,11 @@ std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Arc
     sequences.push_back(read_sequence(lists[number], number, architecture, problems));
   }
   problems.throw_if_any(subject);
-  return batches_of(std::move(sequences), architecture);
+  return sequences;
+}
+
+std::vector<Batch> read_token_lists(const std::filesystem::path& path, const Architecture& architecture) {
+  return batches_of(read_token_rows(path, architecture), architecture);
 }
 
 std::vector<Batch> read_input_tensors(const std::filesystem::path& path, const Architecture& architecture) {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t unlimited = INT64_MAX / 2;
 
+}  // namespace
+
 void check_vocabulary(const Tokenizer& tokenizer, const Architecture& architecture) {
   if (tokenizer.vocabulary().end() > architecture.vocab) {
     throw InputError(fmt::format("{} has ids up to {}, but the model's vocabulary is of {}: another model's tokenizer?",
@@ -26,20 +28,25 @@ void check_vocabulary(const Tokenizer& tokenizer, const Architecture& architectu
 }
 
 // Tokens may have been added to a tokenizer beyond what the model knows.
-void check_ids(const TextSequences& text, const std::string& subject, const Tokenizer& tokenizer,
+void check_ids(const std::vector<TokenId>& ids, const std::string& subject, const Tokenizer& tokenizer,
                const Architecture& architecture) {
-  for (const std::vector<TokenId>& sequence : text.sequences) {
-    for (const TokenId id : sequence) {
-      if (id >= architecture.vocab) {
-        throw InputError(fmt::format("{}: {} makes {} of it the token {}, but the model's vocabulary is of {}", subject,
-                                     tokenizer.subject(), quote(tokenizer.decode({id}, false)), with_commas(id),
-                                     with_commas(architecture.vocab)));
-      }
+  for (const TokenId id : ids) {
+    if (id >= architecture.vocab) {
+      throw InputError(fmt::format("{}: {} makes {} of it the token {}, but the model's vocabulary is of {}", subject,
+                                   tokenizer.subject(), quote(tokenizer.decode({id}, false)), with_commas(id),
+                                   with_commas(architecture.vocab)));
     }
   }
 }
 
-}  // namespace
+void warn_of_dropped(const Tokenizer& tokenizer, const std::string& subject) {
+  const int64_t count = tokenizer.dropped();
+  if (count > 0) {
+    log_warning(fmt::format("{}: {} of it {} no token in {}, and {} left out", escaped(subject),
+                            count == 1 ? "one character or byte" : with_commas(count) + " characters or bytes",
+                            count == 1 ? "has" : "have", tokenizer.subject(), count == 1 ? "is" : "are"));
+  }
+}
 
 void add_text_flags(CLI::App& command, TextFlags& flags) {
   command.add_option("--text", flags.text, "or: a text (.gz, .xz too) for the model's tokenizer")->type_name("FILE");
@@ -66,13 +73,10 @@ std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path
   const int64_t length = cut.length > 0 ? cut.length : architecture.context;
   TextSequences text =
       read_sequences(flags.text, tokenizer, length, flags.max_tokens > 0 ? flags.max_tokens : unlimited);
-  check_ids(text, flags.text, tokenizer, architecture);
-  if (tokenizer.dropped() > 0) {
-    log_warning(fmt::format(
-        "{}: {} of it {} no token in {}, and {} left out", escaped(flags.text),
-        tokenizer.dropped() == 1 ? "one character or byte" : with_commas(tokenizer.dropped()) + " characters or bytes",
-        tokenizer.dropped() == 1 ? "has" : "have", tokenizer.subject(), tokenizer.dropped() == 1 ? "is" : "are"));
+  for (const std::vector<TokenId>& sequence : text.sequences) {
+    check_ids(sequence, flags.text, tokenizer, architecture);
   }
+  warn_of_dropped(tokenizer, flags.text);
   std::string said =
       fmt::format("{}: {} {}{}", escaped(flags.text), with_commas(text.tokens), text.tokens == 1 ? "token" : "tokens",
                   text.whole ? "" : ", where --max-tokens ends it");

@@ -7,6 +7,7 @@
 
 #include "pare/arch/architecture.h"
 #include "pare/cli/run_inputs.h"
+#include "pare/data/tokenizer.h"
 
 namespace CLI {
 class App;
@@ -27,6 +28,13 @@ struct TextCut {
   int64_t length = 0;       // of a sequence; 0: the model's context
   bool equal_only = false;  // the rest of a text that was cut, which fills no sequence, is left out
 };
+
+// InputError where a tokenizer has tokens that the model does not know, or has made one of a text.
+void check_vocabulary(const Tokenizer& tokenizer, const Architecture& architecture);
+void check_ids(const std::vector<TokenId>& ids, const std::string& subject, const Tokenizer& tokenizer,
+               const Architecture& architecture);
+// Says how much of a text became no token.
+void warn_of_dropped(const Tokenizer& tokenizer, const std::string& subject);
 
 // The text as sequences that fit the context, each with the special tokens around it, and says so. `model` is the
 // folder that holds the tokenizer, unless another is named.

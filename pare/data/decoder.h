@@ -32,7 +32,12 @@ struct DecodeStrip {
 using DecodeStep = std::variant<DecodeVisibleBytes, DecodeWordPieces, DecodeSpaces, DecodeSuffix, DecodeReplace,
                                 DecodeByteTokens, DecodeFuse, DecodeStrip>;
 
+// Whether tokens may still follow. `open`: only what none of them can change, and so always the beginning of the text
+// of any tokens that begin so.
+enum class TextEnd { closed, open };
+
 // The tokens put together. Without steps they are words, with spaces between.
-std::string decoded(std::vector<std::string> tokens, const std::vector<DecodeStep>& steps);
+std::string decoded(std::vector<std::string> tokens, const std::vector<DecodeStep>& steps,
+                    TextEnd end = TextEnd::closed);
 
 }  // namespace pare

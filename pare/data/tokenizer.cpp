@@ -128,12 +128,20 @@ std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
   return parts_.vocabulary.find(token);
 }
 
-std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special) const {
+const AddedToken* Tokenizer::added_token(TokenId id) const {
+  const auto found =
+      std::find_if(parts_.added.begin(), parts_.added.end(), [id](const AddedToken& token) { return token.id == id; });
+  return found == parts_.added.end() ? nullptr : &*found;
+}
+
+bool Tokenizer::has(TokenId id) const {
+  return added_token(id) != nullptr || parts_.vocabulary.token(id) != nullptr;
+}
+
+std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special, TextEnd end) const {
   std::vector<std::string> tokens;
   for (const TokenId id : ids) {
-    const auto added = std::find_if(parts_.added.begin(), parts_.added.end(),
-                                    [id](const AddedToken& token) { return token.id == id; });
-    if (added != parts_.added.end()) {
+    if (const AddedToken* added = added_token(id)) {
       if (!skip_special || !added->special) {
         tokens.push_back(added->content);
       }
@@ -145,7 +153,7 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special
     }
     tokens.push_back(*token);
   }
-  return decoded(std::move(tokens), parts_.decoder);
+  return decoded(std::move(tokens), parts_.decoder, end);
 }
 
 // Whether these two give the same tokens apart and together.

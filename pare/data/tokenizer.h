@@ -49,13 +49,15 @@ class Tokenizer {
   std::vector<TokenId> with_special(std::vector<TokenId> ids) const;
 
   // InputError for an id that is no token.
-  std::string decode(const std::vector<TokenId>& ids, bool skip_special = true) const;
+  std::string decode(const std::vector<TokenId>& ids, bool skip_special = true, TextEnd end = TextEnd::closed) const;
+  bool has(TokenId id) const;  // a token that can be decoded
 
   const std::string& subject() const { return parts_.subject; }
   const Vocabulary& vocabulary() const { return parts_.vocabulary; }  // of the model, without tokens added to it
   std::optional<TokenId> id_of(std::string_view token) const;
 
  private:
+  const AddedToken* added_token(TokenId id) const;
   void encode_section(std::string_view text, SectionPlace place, std::vector<TokenId>& ids);
   void encode_words(std::string_view text, SectionPlace place, std::vector<TokenId>& ids);
   bool cut_is_safe(std::string_view left, std::string_view right);
@@ -77,6 +79,10 @@ std::vector<std::filesystem::path> tokenizers_in(const std::filesystem::path& fo
 // What each text of a model in a folder begins with: what its tokenizer puts there, or else bos_token_id of its
 // config.json; nothing where neither says.
 std::vector<TokenId> tokens_before_texts(const std::filesystem::path& folder);
+
+// What ends a text that the model in a folder writes: eos_token_id, a number or several, of its generation_config.json,
+// or else of its config.json; or else the eos_token of its tokenizer. Nothing where none of them says.
+std::vector<TokenId> tokens_that_end_texts(const std::filesystem::path& folder);
 
 // A tokenizer.json whose tokens are the bytes of a text, up to 256 of them: what a model reads that learned bytes.
 // Every program that reads such files reads it.

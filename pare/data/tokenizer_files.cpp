@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t largest_vocabulary = 1'000'000'000;
 constexpr uint64_t largest_config = 64'000'000;
+constexpr TokenId llama2c_end = 2;  // </s>
 
 // Lines without their ends; one at the end of the file ends the last.
 std::vector<std::string> read_lines(const fs::path& path) {
@@ -242,6 +243,48 @@ std::vector<TokenId> tokens_before_texts(const fs::path& folder) {
   return id.is_number_integer() ? std::vector{id.get<TokenId>()} : std::vector<TokenId>();
 }
 
+std::vector<TokenId> tokens_that_end_texts(const fs::path& folder) {
+  std::error_code unknown;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path, unknown)) {
+      continue;
+    }
+    const json config = parse_json(read_text_file(path, largest_config), path.string());
+    const json found = config.is_object() ? config.value("eos_token_id", json()) : json();
+    if (found.is_null()) {
+      continue;
+    }
+    const json list = found.is_array() ? found : json::array({found});
+    std::vector<TokenId> ids;
+    for (const json& id : list) {
+      if (!id.is_number_integer()) {
+        throw InputError(fmt::format("{}: eos_token_id is {}, expected a token id or a list of them", path.string(),
+                                     escaped(found.dump(-1, ' ', false, json::error_handler_t::replace))));
+      }
+      ids.push_back(id.get<TokenId>());
+    }
+    return ids;
+  }
+  const std::vector<fs::path> tokenizers = tokenizers_in(folder);
+  if (tokenizers.size() != 1) {
+    return {};
+  }
+  try {
+    const Tokenizer tokenizer = open_tokenizer(folder);
+    if (tokenizers.front().extension() == ".bin") {
+      return {llama2c_end};
+    }
+    const json word = read_settings(tokenizers.front()).value("eos_token", json());
+    const json content = word.is_object() ? word.value("content", json()) : word;
+    const std::optional<TokenId> id =
+        content.is_string() ? tokenizer.id_of(content.get<std::string>()) : std::optional<TokenId>();
+    return id ? std::vector{*id} : std::vector<TokenId>();
+  } catch (const InputError&) {
+    return {};  // a kind that is not supported: nobody asked for it
+  }
+}
+
 Tokenizer open_tokenizer(const fs::path& path) {
   if (!fs::exists(path)) {
     throw InputError(fmt::format("there is no tokenizer {}", quote(path.string())));
@@ -360,7 +403,7 @@ Tokenizer read_llama2c(const fs::path& path) {
       throw InputError(fmt::format("{}: token {} repeats {}", parts.subject, n, quote(tokens[n].text)));
     }
   }
-  constexpr TokenId begin = 1, end = 2, first_byte = 3;
+  constexpr TokenId begin = 1, first_byte = 3;
   for (TokenId byte = 0; byte < 256; ++byte) {
     if (parts.vocabulary.find(fmt::format("<0x{:02X}>", byte)) != first_byte + byte) {
       throw InputError(fmt::format("{}: token {} is not <0x{:02X}>: is this a tokenizer of llama2.c?", parts.subject,
@@ -370,7 +413,7 @@ Tokenizer read_llama2c(const fs::path& path) {
   parts.normalizer = Normalizer({PrependText{" "}});
   parts.model =
       BpeModel(parts.vocabulary, scored_merges(tokens, parts.vocabulary), {.byte_fallback = true}, parts.subject);
-  parts.added = {special_token(begin, ""), special_token(end, "")};  // never read from text
+  parts.added = {special_token(begin, ""), special_token(llama2c_end, "")};  // never read from text
   parts.before = {begin};
   parts.decoder = {DecodeByteTokens{}, DecodeFuse{}, DecodeStrip{" ", 1, 0}};
   return Tokenizer(std::move(parts));

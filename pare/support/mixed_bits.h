@@ -13,4 +13,14 @@ inline uint64_t mixed_bits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Random numbers by their number, not by their turn: none depends on what was asked for before it.
+inline uint64_t mixed(uint64_t seed, uint64_t number) {
+  return mixed_bits(seed * 0xd1342543de82ef95u + number * golden_bits + golden_bits);
+}
+
+// From 0 up to 1: what decides which token is drawn at a place of a sequence.
+inline double number_of_token(uint64_t seed, uint64_t sequence, uint64_t place) {
+  return static_cast<double>(mixed(mixed(seed, sequence), place) >> 11) * 0x1p-53;
+}
+
 }  // namespace pare

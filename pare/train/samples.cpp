@@ -11,9 +11,9 @@
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
 #include "pare/support/error.h"
+#include "pare/support/mixed_bits.h"
 #include "pare/support/names.h"
 #include "pare/support/progress.h"
-#include "pare/train/sequences.h"
 
 namespace pare {
 
@@ -38,9 +38,8 @@ at::Tensor random_numbers(uint64_t seed, int64_t first, int64_t rows, int64_t le
   const at::Tensor numbers = at::empty({rows, length}, at::kDouble);
   double* into = numbers.mutable_data_ptr<double>();
   for (int64_t row = 0; row < rows; ++row) {
-    const uint64_t own = mixed(seed, static_cast<uint64_t>(first + row));
     for (int64_t place = 0; place < length; ++place) {
-      *into++ = static_cast<double>(mixed(own, static_cast<uint64_t>(place)) >> 11) * 0x1p-53;
+      *into++ = number_of_token(seed, static_cast<uint64_t>(first + row), static_cast<uint64_t>(place));
     }
   }
   return numbers;

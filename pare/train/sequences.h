@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pare/support/mixed_bits.h"
 #include "pare/train/batches.h"
 
 namespace pare {
@@ -13,9 +14,7 @@ std::shared_ptr<const Sequences> labelled_sequences(const TrainConfig& config); 
 std::shared_ptr<const Sequences> image_sequences(const TrainConfig& config);      // classifier of images
 std::shared_ptr<const Sequences> generated_sequences(const TrainConfig& config);  // sorting, copying, addition
 
-// Random numbers by their number, not by their turn: what a sequence is made of does not depend on what was asked for
-// before it.
-uint64_t mixed(uint64_t seed, uint64_t number);
+// Of random bits; `mixed` makes them by their number, so what a sequence is made of depends on no other.
 int64_t below(uint64_t random, int64_t limit);
 
 }  // namespace pare

@@ -206,10 +206,6 @@ class WindowedText : public Sequences {
 
 }  // namespace
 
-uint64_t mixed(uint64_t seed, uint64_t number) {
-  return mixed_bits(seed * 0xd1342543de82ef95u + number * golden_bits + golden_bits);
-}
-
 int64_t below(uint64_t random, int64_t limit) {
   return static_cast<int64_t>(random % static_cast<uint64_t>(limit));
 }

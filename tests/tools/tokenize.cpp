@@ -1,7 +1,8 @@
 // Text to token ids, for tests/conformance/tokenizer_ids.py and benchmarks/tokenizer_speed.py.
 //   tokenize encode TOKENIZER TEXT OUT [PIECE_BYTES]   ids as int32, of a file read in pieces
 //   tokenize lines TOKENIZER TEXT OUT        each line by itself, with its special tokens; -1 after each
-//   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it
+//   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it; token by token
+//                                            the text must be the same
 //   tokenize time TOKENIZER TEXT ROUNDS      CPU seconds of each round in memory, without reading files
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <ctime>
 #include <string>
 
+#include "pare/data/text_stream.h"
 #include "pare/data/text_tokens.h"
 #include "pare/support/files.h"
 
@@ -50,6 +52,15 @@ void encode_lines(pare::Tokenizer& tokenizer, const char* from, const char* to) 
   write_ids(to, ids);
 }
 
+std::string streamed(const pare::Tokenizer& tokenizer, const std::vector<pare::TokenId>& ids) {
+  pare::TextStream stream(tokenizer, {});
+  std::string text;
+  for (const pare::TokenId id : ids) {
+    text += stream.add(id);
+  }
+  return text + stream.rest();
+}
+
 void decode(pare::Tokenizer& tokenizer, const char* from, const char* to) {
   const std::string bytes = pare::read_text_file(from, 1'000'000'000);
   std::vector<int32_t> all(bytes.size() / 4);
@@ -62,6 +73,10 @@ void decode(pare::Tokenizer& tokenizer, const char* from, const char* to) {
       continue;
     }
     text += tokenizer.decode(ids) + '\0';
+    if (streamed(tokenizer, ids) != tokenizer.decode(ids)) {
+      throw std::runtime_error(fmt::format("token by token a text is {:?}, but as a whole {:?}",
+                                           streamed(tokenizer, ids), tokenizer.decode(ids)));
+    }
     ids.clear();
   }
   pare::write_text_file(to, text);

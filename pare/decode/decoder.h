@@ -1,0 +1,42 @@
+#pragma once
+// One sequence, token by token: what comes next after those read so far. The Executor with its cache computes it.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "pare/checkpoint/model.h"
+#include "pare/model/arithmetic.h"
+
+namespace pare {
+
+// InputError, with the reason, where a model continues no text: an encoder, a classifier, one that reads images, or
+// attention that looks ahead.
+void check_continues_text(const Architecture& architecture, const std::string& subject);
+
+class Decoder {
+ public:
+  // Of a model that continues text.
+  explicit Decoder(const Model& model, const Arithmetic& arithmetic = {.dtype = at::kFloat});
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  // Reads these after what was read before, and hands back the logits behind the last of them, one for each token of
+  // the vocabulary; they stay until the next call. There is at least one, each is in the vocabulary, and all that was
+  // read fits the context.
+  std::span<const float> prefill(std::span<const int64_t> ids);
+  std::span<const float> step(int64_t id) { return prefill({&id, 1}); }
+  // Forgets what was read: another sequence begins.
+  void reset();
+
+  int64_t length() const;   // tokens read
+  int64_t context() const;  // tokens that it can read
+  int64_t vocab() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pare

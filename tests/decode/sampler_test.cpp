@@ -1,0 +1,1 @@
+#include "pare/decode/sampler.h"

@@ -19,6 +19,10 @@ struct StringHash {
 
 class Vocabulary {
  public:
+  Vocabulary() = default;
+  Vocabulary(Vocabulary&&) = default;  // moved, never copied: `tokens_` points at what one vocabulary holds
+  Vocabulary& operator=(Vocabulary&&) = default;
+
   // False where the token or the id is there already.
   bool add(std::string token, TokenId id);
   std::optional<TokenId> find(std::string_view token) const;

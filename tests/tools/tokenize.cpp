@@ -1,7 +1,8 @@
 // Text to token ids, for tests/conformance/tokenizer_ids.py and benchmarks/tokenizer_speed.py.
 //   tokenize encode TOKENIZER TEXT OUT [PIECE_BYTES]   ids as int32, of a file read in pieces
 //   tokenize lines TOKENIZER TEXT OUT        each line by itself, with its special tokens; -1 after each
-//   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it; token by token
+//   tokenize decode TOKENIZER IDS OUT        int32 ids in, text out; -1 ends a text, which gets a NUL after it; token
+//   by token
 //                                            the text must be the same
 //   tokenize time TOKENIZER TEXT ROUNDS      CPU seconds of each round in memory, without reading files
 
@@ -15,6 +16,7 @@
 #include "pare/data/text_stream.h"
 #include "pare/data/text_tokens.h"
 #include "pare/support/files.h"
+#include "pare/support/names.h"
 
 namespace {
 
@@ -74,8 +76,8 @@ void decode(pare::Tokenizer& tokenizer, const char* from, const char* to) {
     }
     text += tokenizer.decode(ids) + '\0';
     if (streamed(tokenizer, ids) != tokenizer.decode(ids)) {
-      throw std::runtime_error(fmt::format("token by token a text is {:?}, but as a whole {:?}",
-                                           streamed(tokenizer, ids), tokenizer.decode(ids)));
+      throw std::runtime_error(fmt::format("token by token a text is {}, but as a whole {}",
+                                           pare::quote(streamed(tokenizer, ids)), pare::quote(tokenizer.decode(ids))));
     }
     ids.clear();
   }

@@ -55,7 +55,7 @@ missing_packages() { # prints what we cannot build without
   [[ -f /usr/include/doctest/doctest.h ]] || echo doctest-dev
 }
 
-# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, JPEG and PNG, the browser of the tests.
+# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, JPEG and PNG, vector instructions, the browser of the tests.
 wished_packages() {
   command -v ninja >/dev/null || echo ninja-build
   command -v clang-format >/dev/null || echo clang-format
@@ -64,6 +64,7 @@ wished_packages() {
   [[ -f /usr/include/lzma.h ]] || echo liblzma-dev
   [[ -f /usr/include/jpeglib.h ]] || echo libjpeg-dev
   [[ -f /usr/include/png.h ]] || echo libpng-dev
+  [[ -f /usr/include/hwy/highway.h ]] || echo libhwy-dev
   [[ $mode != test ]] || command -v chromium >/dev/null || echo chromium
 }
 

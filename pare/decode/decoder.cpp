@@ -5,17 +5,60 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/decode/engine.h"
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
+#include "pare/model/forward.h"
 #include "pare/support/error.h"
+#include "pare/support/memory.h"
 
 namespace pare {
 
+namespace {
+
+// What the engine runs, with the forward pass that fills its cache.
+struct Fast {
+  LoadedModel model;
+  Tables tables;
+  Engine engine;
+
+  Fast(const Model& from, at::ScalarType matrices)
+      : model(loaded(from, matrices)), tables({.dtype = at::kFloat}), engine(model, at::get_num_threads()) {}
+
+  static LoadedModel loaded(const Model& from, at::ScalarType matrices) {
+    const PromptlyFreed promptly;
+    Loader loader(from.architecture, from.weights, {.dtype = at::kFloat, .matrices = matrices}, false);
+    LoadedModel model{.architecture = from.architecture, .embedding = load_embedding(loader, from.architecture)};
+    for (int64_t n = 0; n < std::ssize(from.architecture.blocks); ++n) {
+      model.blocks.push_back(load_block(loader, from.architecture, n));
+    }
+    model.head = load_head(loader, from.architecture, model.embedding);
+    return model;
+  }
+
+  at::Tensor forward(const Inputs& inputs, Cache& cache) const {
+    Forward run(model.architecture, tables, {&inputs, 1}, &cache);
+    run.embed(model.embedding);
+    while (run.done() < run.layers()) {
+      run.run_layer([this](int64_t n) -> const BlockLayer& { return model.blocks[n]; });
+    }
+    return logits(model.head.head, model.architecture, run.finish(model.head, Logits::last).front().x);
+  }
+};
+
+// So many tokens at once: the numbers between layers stay small, and a matrix is read often enough to be fast.
+constexpr size_t tokens_at_once = 512;
+
+}  // namespace
+
 struct Decoder::State {
-  Executor executor;
+  Architecture architecture;
   at::Device device;
+  std::unique_ptr<Fast> fast;  // on a CPU, if the engine lacks nothing
+  std::optional<Executor> executor;
   Cache cache;
   at::Tensor logits;  // float [vocab], on the CPU
 };
@@ -39,10 +82,14 @@ void check_continues_text(const Architecture& architecture, const std::string& s
 }
 
 Decoder::Decoder(const Model& model, const Arithmetic& arithmetic)
-    : state_(new State{.executor = Executor(model, arithmetic.dtype, arithmetic.device),
-                       .device = arithmetic.device,
-                       .cache = Cache(),
-                       .logits = {}}) {}
+    : state_(new State{.architecture = model.architecture, .device = arithmetic.device, .cache = Cache()}) {
+  const bool narrow = arithmetic.dtype == at::kBFloat16 || arithmetic.dtype == at::kHalf;
+  if (arithmetic.device.is_cpu() && (narrow || arithmetic.dtype == at::kFloat) && !engine_lacks(model.architecture)) {
+    state_->fast = std::make_unique<Fast>(model, arithmetic.dtype);
+  } else {
+    state_->executor.emplace(model, arithmetic.dtype, arithmetic.device);
+  }
+}
 
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
@@ -54,8 +101,16 @@ std::span<const float> Decoder::prefill(std::span<const int64_t> ids) {
              "a token of the vocabulary");
   const c10::InferenceMode inference;
   State& s = *state_;
-  const Inputs inputs{.ids = at::tensor(at::ArrayRef<int64_t>(ids.data(), ids.size())).unsqueeze(0).to(s.device)};
-  s.logits = s.executor.forward(inputs, &s.cache, nullptr, Logits::last).logits.flatten();
+  if (s.fast && ids.size() == 1 && s.cache.length > 0) {
+    return s.fast->engine.step(ids.front(), s.cache);
+  }
+  for (size_t done = 0; done < ids.size(); done += tokens_at_once) {
+    const std::span<const int64_t> now = ids.subspan(done, std::min(tokens_at_once, ids.size() - done));
+    const Inputs inputs{.ids = at::tensor(at::ArrayRef<int64_t>(now.data(), now.size())).unsqueeze(0).to(s.device)};
+    s.logits =
+        s.fast ? s.fast->forward(inputs, s.cache) : s.executor->forward(inputs, &s.cache, nullptr, Logits::last).logits;
+  }
+  s.logits = s.logits.flatten();
   s.logits = s.logits.to(at::kCPU, at::kFloat).contiguous();
   return {s.logits.const_data_ptr<float>(), static_cast<size_t>(s.logits.numel())};
 }
@@ -69,11 +124,11 @@ int64_t Decoder::length() const {
 }
 
 int64_t Decoder::context() const {
-  return state_->executor.architecture().context;
+  return state_->architecture.context;
 }
 
 int64_t Decoder::vocab() const {
-  return state_->executor.architecture().vocab;
+  return state_->architecture.vocab;
 }
 
 }  // namespace pare

@@ -14,6 +14,19 @@ at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
   return at::cat({before.expand({batch, -1}), now.expand({batch, -1})}, 1);
 }
 
+void Cache::reserve(int64_t tokens) {
+  capacity = capacity < tokens ? std::max(2 * capacity, tokens) : capacity;
+  for (LayerCache& layer : layers) {
+    for (at::Tensor* stored : {&layer.keys, &layer.values, &layer.inputs}) {
+      if (stored->defined() && stored->size(2) < tokens) {
+        const at::Tensor before = stored->narrow(2, 0, length);
+        *stored = at::empty({stored->size(0), stored->size(1), capacity, stored->size(3)}, stored->options());
+        stored->narrow(2, 0, length).copy_(before);
+      }
+    }
+  }
+}
+
 at::Tensor append(at::Tensor& stored, const at::Tensor& fresh, int64_t length, int64_t capacity) {
   const int64_t total = length + fresh.size(2);
   if (!stored.defined() || stored.size(2) < total) {

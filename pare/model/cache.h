@@ -25,6 +25,9 @@ struct Cache {
   at::Tensor mask;        // bool [batch, length]; undefined: every token is real
   at::Tensor ids, types;  // [batch, length], kept only where a longer sequence changes what earlier tokens compute
   std::vector<LayerCache> layers;
+
+  // Room for so many tokens in what every layer remembers: twice what there was, where it is too small.
+  void reserve(int64_t tokens);
 };
 
 // [batch, tokens] after [batch, tokens], in either of which one row may stand for all; undefined: none so far.

@@ -98,7 +98,7 @@ Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs&
   }
   const Embedding& e = a.embedding;
   at::Tensor x = e.patch ? patches_of(layer, a, inputs.pixels.to(step.tables().arithmetic().dtype))
-                         : at::embedding(layer.token, rows);
+                         : at::embedding(layer.token, rows).to(step.tables().arithmetic().dtype);
   if (e.scale != 1) {
     x = x * e.scale;
   }

@@ -10,7 +10,8 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   if (!weight.defined()) {
     return bias.defined() ? x + bias.tensor() : x;
   }
-  return at::linear(x, weight.tensor(), bias.tensor());
+  const at::Tensor matrix = weight.tensor();
+  return at::linear(x, matrix.scalar_type() == x.scalar_type() ? matrix : matrix.to(x.scalar_type()), bias.tensor());
 }
 
 Loader::Loader(const Architecture& architecture, const Weights& weights, const Arithmetic& arithmetic, bool training,
@@ -35,7 +36,8 @@ at::Tensor Loader::tensor(const TensorId& id) {
     return {};
   }
   const at::NoGradGuard no_grad;
-  at::Tensor loaded = find(id).load().to(arithmetic_.device, arithmetic_.dtype);
+  const at::ScalarType type = table_.at(id).shape.size() == 2 ? matrix_type() : arithmetic_.dtype;
+  at::Tensor loaded = find(id).load().to(arithmetic_.device, type);
   if (training_) {
     loaded.requires_grad_(true);
     parameters_[table_.at(id).name] = loaded;
@@ -115,7 +117,7 @@ Linear Loader::stacked(const std::vector<ModuleId>& modules) {
     return stacked_leaves(modules, any_bias);
   }
   const at::TensorOptions options = at::TensorOptions(arithmetic_.dtype).device(arithmetic_.device);
-  const at::Tensor weights = at::empty({rows, width}, options);
+  const at::Tensor weights = at::empty({rows, width}, options.dtype(matrix_type()));
   const at::Tensor bias = any_bias ? at::zeros({rows}, options) : at::Tensor();
   int64_t row = 0;
   for (const ModuleId& module : modules) {

@@ -62,6 +62,7 @@ class Loader {
 
  private:
   const Weight& find(const TensorId& id) const;
+  at::ScalarType matrix_type() const { return arithmetic_.matrices.value_or(arithmetic_.dtype); }
   Linear stacked_leaves(const std::vector<ModuleId>& modules, bool any_bias);
   Parameter mixed(const TensorId& id);
   TensorTable table_;

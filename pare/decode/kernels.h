@@ -1,0 +1,29 @@
+#pragma once
+// Products of one vector with the rows of a matrix, at the speed at which the matrix can be read: what decoding on a
+// CPU consists of. Highway chooses the instructions when the program runs (AVX2, AVX-512, NEON, SVE); without Highway
+// the same loops in plain C++.
+
+#include <cstdint>
+
+namespace pare {
+
+enum class Stored { float32, bfloat16, float16 };
+
+// Row-major, rows one after another.
+struct MatrixView {
+  const void* data = nullptr;
+  Stored type = Stored::float32;
+  int64_t columns = 0;
+};
+
+// y[r - first] = row r times x, summed in float32, for first <= r < last. One row is read after another: several at
+// once are several streams, which memory serves more slowly. `scratch` holds as many numbers as x.
+void multiply_rows(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* scratch, float* y);
+
+// y = the sum of weights[r] times row r, over count rows of float32.
+void add_rows(const float* rows, int64_t columns, int64_t count, const float* weights, float* y);
+
+// What the loops were compiled for: "NEON", "AVX3", "plain".
+const char* kernel_target();
+
+}  // namespace pare

@@ -1,0 +1,172 @@
+#include "pare/decode/vectors.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "pare/model/rope.h"
+#include "pare/support/error.h"
+
+namespace pare {
+
+namespace {
+
+Stored stored_as(at::ScalarType type) {
+  PARE_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "a matrix of 16 or 32 bits");
+  return type == at::kFloat ? Stored::float32 : type == at::kBFloat16 ? Stored::bfloat16 : Stored::float16;
+}
+
+std::vector<float> numbers_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return {};
+  }
+  const at::Tensor floats = tensor.to(at::kFloat).contiguous();
+  return {floats.const_data_ptr<float>(), floats.const_data_ptr<float>() + floats.numel()};
+}
+
+float sigmoid(float x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+float activated(Activation activation, float x) {
+  switch (activation) {
+    case Activation::gelu:
+      return 0.5f * x * (1 + std::erf(x * std::numbers::sqrt2_v<float> / 2));
+    case Activation::gelu_tanh: {  // as in pare/model/activation.cpp
+      constexpr float two_c = 1.5957691216057308f;
+      return x * sigmoid(x * (two_c + two_c * 0.044715f * x * x));
+    }
+    case Activation::quick_gelu:
+      return x * sigmoid(1.702f * x);
+    case Activation::relu:
+      return std::max(x, 0.0f);
+    case Activation::relu_squared:
+      return std::max(x, 0.0f) * std::max(x, 0.0f);
+    case Activation::silu:
+      return x * sigmoid(x);
+    case Activation::sigmoid:
+      return sigmoid(x);
+    case Activation::tanh:
+      return std::tanh(x);
+    case Activation::identity:
+      return x;
+  }
+  PARE_UNREACHABLE("an activation nobody computes");
+}
+
+}  // namespace
+
+Product::Product(const Linear& linear)
+    : bias_(linear.bias.defined() ? linear.bias.tensor().contiguous() : at::Tensor()) {
+  if (linear.weight.defined()) {
+    weight_ = linear.weight.tensor().contiguous();
+    view_ = {weight_.const_data_ptr(), stored_as(weight_.scalar_type()), weight_.size(1)};
+  }
+  PARE_CHECK(!bias_.defined() || bias_.scalar_type() == at::kFloat, "a bias in float32");
+}
+
+void Product::rows(int64_t first, int64_t last, std::span<const float> x, std::span<float> scratch, float* y) const {
+  if (weight_.defined()) {
+    multiply_rows(view_, first, last, x.data(), scratch.data(), y);
+  } else {
+    std::copy(x.begin() + first, x.begin() + last, y);
+  }
+  if (bias_.defined()) {
+    const float* bias = bias_.const_data_ptr<float>() + first;
+    std::transform(y, y + (last - first), bias, y, std::plus<>());
+  }
+}
+
+std::optional<VectorNorm> vector_norm(const std::optional<NormLayer>& layer) {
+  if (!layer) {
+    return std::nullopt;
+  }
+  VectorNorm norm{.kind = layer->spec.kind, .place = layer->spec.place, .epsilon = layer->spec.epsilon};
+  norm.gain = layer->gain.defined() ? numbers_of(layer->gain.tensor()) : std::vector<float>();
+  norm.bias = numbers_of(layer->bias);
+  norm.alpha = layer->alpha.defined() ? layer->alpha.item<float>() : 1;
+  return norm;
+}
+
+void apply(const std::optional<VectorNorm>& norm, std::span<const float> x, std::span<float> y) {
+  if (!norm) {
+    return x.data() == y.data() ? void() : void(std::copy(x.begin(), x.end(), y.begin()));
+  }
+  const size_t n = x.size();
+  double mean = 0, squares = 0;
+  for (size_t i = 0; i < n && norm->kind == NormKind::layer; ++i) {
+    mean += static_cast<double>(x[i]) / static_cast<double>(n);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const double centred = x[i] - mean;
+    squares += centred * centred;
+  }
+  const float centre = static_cast<float>(mean);
+  const float root = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n) + norm->epsilon));
+  for (size_t i = 0; i < n; ++i) {
+    const float plain = norm->kind == NormKind::dyt ? std::tanh(norm->alpha * x[i]) : (x[i] - centre) * root;
+    y[i] = plain * (norm->gain.empty() ? 1 : norm->gain[i]) + (norm->bias.empty() ? 0 : norm->bias[i]);
+  }
+}
+
+Angles::Angles(const Rope& rope)
+    : rope_(rope), frequencies_(rope_frequencies(rope, 0)), cosine_(frequencies_.size()), sine_(frequencies_.size()) {}
+
+void Angles::stand_at(int64_t position) {
+  const double factor = rope_.scaling ? rope_.scaling->attention_factor : 1;
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const double angle = static_cast<double>(position) * frequencies_[i];
+    cosine_[i] = static_cast<float>(std::cos(angle) * factor);
+    sine_[i] = static_cast<float>(std::sin(angle) * factor);
+  }
+}
+
+void Angles::turn(std::span<float> head) const {
+  const size_t planes = cosine_.size();
+  const bool halves = rope_.layout == RopeLayout::half;
+  for (size_t i = 0; i < planes; ++i) {
+    float& first = halves ? head[i] : head[2 * i];
+    float& second = halves ? head[planes + i] : head[2 * i + 1];
+    const float a = first * cosine_[i] - second * sine_[i], b = second * cosine_[i] + first * sine_[i];
+    first = a;
+    second = b;
+  }
+}
+
+void activate(Activation activation, std::span<float> x) {
+  for (float& one : x) {
+    one = activated(activation, one);
+  }
+}
+
+void softmax(std::span<float> scores) {
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  float sum = 0;
+  for (float& score : scores) {
+    score = std::exp(score - largest);
+    sum += score;
+  }
+  for (float& score : scores) {
+    score /= sum;
+  }
+}
+
+void add_row(const at::Tensor& table, int64_t row, float factor, std::span<float> y) {
+  const auto add = [&](const auto* numbers) {
+    for (size_t i = 0; i < y.size(); ++i) {
+      y[i] += factor * static_cast<float>(numbers[i]);
+    }
+  };
+  switch (stored_as(table.scalar_type())) {
+    case Stored::float32:
+      return add(table.const_data_ptr<float>() + row * table.size(1));
+    case Stored::bfloat16:
+      return add(table.const_data_ptr<at::BFloat16>() + row * table.size(1));
+    case Stored::float16:
+      return add(table.const_data_ptr<at::Half>() + row * table.size(1));
+  }
+}
+
+}  // namespace pare

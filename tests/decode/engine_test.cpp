@@ -1,0 +1,156 @@
+// The engine of the CPU beside the Executor, over the whole schema, and its loops beside plain sums.
+
+#include "pare/decode/engine.h"
+
+#include <ATen/Parallel.h>
+
+#include <random>
+#include <set>
+
+#include "pare/decode/decoder.h"
+#include "pare/decode/kernels.h"
+#include "pare/decode/team.h"
+#include "pare/model/executor.h"
+#include "tests/model/architectures.h"
+#include "tests/model/helpers.h"
+#include "tests/support/helpers.h"
+
+// The loops without Highway, beside those of the program.
+#define multiply_rows plain_multiply_rows
+#define add_rows plain_add_rows
+#define kernel_target plain_kernel_target
+#include "pare/decode/kernels_plain.cpp"
+#undef multiply_rows
+#undef add_rows
+#undef kernel_target
+
+namespace pare::test {
+
+namespace {
+
+// As the file would hold them: matrices in that type, the rest in float32.
+Tensors rounded(Tensors tensors, at::ScalarType type) {
+  for (auto& [name, tensor] : tensors) {
+    if (tensor.is_floating_point()) {
+      tensor = tensor.to(tensor.dim() == 2 ? type : at::kFloat).to(at::kDouble);
+    }
+  }
+  return tensors;
+}
+
+at::Tensor as_tensor(std::span<const float> numbers) {
+  return at::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()), at::kFloat).to(at::kDouble);
+}
+
+// On so many of libtorch's threads, which the engine takes as many as.
+struct Threads {
+  int before = at::get_num_threads();
+  explicit Threads(int count) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before); }
+};
+
+}  // namespace
+
+TEST_CASE("the engine's logits are those of the Executor with the same weights, for every form that it runs") {
+  std::set<std::string> lacking;
+  for (const auto& [name, text] : causal_architectures()) {
+    const Architecture a = parse(text);
+    if (engine_lacks(a)) {
+      lacking.insert(name);
+      continue;
+    }
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      CAPTURE(name);
+      CAPTURE(type);
+      const Model model{a, as_weights(rounded(generic_tensors(a), type))};
+      const at::Tensor ids = random_inputs(a, 1, 14).ids;
+      const at::Tensor expected = Executor(model, at::kDouble).forward({.ids = ids}).logits[0];
+      const at::Tensor single = Executor(model, at::kFloat).forward({.ids = ids}).logits[0].to(at::kDouble);
+      const double allowed = 4 * relative_error(single, expected) + 1e-6;  // what float32 itself loses
+      const Threads threads(type == at::kFloat ? 3 : 1);
+      Decoder decoder(model, {.dtype = type});
+      const std::span<const int64_t> all(ids.const_data_ptr<int64_t>(), 14);
+      for (const size_t prompt : {1, 5}) {
+        decoder.reset();
+        CHECK(relative_error(as_tensor(decoder.prefill(all.first(prompt))), expected[prompt - 1]) < allowed);
+        for (size_t n = prompt; n < all.size(); ++n) {
+          CHECK(relative_error(as_tensor(decoder.step(all[n])), expected[n]) < allowed);
+        }
+      }
+    }
+  }
+  MESSAGE("left to the Executor: ", lacking.size());
+  CHECK(lacking.size() * 2 < causal_architectures().size());
+}
+
+TEST_CASE("rows times a vector, in every type and length, and by a part of the rows") {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (const int64_t columns : {1, 2, 3, 7, 16, 31, 64, 65, 127, 256, 771}) {
+    std::vector<float> x(columns), scratch(columns), y(9), plain(9);
+    for (float& one : x) {
+      one = normal(random);
+    }
+    const at::Tensor matrix = at::randn({11, columns}, at::kDouble);
+    for (const auto& [type, stored] :
+         {std::pair(at::kFloat, Stored::float32), std::pair(at::kBFloat16, Stored::bfloat16),
+          std::pair(at::kHalf, Stored::float16)}) {
+      CAPTURE(columns);
+      CAPTURE(type);
+      const at::Tensor narrow = matrix.to(type).contiguous();
+      const at::Tensor exact = at::mv(narrow.to(at::kDouble), as_tensor(x)).narrow(0, 1, 9);
+      const MatrixView view{narrow.const_data_ptr(), stored, columns};
+      multiply_rows(view, 1, 10, x.data(), scratch.data(), y.data());
+      plain_multiply_rows(view, 1, 10, x.data(), scratch.data(), plain.data());
+      const double terms = at::mv(narrow.to(at::kDouble).abs(), as_tensor(x).abs()).max().item<double>();
+      CHECK((as_tensor(y) - exact).abs().max().item<double>() < 1e-6 * terms);
+      CHECK((as_tensor(plain) - exact).abs().max().item<double>() < 1e-6 * terms);
+    }
+    const at::Tensor rows = matrix.to(at::kFloat).contiguous();
+    std::vector<float> sum(columns), plain_sum(columns), weights(11);
+    std::generate(weights.begin(), weights.end(), [&] { return normal(random); });
+    const at::Tensor exact = at::mv(rows.t().to(at::kDouble), as_tensor(weights));
+    add_rows(rows.const_data_ptr<float>(), columns, 11, weights.data(), sum.data());
+    plain_add_rows(rows.const_data_ptr<float>(), columns, 11, weights.data(), plain_sum.data());
+    CHECK((as_tensor(sum) - exact).abs().max().item<double>() < 1e-5);
+    CHECK((as_tensor(plain_sum) - exact).abs().max().item<double>() < 1e-5);
+  }
+}
+
+TEST_CASE("every number of 16 bits is the number that libtorch reads") {
+  std::vector<int16_t> bits(65536);
+  for (size_t n = 0; n < bits.size(); ++n) {
+    bits[n] = static_cast<int16_t>(n);
+  }
+  const at::Tensor all = at::from_blob(bits.data(), {65536}, at::kShort);
+  const at::Tensor half = all.view(at::kHalf).to(at::kFloat), brain = all.view(at::kBFloat16).to(at::kFloat);
+  const auto same = [](float a, float b) { return a == b || (a != a && b != b); };
+  int64_t wrong = 0;
+  for (int64_t n = 0; n < 65536; ++n) {
+    wrong += !same(from_float16(static_cast<uint16_t>(n)), half.const_data_ptr<float>()[n]);
+    wrong += !same(from_bfloat16(static_cast<uint16_t>(n)), brain.const_data_ptr<float>()[n]);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a team meets: what one wrote before, all read after") {
+  for (const int size : {1, 2, 5}) {
+    Team team(size);
+    std::vector<int64_t> written(static_cast<size_t>(size)), sums(static_cast<size_t>(size));
+    for (int64_t round = 0; round < 200; ++round) {
+      team.run([&](int member) {
+        written[member] = round * (member + 1);
+        team.meet();
+        sums[member] = 0;
+        for (const int64_t one : written) {
+          sums[member] += one;
+        }
+      });
+      for (const int64_t sum : sums) {
+        CHECK(sum == round * size * (size + 1) / 2);
+      }
+    }
+  }
+}
+
+}  // namespace pare::test

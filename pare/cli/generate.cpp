@@ -396,8 +396,7 @@ void add_generate(CLI::App& app, const Settings& settings) {
   command->add_option("PROMPT", flags->prompts, "texts to continue; -: stdin; none: the model begins");
   command->add_option("--file", flags->files, "or: a file with a prompt; may be given again")
       ->type_name("FILE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);  // what follows is a prompt
   command->add_option("--tokens", flags->tokens, "or: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--tokenizer", flags->tokenizer, "instead of the tokenizer in the model folder")
       ->type_name("PATH");
@@ -423,8 +422,7 @@ void add_generate(CLI::App& app, const Settings& settings) {
       ->type_name("X");
   command->add_option("--stop", flags->stops, "end before this text; may be given again")
       ->type_name("TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);  // what follows is a prompt
   command->add_option("--dtype", flags->dtype, "to compute in: float64, float32, bfloat16, float16")
       ->transform(dtype_or())
       ->type_name("NAME")

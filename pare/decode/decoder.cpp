@@ -65,11 +65,12 @@ struct Decoder::State {
 
 void check_continues_text(const Architecture& architecture, const std::string& subject) {
   if (architecture.embedding.patch) {
-    throw InputError(fmt::format("{} reads images: it continues no text. Expected a causal_lm", subject));
+    throw InputError(
+        fmt::format("{} continues no text: it reads images, expected a model of the task causal_lm", subject));
   }
   if (architecture.task != Task::causal_lm) {
     throw InputError(
-        fmt::format("{} is a {}, which continues no text: expected a causal_lm", subject, word(architecture.task)));
+        fmt::format("{} continues no text: its task is {}, expected causal_lm", subject, word(architecture.task)));
   }
   for (size_t n = 0; n < architecture.blocks.size(); ++n) {
     if (architecture.blocks[n].attention.mask != Mask::causal) {

@@ -102,8 +102,8 @@ TEST_CASE("models that continue no text are refused, with the reason") {
     return message_of<InputError>([&] { check_continues_text(parse(text), "'model'"); });
   };
   CHECK(said(ending("masked_lm", "full", "")) ==
-        "'model' is a masked_lm, which continues no text: expected a causal_lm");
-  CHECK(said(ending("classifier", "causal", R"("classes": 3, "pool": "last")")).find("is a classifier") !=
+        "'model' continues no text: its task is masked_lm, expected causal_lm");
+  CHECK(said(ending("classifier", "causal", R"("classes": 3, "pool": "last")")).find("its task is classifier") !=
         std::string::npos);
   CHECK(said(causal(R"(, "mask": "full")")).find("the attention of blocks.0 looks ahead") != std::string::npos);
   CHECK(said(R"({"task": "classifier", "width": 8, "context": 5,

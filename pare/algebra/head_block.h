@@ -8,10 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-
-#include "pare/algebra/operations.h"
-
 namespace pare {
 
 // Heads as they are stored, Wᵀ: [heads, k, d], k < d. Gives [heads, k, d + 1]: Bᵀ, then Cᵀ without its identity block

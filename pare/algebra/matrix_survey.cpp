@@ -22,7 +22,7 @@ namespace {
 
 // Only one matrix writes the stream, and only an MLP reads it: then M* = P M, whatever P is.
 bool is_absorbable(const Stream& stream, const ModuleId& matrix) {
-  return std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
+  return std::ranges::all_of(stream.ports, [&](const Port& port) {
     const ModuleId& module = port.tensor.module;
     return port.role == Role::writer ? module == matrix : module.sublayer == Sublayer::mlp;
   });
@@ -57,9 +57,8 @@ class SurveyedStreams {
       const std::vector<Port>& ports = streams.all[stream].ports;
       entry->second = {.others = obstacles(streams.all[stream]),
                        .amplified = amplification(model_, ports),
-                       .collapsed = std::any_of(ports.begin(), ports.end(), [&](const Port& port) {
-                         return table.at(port.tensor).shape.size() == 3;
-                       })};
+                       .collapsed = std::ranges::any_of(
+                           ports, [&](const Port& port) { return table.at(port.tensor).shape.size() == 3; })};
     }
     return entry->second;
   }
@@ -97,8 +96,7 @@ std::string square_remedy(const Architecture& architecture, const TensorTable& t
 // What would have to go from the stream. Nothing, where it is what a removed matrix left: then its basis is spent.
 std::string stream_remedy(const Stream& stream) {
   const auto any = [&stream](auto... kinds) {
-    return std::any_of(stream.touches.begin(), stream.touches.end(),
-                       [&](const Touch& touch) { return ((touch.kind == kinds) || ...); });
+    return std::ranges::any_of(stream.touches, [&](const Touch& touch) { return ((touch.kind == kinds) || ...); });
   };
   if (any(TouchKind::norm_reads, TouchKind::norm_writes)) {
     return "train the model without the norm";
@@ -211,7 +209,7 @@ std::vector<std::string> obstacles(const Stream& stream) {
       found.push_back(text_of(touch));
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }

@@ -308,12 +308,12 @@ class MorphPlanner {
   }
 
   static bool all_are(const Stream& stream, Role role) {
-    return !stream.ports.empty() && std::all_of(stream.ports.begin(), stream.ports.end(),
-                                                [role](const Port& port) { return port.role == role; });
+    return !stream.ports.empty() &&
+           std::ranges::all_of(stream.ports, [role](const Port& port) { return port.role == role; });
   }
 
   bool serves_as_head(const Stream& stream) const {
-    return plan_.to.head.tied && std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) {
+    return plan_.to.head.tied && std::ranges::any_of(stream.ports, [](const Port& port) {
              return port.role == Role::reader && port.tensor == weight_of(token_table);
            });
   }
@@ -338,9 +338,9 @@ class MorphPlanner {
       return;
     }
     const bool written_alone = !other_touch(*input, TouchKind::norm_reads, module) && all_are(*input, Role::writer);
-    const bool from_table =
-        plan_.to.head.tied && std::any_of(input->ports.begin(), input->ports.end(),
-                                          [](const Port& p) { return p.tensor == weight_of(token_table); });
+    const bool from_table = plan_.to.head.tied && std::ranges::any_of(input->ports, [](const Port& p) {
+                              return p.tensor == weight_of(token_table);
+                            });
     if (written_alone && !from_table) {
       plan_.norms.push_back({module, NormExit::writers, has_bias, offset});
       return;

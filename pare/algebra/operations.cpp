@@ -118,8 +118,7 @@ class Shelf {
 
   std::shared_ptr<Place> place_of(const Weight& weight) {
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(places_.begin(), places_.end(), [&](const auto& place) { return place->weight == weight; });
+    const auto found = std::ranges::find_if(places_, [&](const auto& place) { return place->weight == weight; });
     if (found != places_.end()) {
       return *found;
     }

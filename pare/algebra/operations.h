@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "pare/arch/streams.h"
-#include "pare/checkpoint/weights.h"
 
 namespace pare {
 

@@ -74,8 +74,7 @@ class Planner {
   // A matrix that is gone already needs no refusal, unless all of them are.
   bool refuses_asked(const std::vector<SurveyedMatrix>& sites) {
     const auto is_there = [](const SurveyedMatrix& site) {
-      return std::any_of(site.failed.begin(), site.failed.end(),
-                         [](const Precondition& f) { return !f.remedy.empty(); });
+      return std::ranges::any_of(site.failed, [](const Precondition& f) { return !f.remedy.empty(); });
     };
     bool any = false;
     std::vector<const SurveyedMatrix*> gone, refused;
@@ -200,8 +199,7 @@ class Planner {
     for (const auto& [stream, removal] : chosen_) {
       order.push_back(removal);
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Removal& a, const Removal& b) { return a.roundings() < b.roundings(); });
+    std::ranges::stable_sort(order, {}, &Removal::roundings);
     RoundingWalk walk;
     std::vector<std::string> staying;
     std::string reason;

@@ -4,7 +4,6 @@
 
 #include "pare/algebra/operations.h"
 #include "pare/arch/norm_exits.h"
-#include "pare/support/error.h"
 
 namespace pare {
 

@@ -1,7 +1,5 @@
 #include "pare/arch/norm_exits.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "pare/arch/norms.h"
@@ -62,7 +60,7 @@ AffineExit exit_to_readers(const Architecture& a, const Stream& stream, const No
                      "none: the norm's output is the stream itself");
     }
   }
-  if (std::any_of(stream.ports.begin(), stream.ports.end(), [&](const Port& p) { return is_tied_table(a, p); })) {
+  if (std::ranges::any_of(stream.ports, [&](const Port& p) { return is_tied_table(a, p); })) {
     AffineExit exit =
         refused("an untied head", "the head is tied to the embedding", "untie the head, which costs more");
     exit.tied = true;
@@ -107,7 +105,7 @@ bool leaves_to_writers(const Architecture& a, const Stream& stream, const NormBe
     const bool same = port.tensor.module == stream.ports.front().tensor.module;
     return port.role == Role::writer && (norm.module == in_embedding(Slot::norm) || same) && !is_tied_table(a, port);
   };
-  return alone && !stream.ports.empty() && std::all_of(stream.ports.begin(), stream.ports.end(), fits);
+  return alone && !stream.ports.empty() && std::ranges::all_of(stream.ports, fits);
 }
 
 bool* bias_flag_of(Attention& t, Slot slot) {

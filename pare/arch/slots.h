@@ -3,7 +3,6 @@
 // attention.cpp and mlp.cpp fill it for each block; slots.cpp does for the two ends.
 
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "pare/arch/tensors.h"

@@ -185,8 +185,7 @@ class Validator {
     const std::string path = "first_layer";
     rules_.require(a_.embedding.position == Position::none && a_.embedding.types == 0 && !a_.embedding.patch, path,
                    "a table per token needs the first projections to see nothing but the token");
-    rules_.require(std::count(layers.begin(), layers.end(), layers[0]) == 1, path,
-                   "the first block is run again later");
+    rules_.require(std::ranges::count(layers, layers[0]) == 1, path, "the first block is run again later");
     rules_.require(block.wiring == Wiring::serial && !t.gate, path,
                    "a parallel MLP or a gate reads the same input as the projections");
     rules_.require(has_plain_keys_and_values(t), path,

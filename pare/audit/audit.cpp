@@ -43,7 +43,7 @@ bool is_bare(const Block& block) {
 // Only where every layer is a block of its own, without skip and norm, and all have the same numbers.
 std::optional<Skipless> skipless_counts(const Architecture& architecture, const Counts& counts, const Counts& block) {
   const std::vector<Block>& blocks = architecture.blocks;
-  const bool alike = std::all_of(blocks.begin(), blocks.end(), [&](const Block& b) { return b == blocks.front(); }) &&
+  const bool alike = std::ranges::all_of(blocks, [&](const Block& b) { return b == blocks.front(); }) &&
                      !architecture.layers && !architecture.final_norm;
   if (!alike || !is_bare(blocks.front()) || amount(counts, Part::query) == 0) {
     return std::nullopt;

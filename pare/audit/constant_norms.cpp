@@ -25,7 +25,7 @@ std::string percent(int64_t part, int64_t whole) {
 // Why little more can go: what the larger theorems need besides.
 std::vector<std::string> reasons_for_rest(const Architecture& before, Architecture copy) {
   std::vector<std::string> found;
-  const bool skips = std::any_of(before.blocks.begin(), before.blocks.end(), [](const Block& block) {
+  const bool skips = std::ranges::any_of(before.blocks, [](const Block& block) {
     return block.attention.skip && block.mlp && (block.mlp->skip || block.wiring == Wiring::parallel);
   });
   if (skips) {
@@ -35,7 +35,7 @@ std::vector<std::string> reasons_for_rest(const Architecture& before, Architectu
     found.emplace_back("the head is tied to the embedding");
   }
   const std::vector<PlacedNorm> norms = norms_of(copy);
-  if (std::any_of(norms.begin(), norms.end(), [](const PlacedNorm& n) { return n.norm->kind == NormKind::layer; })) {
+  if (std::ranges::any_of(norms, [](const PlacedNorm& n) { return n.norm->kind == NormKind::layer; })) {
     found.emplace_back("a matrix that took in a LayerNorm's centring has no inverse");
   }
   return found;
@@ -45,8 +45,8 @@ std::vector<std::string> reasons_for_rest(const Architecture& before, Architectu
 
 std::optional<ConstantNorms> audit_constant_norms(const PassAudit& audit, const Architecture& architecture,
                                                   const std::string& model) {
-  const auto step = std::find_if(audit.alone.begin(), audit.alone.end(),
-                                 [](const PassStep& step) { return step.call.pass->id == folding; });
+  const auto step =
+      std::ranges::find_if(audit.alone, [](const PassStep& step) { return step.call.pass->id == folding; });
   if (step == audit.alone.end() || !step->proposal.applies) {
     return std::nullopt;
   }
@@ -61,7 +61,7 @@ std::optional<ConstantNorms> audit_constant_norms(const PassAudit& audit, const 
     norms.constant += condition.holds || condition.expected != dwarfing_epsilon ? 1 : 0;
   }
   for (const PassStep& taken : audit.together.steps) {
-    const bool before = std::any_of(audit.alone.begin(), audit.alone.end(), [&](const PassStep& alone) {
+    const bool before = std::ranges::any_of(audit.alone, [&](const PassStep& alone) {
       return alone.call.pass == taken.call.pass && alone.proposal.applies;
     });
     if (!before) {

@@ -43,8 +43,7 @@ bool needs_conditions(const Architecture& architecture, const Pass& pass) {
 
 bool needs_conditions(const Architecture& architecture) {
   const std::vector<const Pass*>& passes = all_passes();
-  return std::any_of(passes.begin(), passes.end(),
-                     [&](const Pass* pass) { return needs_conditions(architecture, *pass); });
+  return std::ranges::any_of(passes, [&](const Pass* pass) { return needs_conditions(architecture, *pass); });
 }
 
 std::string share(int64_t saved, int64_t of) {
@@ -68,7 +67,7 @@ std::vector<std::string> saving_cells(const PassAudit& audit, std::string name, 
 // Whether there is anything that a refused pass could have removed; what is not there needs no remedy.
 bool has_subject(const PassStep& step) {
   const std::vector<Reason> reasons = reasons_against(step.proposal);
-  return std::any_of(reasons.begin(), reasons.end(), [](const Reason& reason) { return !reason.remedy.empty(); });
+  return std::ranges::any_of(reasons, [](const Reason& reason) { return !reason.remedy.empty(); });
 }
 
 std::string saving_table(const PassAudit& audit) {

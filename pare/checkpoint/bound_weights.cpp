@@ -33,7 +33,7 @@ class FusedPieces {
  public:
   at::Tensor take(const std::string& name, size_t piece, const Weight& weight, const Layout& layout) {
     const std::lock_guard lock(mutex_);
-    auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    auto entry = std::ranges::find(entries_, name, &Entry::name);
     if (entry == entries_.end() || !entry->pieces.at(piece).defined()) {
       if (entry != entries_.end()) {
         entries_.erase(entry);
@@ -47,7 +47,7 @@ class FusedPieces {
     // A copy, so that one piece does not keep all of them in memory.
     at::Tensor taken = entry->pieces.at(piece).clone(at::MemoryFormat::Contiguous);
     entry->pieces.at(piece).reset();
-    if (std::none_of(entry->pieces.begin(), entry->pieces.end(), [](const at::Tensor& t) { return t.defined(); })) {
+    if (std::ranges::none_of(entry->pieces, [](const at::Tensor& t) { return t.defined(); })) {
       entries_.erase(entry);
     }
     return taken;
@@ -85,8 +85,7 @@ struct Matching {
 };
 
 bool is_ignored(const Family& family, const std::string& name) {
-  return std::any_of(family.ignored.begin(), family.ignored.end(),
-                     [&](std::string_view pattern) { return glob_match(pattern, name); });
+  return std::ranges::any_of(family.ignored, [&](std::string_view pattern) { return glob_match(pattern, name); });
 }
 
 Matching match_names(const Family& family, const std::set<std::string>& expected, const Weights& stored,
@@ -132,8 +131,7 @@ std::vector<Binding> bindings_found(const Family& family, const Architecture& ar
     const std::set<std::string> expected = expected_names(bindings);
     return expected.size() - match_names(family, expected, stored, ignored).found.size();
   };
-  return *std::min_element(sets.begin(), sets.end(),
-                           [&](const auto& a, const auto& b) { return missing(a) < missing(b); });
+  return *std::ranges::min_element(sets, [&](const auto& a, const auto& b) { return missing(a) < missing(b); });
 }
 
 // Kinds of tensors that no family of ours has, by their names.

@@ -65,7 +65,7 @@ bool is_like(const std::string& name, const std::string_view (&patterns)[count])
 
 // Why a file of this name stays behind, or nothing.
 std::string_view reason_against(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   if (is_like(name, training_names)) {
     return training;
   }

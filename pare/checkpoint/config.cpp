@@ -258,7 +258,7 @@ ModelClass Config::class_of_tensors(const std::vector<ModelClass>& classes) cons
                        [&](const std::string& name) { return glob_match(glob, name); });
   };
   const auto fits = [&](const ModelClass& one) {
-    return !one.tensors.empty() && std::all_of(one.tensors.begin(), one.tensors.end(), stored);
+    return !one.tensors.empty() && std::ranges::all_of(one.tensors, stored);
   };
   const auto is_bare = [](const ModelClass& one) { return one.task == Task::encoder; };
   auto found = std::find_if(classes.rbegin(), classes.rend(), fits);

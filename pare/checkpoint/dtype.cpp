@@ -84,7 +84,7 @@ const std::vector<std::string>& dtype_names() {
 std::optional<Dtype> float_dtype_from_word(std::string_view word) {
   for (const Row& candidate : rows) {
     const auto& synonyms = candidate.synonyms;
-    const bool named = candidate.word == word || std::find(synonyms.begin(), synonyms.end(), word) != synonyms.end();
+    const bool named = candidate.word == word || std::ranges::find(synonyms, word) != synonyms.end();
     if (!word.empty() && named) {
       return candidate.dtype;
     }

@@ -36,8 +36,7 @@ std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow
       return !other.tensors.empty() && other.tensors.front().theirs == tensor.theirs && !other.head.bias;
     };
     needed.push_back(module + ".weight");
-    if (matrix && row.head.bias &&
-        std::any_of(table.heads.classes.begin(), table.heads.classes.end(), is_same_without)) {
+    if (matrix && row.head.bias && std::ranges::any_of(table.heads.classes, is_same_without)) {
       needed.push_back(module + ".bias");
     }
   }
@@ -52,8 +51,8 @@ void read_class(const FamilyTable& table, Config& config, Architecture& a) {
     classes.push_back({class_name(table, row), row.task, needed_tensors(table, row, tied)});
   }
   const std::string name = config.model_class(classes).name;
-  const ClassRow& row = *std::find_if(table.heads.classes.begin(), table.heads.classes.end(),
-                                      [&](const ClassRow& one) { return class_name(table, one) == name; });
+  const ClassRow& row =
+      *std::ranges::find_if(table.heads.classes, [&](const ClassRow& one) { return class_name(table, one) == name; });
   a.task = row.task;
   a.head = row.head;
   for (const TensorRow& tensor : row.tensors) {
@@ -69,7 +68,7 @@ const ClassRow* class_of(const FamilyTable& table, const Architecture& a) {
     return row.task == a.task && row.head.sequence.has_value() == a.head.sequence.has_value();
   };
   const std::vector<ClassRow>& classes = table.heads.classes;
-  const auto found = std::find_if(classes.begin(), classes.end(), fits);
+  const auto found = std::ranges::find_if(classes, fits);
   return found == classes.end() ? nullptr : &*found;
 }
 

@@ -262,8 +262,7 @@ const Field late_windows = {
     [](ordered_json& config, const Key& key, Draft& draft) {
       write_types(config, key, draft);
       const std::vector<Block>& blocks = draft.a.blocks;
-      const auto first =
-          std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return b.attention.window.has_value(); });
+      const auto first = std::ranges::find_if(blocks, [](const Block& b) { return b.attention.window.has_value(); });
       config["use_sliding_window"] = first != blocks.end();
       config["max_window_layers"] = first - blocks.begin();
     }};

@@ -125,7 +125,7 @@ std::string Notation::symbol(const Formula& formula) {
   const Formula::Expression& e = *formula.expression_;
   const std::string definition = text(e.parts[0]);
   std::string name = e.text + subscript(e.number);
-  while (std::any_of(definitions_.begin(), definitions_.end(), [&](const auto& d) { return d.first == name; })) {
+  while (std::ranges::any_of(definitions_, [&](const auto& d) { return d.first == name; })) {
     name += "′";  // another Θ₃: two passes met in block 3
   }
   symbols_[formula.expression_] = name;

@@ -71,9 +71,7 @@ Dtype main_dtype(const Weights& weights) {
   for (const auto& [name, weight] : weights) {
     elements[weight.dtype()] += element_count(weight.shape());
   }
-  return std::max_element(elements.begin(), elements.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
+  return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
 // Into `opened`, whose warnings stand also where this throws.

@@ -46,7 +46,7 @@ std::vector<fs::path> entries(const fs::path& folder) {
   if (error) {
     fail_io("list", folder, error.value());
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
@@ -173,7 +173,7 @@ std::string sibling_like(const fs::path& path) {
 bool is_hub_word(std::string_view word) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   return !word.empty() && letters.find(word.front()) != std::string_view::npos &&
-         std::all_of(word.begin(), word.end(), [=](char c) {
+         std::ranges::all_of(word, [=](char c) {
            return letters.find(c) != std::string_view::npos || c == '_' || c == '.' || c == '-';
          });
 }

@@ -96,7 +96,7 @@ bool is_run_output(const fs::path& path) {
   }
   const SafetensorsFile file(path);
   const std::map<std::string, StoredTensor>& tensors = file.tensors();
-  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+  return !tensors.empty() && std::ranges::all_of(tensors, [](const auto& entry) {
     const std::string& name = entry.first;
     const size_t dot = name.rfind('.');
     return dot != std::string::npos && dot + 1 < name.size() &&

@@ -143,7 +143,7 @@ void check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t d
   for (const Item& item : tensors) {
     order.push_back(&item);
   }
-  std::sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
+  std::ranges::sort(order, [](const Item* a, const Item* b) {
     return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
   });
   uint64_t expected = data_begin;
@@ -165,9 +165,9 @@ void check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t d
     problems.add(fmt::format("{} bytes after the last tensor belong to no tensor", file_size - expected));
   }
   if (expected > file_size) {
-    auto past = std::find_if(order.begin(), order.end(), [&](const Item* i) { return i->second.end > file_size; });
-    size_t count = static_cast<size_t>(
-        std::count_if(order.begin(), order.end(), [&](const Item* i) { return i->second.end > file_size; }));
+    auto past = std::ranges::find_if(order, [&](const Item* i) { return i->second.end > file_size; });
+    size_t count =
+        static_cast<size_t>(std::ranges::count_if(order, [&](const Item* i) { return i->second.end > file_size; }));
     problems.add(fmt::format("tensor {} ends at byte {} but the file has {}{}: an incomplete download?",
                              quote((*past)->first), (*past)->second.end, file_size,
                              count > 1 ? fmt::format(", and {} more tensors end later", count - 1) : ""));

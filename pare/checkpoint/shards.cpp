@@ -50,7 +50,7 @@ bool is_there(const fs::path& path) {
     throw InputError(fmt::format("{} has neither {} nor {}: the weights are missing, or it is not a model folder",
                                  subject, single_name, weight_index_name));
   }
-  std::sort(others.begin(), others.end());
+  std::ranges::sort(others);
   const std::string& found = others.front();
   std::string advice = other_format(found).value_or("");
   if (found.starts_with("adapter_")) {

@@ -52,7 +52,7 @@ UnusedTensors unused_tensors(const Family& family, const Architecture& architect
 }
 
 bool read_hidden_states(const UnusedTensors& tensors, int64_t width) {
-  return std::any_of(tensors.begin(), tensors.end(), [width](const auto& entry) {
+  return std::ranges::any_of(tensors, [width](const auto& entry) {
     const StoredTensor& tensor = entry.second.tensor();
     return entry.second.copy_of.empty() && !word(tensor.dtype).empty() && tensor.shape.size() == 2 &&
            tensor.shape[1] == width;

@@ -88,9 +88,9 @@ Outcome parametric_simulation(const Trial& trial) {
   };
   const std::vector<double> with = column(1), without = column(2), advantage = column(3), early = column(4),
                             subspace = column(5);
-  const bool stable = *std::min_element(with.begin(), with.end()) >= 31;
-  const bool collapses = *std::max_element(without.begin(), without.end()) <= 1.5;
-  const bool full = *std::min_element(subspace.begin(), subspace.end()) > 15.99;
+  const bool stable = *std::ranges::min_element(with) >= 31;
+  const bool collapses = *std::ranges::max_element(without) <= 1.5;
+  const bool full = *std::ranges::min_element(subspace) > 15.99;
   const bool grows = advantage.back() > advantage.front() + 1 || early.back() > early.front() + 4;
   Outcome found;
   found.compared = {{"(a) rank with residual, all asymmetries", "32", range(with)},

@@ -121,8 +121,8 @@ namespace {
 
 std::vector<ClaimFinding> those_that(Found found, const std::vector<ClaimFinding>& all) {
   std::vector<ClaimFinding> those;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(those),
-               [found](const ClaimFinding& finding) { return finding.found == found; });
+  std::ranges::copy_if(all, std::back_inserter(those),
+                       [found](const ClaimFinding& finding) { return finding.found == found; });
   return those;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 namespace pare {
@@ -31,8 +30,8 @@ struct SettledRow {
 // How many seeds ended with the reference, and at that rate or another not with the variant.
 int64_t seeds_lost(const TrainedRuns& runs, const LossRow& row) {
   const auto has = [](const std::vector<const TrainedRun*>& all, int64_t seed, std::optional<double> rate) {
-    return std::any_of(all.begin(), all.end(),
-                       [&](const TrainedRun* run) { return run->seed == seed && (!rate || run->rate == *rate); });
+    return std::ranges::any_of(
+        all, [&](const TrainedRun* run) { return run->seed == seed && (!rate || run->rate == *rate); });
   };
   std::set<int64_t> seeds;
   for (const TrainedRun* run : runs.stopped(row.variant)) {
@@ -172,7 +171,7 @@ Outcome judged(ClaimScale scale, const TrainedRuns& runs, const ClaimSheet& shee
     std::vector<std::string> variants;
     for (const LossRow& row : losses.rows) {
       rows.push_back(row_of(runs, row));
-      if (std::find(variants.begin(), variants.end(), row.variant) == variants.end()) {
+      if (std::ranges::find(variants, row.variant) == variants.end()) {
         variants.push_back(row.variant);
       }
     }

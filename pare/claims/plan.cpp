@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 const T& called(const std::vector<T>& all, const std::string& name, std::string T::*key) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const T& one) { return one.*key == name; });
+  const auto found = std::ranges::find_if(all, [&](const T& one) { return one.*key == name; });
   PARE_CHECK(found != all.end(), "a line of a plan names what is not in it: " + name);
   return *found;
 }

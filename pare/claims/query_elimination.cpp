@@ -7,7 +7,6 @@
 
 #include <cmath>
 
-#include "pare/arch/count.h"
 #include "pare/arch/presets.h"
 #include "pare/claims/draws.h"
 #include "pare/support/error.h"

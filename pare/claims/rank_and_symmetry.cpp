@@ -289,9 +289,9 @@ Outcome multi_head_rank(const Trial& trial) {
     found.compared.push_back({fmt::format("rank(MHA) with {:.0f} tokens", row[0]), shown(row[2]), shown(row[1])});
   }
   found.tables = {table};
-  found.verdict = !agrees(table.rows.back())                                  ? ClaimVerdict::does_not_hold
-                  : std::all_of(table.rows.begin(), table.rows.end(), agrees) ? ClaimVerdict::holds
-                                                                              : ClaimVerdict::holds_corrected;
+  found.verdict = !agrees(table.rows.back())                ? ClaimVerdict::does_not_hold
+                  : std::ranges::all_of(table.rows, agrees) ? ClaimVerdict::holds
+                                                            : ClaimVerdict::holds_corrected;
   found.because = "true only with enough tokens: a rank is at most n, the dimension of the sum of row spaces is not";
   return found;
 }

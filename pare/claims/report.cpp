@@ -70,8 +70,8 @@ Grid grid_of(const ClaimTable& table) {
   Grid grid{{table.columns}, !table.names.empty(), !table.notes.empty()};
   for (const std::vector<double>& row : table.rows) {
     std::vector<std::string> cells;
-    std::transform(row.begin(), row.end(), std::back_inserter(cells),
-                   [&](double number) { return shown(number, table.decimals); });
+    std::ranges::transform(row, std::back_inserter(cells),
+                           [&](double number) { return shown(number, table.decimals); });
     grid.rows.push_back(std::move(cells));
   }
   for (size_t i = 0; i < grid.rows.size(); ++i) {
@@ -158,15 +158,14 @@ Figure figure_of(const ClaimTable& table) {
       }
       continue;
     }
-    drawn = std::find(table.settings.begin(), table.settings.end(), table.columns[i]) == table.settings.end();
+    drawn = std::ranges::find(table.settings, table.columns[i]) == table.settings.end();
     if (!drawn) {
       continue;
     }
     figure.series.push_back({.name = table.columns[i], .x = named ? places : first, .y = column_of(table, i)});
     figure.y.log = figure.y.log || (!named && spans_decades(figure.series.back().y));
   }
-  const bool spread = std::any_of(figure.series.begin(), figure.series.end(),
-                                  [](const Series& series) { return !series.spread.empty(); });
+  const bool spread = std::ranges::any_of(figure.series, [](const Series& series) { return !series.spread.empty(); });
   figure.words = spread ? fmt::format("The band is {}.", table.band) : "";
   return figure;
 }
@@ -337,7 +336,7 @@ std::string list_of_claims() {
       return "";  // for want of runs
     }
     claim.id = "CLAIM";
-    const auto place = std::find(runs.begin(), runs.end(), recorded_run(claim));
+    const auto place = std::ranges::find(runs, recorded_run(claim));
     const size_t number = static_cast<size_t>(place - runs.begin());
     if (place == runs.end()) {
       runs.push_back(recorded_run(claim));

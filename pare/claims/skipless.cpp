@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
-#include "pare/arch/count.h"
 #include "pare/arch/presets.h"
 #include "pare/audit/audit.h"
 #include "pare/support/error.h"
@@ -54,8 +53,8 @@ Outcome weight_table(const Trial&) {
   compare(
       {"skipless-mistral-7b", "Mistral-7B", "8,388,608", "176,160,768", "262,144,000", "7.2B", "6.2B", "15%", "1.17x"},
       found);
-  const bool equal = std::all_of(found.compared.begin(), found.compared.end(),
-                                 [](const Compared& row) { return row.claimed == row.measured; });
+  const bool equal =
+      std::ranges::all_of(found.compared, [](const Compared& row) { return row.claimed == row.measured; });
   found.verdict = equal ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because =
       "every count of the table, from the configurations; the speed-up is a bound for decoding one sequence";

@@ -181,8 +181,7 @@ class Training {
   fs::path start_of(const std::string& name) const { return folder_ / work_folder / (name + "-start"); }
 
   const PlannedRun& planned(const std::string& name) const {
-    const auto found =
-        std::find_if(plan_.begin(), plan_.end(), [&](const PlannedRun& run) { return run.name() == name; });
+    const auto found = std::ranges::find(plan_, name, &PlannedRun::name);
     PARE_CHECK(found != plan_.end(), "a claim's plan has no run called " + name);
     return *found;
   }
@@ -298,7 +297,7 @@ class Training {
   }
 
   bool is_needed_later(const std::string& name) const {
-    return starts_.contains(name) || std::any_of(plan_.begin(), plan_.end(), [&](const PlannedRun& run) {
+    return starts_.contains(name) || std::ranges::any_of(plan_, [&](const PlannedRun& run) {
              return (run.from == name || run.teacher == name) && !kept_.find(run);
            });
   }
@@ -407,7 +406,7 @@ TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std
     PARE_CHECK(names.insert(run.name()).second, "a claim plans two runs called " + run.name());
   }
   const auto is_asked = [&](const PlannedRun& run) { return glob_match(trial.runs, run.name()); };
-  if (!trial.runs.empty() && std::none_of(plan.begin(), plan.end(), is_asked)) {  // before a folder is made for it
+  if (!trial.runs.empty() && std::ranges::none_of(plan, is_asked)) {  // before a folder is made for it
     throw InputError(fmt::format("--runs {}: none of the {} runs is called so: the first is {}", quote(trial.runs),
                                  plan.size(), quote(plan.front().name())));
   }

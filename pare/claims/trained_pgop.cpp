@@ -78,8 +78,8 @@ void add_model(const TrainedRuns& runs, const std::string& variant, const std::s
   const std::map<int64_t, double> losses = best ? best->runs.front()->validation : std::map<int64_t, double>();
   const double left = losses.empty() ? 0 : losses.rbegin()->second / losses.begin()->second;
   const bool decides = left < most_left && end.interval;
-  const bool first = std::none_of(sheet.rows.begin(), sheet.rows.end(),
-                                  [](const ClaimRow& row) { return row.role == ClaimRole::headline; });
+  const bool first =
+      std::ranges::none_of(sheet.rows, [](const ClaimRow& row) { return row.role == ClaimRole::headline; });
   sheet.rows.push_back({above_prediction(fmt::format("r in the {} model, {} heads", name, end.count), end), "above 0.6",
                         !decides ? ClaimRole::shown
                         : first  ? ClaimRole::headline
@@ -187,7 +187,7 @@ Estimate correlation_within(const std::vector<GatedHeads>& layers) {
   for (const GatedHeads& heads : layers) {
     const auto add_centred = [](const std::vector<double>& values, std::vector<double>& all) {
       const double mean = std::reduce(values.begin(), values.end()) / static_cast<double>(values.size());
-      std::transform(values.begin(), values.end(), std::back_inserter(all), [mean](double one) { return one - mean; });
+      std::ranges::transform(values, std::back_inserter(all), [mean](double one) { return one - mean; });
     };
     add_centred(heads.asymmetry, x);
     add_centred(heads.sensitivity, y);

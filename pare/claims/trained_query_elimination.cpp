@@ -268,9 +268,9 @@ void compare_pairs(const std::vector<PlanCondition>& conditions, const TrainedRu
       continue;
     }
     std::vector<double> sorted = series.y;
-    std::sort(sorted.begin(), sorted.end());
+    std::ranges::sort(sorted);
     const size_t count = sorted.size();
-    const int64_t higher = std::count_if(sorted.begin(), sorted.end(), [](double one) { return one > 0; });
+    const int64_t higher = std::ranges::count_if(sorted, [](double one) { return one > 0; });
     sheet.rows.push_back(
         {{fmt::format("{}: pairs with a higher loss", series.name), Found::too_few,
           fmt::format("{} of {}, median {:+.4f}", higher, count, (sorted[(count - 1) / 2] + sorted[count / 2]) / 2)}});

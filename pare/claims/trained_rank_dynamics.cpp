@@ -215,7 +215,7 @@ Outcome judge_rank_dynamics(const Trial& trial, const TrainedRuns& runs) {
   const std::vector<const TrainedRun*> baselines = probed_runs(runs, "baseline");
   const LayerChanges changes = changes_of(baselines);
   const auto fell = [](const std::vector<double>& ranks) {
-    const int64_t number = std::count_if(ranks.begin(), ranks.end(), [](double change) { return change < 0; });
+    const int64_t number = std::ranges::count_if(ranks, [](double change) { return change < 0; });
     return fmt::format("{} of {}", number, ranks.size());
   };
   ClaimFinding headline{"change of the rank, more directional heads"};

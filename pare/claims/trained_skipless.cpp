@@ -151,8 +151,8 @@ ClaimFinding trains(const TrainedRuns& runs, const std::string& variant, const s
     return {words};
   }
   if (!best) {
-    const TrainedRun& slowest = **std::min_element(
-        stopped.begin(), stopped.end(), [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
+    const TrainedRun& slowest =
+        **std::ranges::min_element(stopped, [](const TrainedRun* a, const TrainedRun* b) { return a->rate < b->rate; });
     const std::string rate = fmt::format("lr {:g}{}", slowest.rate, stopped.size() > 1 ? "" : " only");
     return {words, none,
             diverged(slowest) ? fmt::format("diverges to {:.2f}, {}", slowest.loss, rate)
@@ -165,13 +165,12 @@ ClaimFinding trains(const TrainedRuns& runs, const std::string& variant, const s
   for (const TrainedRun* run : best->runs) {
     losses.push_back(run->loss);
   }
-  const bool some = std::any_of(ended.begin(), ended.end(), [bar](const TrainedRun* run) { return run->loss < bar; });
+  const bool some = std::ranges::any_of(ended, [bar](const TrainedRun* run) { return run->loss < bar; });
   const Found found =
       some ? threshold("", estimate_of(losses), {Bound::at_most, bar}, [](double) { return std::string(); }).found
            : none;
   const double least = least_loss(*best->runs.front());
-  const int64_t lost =
-      std::count_if(stopped.begin(), stopped.end(), [&](const TrainedRun* run) { return run->rate == best->rate; });
+  const int64_t lost = std::ranges::count_if(stopped, [&](const TrainedRun* run) { return run->rate == best->rate; });
   return {words, found,
           fmt::format("{}{}{}", best->loss < bar ? "yes" : "no",
                       best->loss >= bar && least < bar ? fmt::format(", {:.2f} before", least) : "",
@@ -206,10 +205,7 @@ ClaimFinding add_forms(const TrainedRuns& runs, int64_t layers, bool shaped, Cla
            ClaimRole::further});
     }
   }
-  const auto counted = [&](Found one) {
-    return std::count_if(of_figure_one.begin(), of_figure_one.end(),
-                         [one](const ClaimFinding& form) { return form.found == one; });
-  };
+  const auto counted = [&](Found one) { return std::ranges::count(of_figure_one, one, &ClaimFinding::found); };
   ClaimFinding all = all_of(group, of_figure_one);
   const int64_t open = counted(Found::too_few);
   all.words = fmt::format("{} of 4 train, {} do not{}", counted(Found::holds), counted(Found::fails),

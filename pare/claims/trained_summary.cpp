@@ -13,7 +13,7 @@
 namespace pare {
 
 const TrainedRun* TrainedRuns::find(const std::string& name) const {
-  const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const TrainedRun& run) { return run.name == name; });
+  const auto found = std::ranges::find(runs_, name, &TrainedRun::name);
   return found == runs_.end() ? nullptr : &*found;
 }
 
@@ -53,7 +53,7 @@ std::pair<double, int64_t> TrainedRuns::spread_of_repeated(const std::string& de
 
 std::optional<Settled> TrainedRuns::at_rate(const std::string& variant, double rate) const {
   const std::vector<Settled> all = at_rates(variant);
-  const auto there = std::find_if(all.begin(), all.end(), [rate](const Settled& one) { return one.rate == rate; });
+  const auto there = std::ranges::find(all, rate, &Settled::rate);
   return there == all.end() ? std::nullopt : std::optional(*there);
 }
 
@@ -69,9 +69,8 @@ static void leave_tried_once(std::vector<Settled>& rates) {
 std::optional<Settled> TrainedRuns::best(const std::string& variant, double Settled::*by) const {
   std::vector<Settled> all = at_rates(variant);
   leave_tried_once(all);
-  const auto least = std::min_element(all.begin(), all.end(), [by](const Settled& a, const Settled& b) {
-    return by == &Settled::loss ? a.loss < b.loss : a.*by > b.*by;
-  });
+  const auto least = std::ranges::min_element(
+      all, [by](const Settled& a, const Settled& b) { return by == &Settled::loss ? a.loss < b.loss : a.*by > b.*by; });
   return least == all.end() ? std::nullopt : std::optional(*least);
 }
 
@@ -143,8 +142,7 @@ bool began_apart(const TrainedRun& a, const TrainedRun& b) {
 // The runs of the first that began where those of the reference did.
 Settled began_with(Settled a, const Settled& reference) {
   std::erase_if(a.runs, [&](const TrainedRun* run) {
-    return std::any_of(reference.runs.begin(), reference.runs.end(),
-                       [&](const TrainedRun* other) { return began_apart(*run, *other); });
+    return std::ranges::any_of(reference.runs, [&](const TrainedRun* other) { return began_apart(*run, *other); });
   });
   return a;
 }
@@ -201,7 +199,7 @@ Figure figure_of_variants(const std::string& title, const TrainedRuns& runs, con
         series.spread.push_back(shown.interval ? shown.half_width() : std::nan(""));
       }
     }
-    if (std::any_of(series.spread.begin(), series.spread.end(), [](double half) { return std::isnan(half); })) {
+    if (std::ranges::any_of(series.spread, [](double half) { return std::isnan(half); })) {
       series.spread.clear();
     }
     if (!series.x.empty()) {
@@ -242,8 +240,7 @@ std::optional<std::pair<Settled, Settled>> at_common_rates(const TrainedRuns& ru
     std::vector<Settled> all = runs.at_rates(of);
     std::erase_if(all, [&](const Settled& one) { return !runs.at_rate(other, one.rate); });
     leave_tried_once(all);
-    const auto found =
-        std::min_element(all.begin(), all.end(), [](const Settled& a, const Settled& b) { return a.loss < b.loss; });
+    const auto found = std::ranges::min_element(all, {}, &Settled::loss);
     return found == all.end() ? std::nullopt : std::optional(*found);
   };
   const std::optional<Settled> ours = least(variant, reference), theirs = least(reference, variant);

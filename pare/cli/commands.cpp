@@ -8,7 +8,6 @@
 #include <charconv>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/dtype.h"
 #include "pare/cli/output.h"
@@ -103,7 +102,7 @@ void check_values(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const CLI::Option* option : command->get_options()) {
       const std::vector<std::string>& values = option->results();
-      if (std::find(values.begin(), values.end(), "") != values.end()) {
+      if (std::ranges::find(values, "") != values.end()) {
         throw InputError(fmt::format("{} is empty: give it a value{} (see 'pare {} --help')", option->get_name(),
                                      option->get_required() ? "" : ", or leave it out", command->get_name()));
       }
@@ -139,10 +138,8 @@ std::string help_of(const CLI::App& app) {
 // 'help audit' as 'audit --help': CLI11 would take the second word for a second command.
 std::vector<std::string> with_help_as_flag(const CLI::App& app, std::vector<std::string> arguments) {
   const std::vector<std::string> names = command_names(app);
-  const auto is_name = [&](const std::string& word) {
-    return std::find(names.begin(), names.end(), word) != names.end();
-  };
-  const auto command = std::find_if(arguments.begin(), arguments.end(), is_name);
+  const auto is_name = [&](const std::string& word) { return std::ranges::find(names, word) != names.end(); };
+  const auto command = std::ranges::find_if(arguments, is_name);
   if (command == arguments.end() || *command != "help") {
     return arguments;
   }
@@ -171,7 +168,7 @@ void print_page(const std::string& text, bool json) {
 }  // namespace
 
 bool has_flag(const std::vector<std::string>& arguments, const std::string& flag) {
-  const auto end = std::find(arguments.begin(), arguments.end(), "--");  // the rest is no flag
+  const auto end = std::ranges::find(arguments, "--");  // the rest is no flag
   return std::any_of(arguments.begin(), end,
                      [&](const std::string& word) { return word == flag || word == flag + "=true"; });
 }
@@ -220,11 +217,11 @@ CLI::Validator dtype_or(const std::vector<std::string>& others) {
   std::vector<std::string> words = {"float64", "float32", "bfloat16", "float16"};
   words.insert(words.end(), others.begin(), others.end());
   const auto check = [others, words](std::string& value) -> std::string {
-    if (std::find(others.begin(), others.end(), value) != others.end()) {
+    if (std::ranges::find(others, value) != others.end()) {
       return "";
     }
     std::string typed = value.starts_with("torch.") ? value.substr(6) : value;
-    std::transform(typed.begin(), typed.end(), typed.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::ranges::transform(typed, typed.begin(), [](unsigned char c) { return std::tolower(c); });
     const std::optional<Dtype> dtype = float_dtype_from_word(typed);
     if (!dtype) {
       return fmt::format("{} is not one of {} (short names such as bf16, fp16 and half are known too)", quote(value),
@@ -305,7 +302,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   });
   try {
     std::vector<std::string> words = with_help_as_flag(app, arguments);
-    std::reverse(words.begin(), words.end());  // the order CLI11 wants
+    std::ranges::reverse(words);  // the order CLI11 wants
     app.parse(std::move(words));
     if (app.get_subcommands().empty()) {
       throw InputError(fmt::format("a command is needed: {} (see 'pare --help')", fmt::join(command_names(app), ", ")));

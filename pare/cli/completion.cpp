@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "pare/model/device.h"
 #include "pare/support/table.h"

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "pare/cli/question.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -171,7 +171,7 @@ void check_names(const Weights& file, const std::string& needed, const Architect
   static const std::vector<std::string> known = {"input_ids", "attention_mask", "token_type_ids", "position_ids",
                                                  "pixel_values"};
   for (const auto& [name, weight] : file) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
+    if (std::ranges::find(known, name) == known.end()) {
       problems.add(fmt::format("tensor {} is no input{}", quote(name), did_you_mean(name, known)));
     } else {
       check_read(name, architecture, problems);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -128,8 +129,8 @@ void prepare_command(nlohmann::json written, const TrainFlags& flags, const std:
 
 // --seed goes before what a file says, which is noted, but not before what was said beside it.
 void set_seed(nlohmann::json& written, const TrainFlags& flags, const Settings& settings) {
-  const auto change = std::find_if(flags.changes.begin(), flags.changes.end(),
-                                   [](const std::string& text) { return text.starts_with("seed="); });
+  const auto change =
+      std::ranges::find_if(flags.changes, [](const std::string& text) { return text.starts_with("seed="); });
   if (change != flags.changes.end()) {
     throw InputError(
         fmt::format("the seed is said twice, by --seed {} and by {}: leave one of them out", settings.seed, *change));

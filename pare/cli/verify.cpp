@@ -1,10 +1,10 @@
 // pare verify: whether two models are the same function, with a certificate.
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -116,7 +116,7 @@ std::string proof_text(const Proof& proof) {
   for (const auto& [how, count] : ways) {
     sorted.emplace_back(-count, how);
   }
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::string text;
   for (const auto& [count, how] : sorted) {
     text += fmt::format("{}{} {}", text.empty() ? "tensors: " : ", ", with_commas(-count), how);

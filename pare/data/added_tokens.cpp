@@ -46,8 +46,8 @@ size_t white_begin(std::string_view text) {
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
-  std::stable_sort(tokens_.begin(), tokens_.end(),
-                   [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
+  std::ranges::stable_sort(
+      tokens_, [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
   for (size_t n = 0; n < tokens_.size(); ++n) {
     by_first_byte_[static_cast<unsigned char>(tokens_[n].content.front())].push_back(n);
   }

@@ -102,7 +102,7 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& me
       byte_tokens_[byte] = found->second;
     }
   }
-  every_byte_ = std::find(byte_tokens_.begin(), byte_tokens_.end(), -1) == byte_tokens_.end();
+  every_byte_ = std::ranges::find(byte_tokens_, -1) == byte_tokens_.end();
   size_t size = 16;
   while (size < 2 * merges.size()) {
     size *= 2;
@@ -184,7 +184,7 @@ void BpeModel::begin_word(std::string_view word) {
       continue;
     }
     const auto known = [this](char byte) { return byte_tokens_[static_cast<unsigned char>(byte)] >= 0; };
-    if (options_.byte_fallback && std::all_of(character.begin(), character.end(), known)) {
+    if (options_.byte_fallback && std::ranges::all_of(character, known)) {
       for (const char byte : character) {
         word_.push_back(byte_tokens_[static_cast<unsigned char>(byte)]);
       }
@@ -286,7 +286,7 @@ void BpeModel::find_joints() {
   joints_known_ = true;
   std::unordered_map<TokenId, std::vector<TokenId>> first, last;
   const auto add = [](std::vector<TokenId>& into, TokenId id) {
-    const bool known = std::find(into.begin(), into.end(), id) != into.end();
+    const bool known = std::ranges::find(into, id) != into.end();
     known ? void() : into.push_back(id);
     return !known;
   };
@@ -404,7 +404,7 @@ bool BpeModel::may_cut_before(std::string_view space) const {
   if (options_.bytes || !texts_.contains(space)) {
     return false;
   }
-  return std::none_of(texts_.begin(), texts_.end(), [&](const auto& entry) {
+  return std::ranges::none_of(texts_, [&](const auto& entry) {
     const std::string& text = entry.first;
     for (size_t at = text.find(space, 1); at != std::string::npos; at = text.find(space, at + 1)) {
       if (is_letter(character_before(text, at))) {
@@ -419,7 +419,7 @@ bool BpeModel::may_cut_after_lines() const {
   if (options_.bytes || !(texts_.contains("\n") || (options_.byte_fallback && every_byte_))) {
     return false;
   }
-  return std::none_of(texts_.begin(), texts_.end(), [](const auto& entry) {
+  return std::ranges::none_of(texts_, [](const auto& entry) {
     const std::string& text = entry.first;
     for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) {
       if (at + 1 < text.size() && is_letter(character_at(text, at + 1).point)) {

@@ -169,8 +169,8 @@ bool is_hidden(const fs::path& path) {
 
 bool is_picture(const fs::path& path) {
   std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 

@@ -179,7 +179,7 @@ std::string Normalizer::apply(std::string_view text, TextPart part) {
 }
 
 bool Normalizer::works_in_parts() const {
-  return std::all_of(steps_.begin(), steps_.end(), [](const NormalStep& step) {
+  return std::ranges::all_of(steps_, [](const NormalStep& step) {
     if (const auto* replace = std::get_if<ReplaceString>(&step)) {
       return count_characters(replace->from) == 1;
     }

@@ -1,7 +1,6 @@
 #pragma once
 // What is done to a text before it is split: the normalizers of a tokenizer.json, in their order.
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>

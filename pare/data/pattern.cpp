@@ -45,8 +45,8 @@ Alphabet make_alphabet(const std::vector<CharacterAtom>& atoms, std::string_view
   }
   std::vector<std::pair<char32_t, char32_t>> named_ranges;
   for (const CharacterAtom& atom : atoms) {
-    std::copy_if(atom.ranges.begin(), atom.ranges.end(), std::back_inserter(named_ranges),
-                 [](const auto& range) { return range.second >= first_symbol; });
+    std::ranges::copy_if(atom.ranges, std::back_inserter(named_ranges),
+                         [](const auto& range) { return range.second >= first_symbol; });
   }
   Alphabet result;
   for (char32_t c = 0; c < first_symbol; ++c) {
@@ -71,8 +71,8 @@ Alphabet make_alphabet(const std::vector<CharacterAtom>& atoms, std::string_view
   const UnicodeTable& table = UnicodeTable::get();
   std::array<unsigned char, 256> of_kind = {};
   for (char32_t c = first_symbol; c <= highest_character; ++c) {
-    const bool named = std::any_of(named_ranges.begin(), named_ranges.end(),
-                                   [c](const auto& range) { return c >= range.first && c <= range.second; });
+    const bool named =
+        std::ranges::any_of(named_ranges, [c](const auto& range) { return c >= range.first && c <= range.second; });
     unsigned char& shared = of_kind[table.kind(c)];
     if (!named && shared == 0) {
       shared = symbol_of(c);
@@ -83,7 +83,7 @@ Alphabet make_alphabet(const std::vector<CharacterAtom>& atoms, std::string_view
 }
 
 bool contains(const CharacterSet& set, Signature signature) {
-  const bool any = std::any_of(set.items.begin(), set.items.end(), [&](const CharacterSet::Item& item) {
+  const bool any = std::ranges::any_of(set.items, [&](const CharacterSet::Item& item) {
     return (signature >> item.atom & 1) != (item.negated ? 1U : 0U);
   });
   return any != set.negated;
@@ -128,7 +128,7 @@ bool CharacterAtom::holds(char32_t point) const {
   if ((table.category_bit(point) & categories) != 0 || table.is(point, static_cast<CharacterFlag>(flags))) {
     return true;
   }
-  return std::any_of(ranges.begin(), ranges.end(), [point](const std::pair<char32_t, char32_t>& range) {
+  return std::ranges::any_of(ranges, [point](const std::pair<char32_t, char32_t>& range) {
     return point >= range.first && point <= range.second;
   });
 }

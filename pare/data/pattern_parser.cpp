@@ -54,7 +54,7 @@ class PatternParser {
   void emit(std::string text) { result_.parts.push_back({std::move(text), {}}); }
 
   size_t atom_of(CharacterAtom atom) {
-    const auto found = std::find(result_.atoms.begin(), result_.atoms.end(), atom);
+    const auto found = std::ranges::find(result_.atoms, atom);
     if (found != result_.atoms.end()) {
       return static_cast<size_t>(found - result_.atoms.begin());
     }

@@ -47,7 +47,7 @@ std::vector<Stretch> merged(const std::vector<Stretch>& stretches, bool with_pre
     std::for_each(stretches.begin(), stretches.end(), add);
   } else {
     std::for_each(stretches.rbegin(), stretches.rend(), add);
-    std::reverse(result.begin(), result.end());
+    std::ranges::reverse(result);
   }
   return result;
 }
@@ -250,7 +250,7 @@ const std::vector<std::string_view>& PreTokenizer::split(std::string_view text, 
 }
 
 bool PreTokenizer::splits_nothing() const {
-  return std::all_of(steps_.begin(), steps_.end(), [](const SplitStep& step) {
+  return std::ranges::all_of(steps_, [](const SplitStep& step) {
     const auto* space = std::get_if<SplitBySpace>(&step);
     const auto* bytes = std::get_if<SplitToBytes>(&step);
     return (space != nullptr && !space->split) || (bytes != nullptr && !bytes->pattern);
@@ -258,7 +258,7 @@ bool PreTokenizer::splits_nothing() const {
 }
 
 bool PreTokenizer::changes_nothing() const {
-  return std::all_of(steps_.begin(), steps_.end(), [](const SplitStep& step) {
+  return std::ranges::all_of(steps_, [](const SplitStep& step) {
     const auto* bytes = std::get_if<SplitToBytes>(&step);
     return bytes != nullptr && !bytes->pattern && !bytes->prefix_space;
   });

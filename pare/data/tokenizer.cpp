@@ -129,8 +129,7 @@ std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
 }
 
 const AddedToken* Tokenizer::added_token(TokenId id) const {
-  const auto found =
-      std::find_if(parts_.added.begin(), parts_.added.end(), [id](const AddedToken& token) { return token.id == id; });
+  const auto found = std::ranges::find(parts_.added, id, &AddedToken::id);
   return found == parts_.added.end() ? nullptr : &*found;
 }
 
@@ -176,14 +175,13 @@ void Tokenizer::find_safe_cuts() {
     return may_lie_across(token, token.normalized ? space : " ", token.normalized ? line : "\n");
   };
   if (!parts_.normalizer.works_in_parts() || space.empty() || line.empty() ||
-      std::any_of(parts_.added.begin(), parts_.added.end(), across)) {
+      std::ranges::any_of(parts_.added, across)) {
     return;
   }
   cuts_at_spaces_ = cuts_after_lines_ = true;
   cuts_anywhere_ = parts_.normalizer.changes_nothing() && parts_.pre_tokenizer.changes_nothing() &&
                    std::holds_alternative<BpeModel>(*parts_.model) &&
-                   std::all_of(parts_.added.begin(), parts_.added.end(),
-                               [](const AddedToken& token) { return token.content.empty(); });
+                   std::ranges::all_of(parts_.added, [](const AddedToken& token) { return token.content.empty(); });
   if (parts_.pre_tokenizer.splits_nothing()) {
     const auto* bpe = std::get_if<BpeModel>(&*parts_.model);
     const std::string sample = parts_.normalizer.apply("a b", TextPart::continues);

@@ -2,7 +2,6 @@
 // Text to token ids and back, as the tokenizers package does it. One thread at a time: words are remembered.
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

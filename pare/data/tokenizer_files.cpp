@@ -73,7 +73,7 @@ bool has_capitals(const Vocabulary& vocabulary) {
   return std::any_of(vocabulary.all().begin(), vocabulary.all().end(), [](const auto& entry) {
     const std::string& token = entry.first;
     const bool bracketed = token.starts_with('[') && token.ends_with(']');
-    return !bracketed && std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    return !bracketed && std::ranges::any_of(token, [](char c) { return c >= 'A' && c <= 'Z'; });
   });
 }
 
@@ -173,7 +173,7 @@ std::vector<fs::path> tokenizers_in(const fs::path& folder) {
   static const std::vector<std::vector<std::string>> kinds = {
       {"tokenizer.json"}, {"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}};
   for (const std::vector<std::string>& names : kinds) {
-    if (std::all_of(names.begin(), names.end(), [&](const std::string& name) { return fs::exists(folder / name); })) {
+    if (std::ranges::all_of(names, [&](const std::string& name) { return fs::exists(folder / name); })) {
       return {folder / names.front()};
     }
   }

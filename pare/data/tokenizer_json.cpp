@@ -170,7 +170,7 @@ void read_model(const json& model, TokenizerParts& parts) {
   const std::string type = step.text("type", model.contains("merges") ? "BPE" : "WordPiece");
   const bool bytes = parts.pre_tokenizer.to_bytes();
   const std::vector<std::string> known = {"BPE", "WordPiece", "WordLevel"};
-  if (std::find(known.begin(), known.end(), type) == known.end()) {
+  if (std::ranges::find(known, type) == known.end()) {
     step.refuse_type(type, known);
   }
   parts.vocabulary = read_vocabulary(model, parts.subject);

@@ -112,8 +112,8 @@ void UnicodeTable::read_line(std::string_view line) {
   if (name == "#" || name == "version") {
     return;
   }
-  const auto* category = std::find(category_names.begin(), category_names.end(), name);
-  const auto* flag = std::find_if(flag_names.begin(), flag_names.end(), [&](const auto& f) { return f.first == name; });
+  const auto* category = std::ranges::find(category_names, name);
+  const auto* flag = std::ranges::find(flag_names, name, [](const auto& entry) { return entry.first; });
   while (!line.empty()) {
     std::string_view word = next_word(line);
     const auto [first, last] = take_range(word);

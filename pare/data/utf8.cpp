@@ -93,7 +93,7 @@ std::u32string characters_of(std::string_view text) {
 
 size_t count_characters(std::string_view text) {
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 bool is_ascii(std::string_view text) {

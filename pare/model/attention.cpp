@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "pare/model/activation.h"
-#include "pare/support/error.h"
 
 namespace pare {
 

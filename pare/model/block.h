@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <vector>
 
 #include "pare/model/attention.h"
 #include "pare/model/mlp.h"

@@ -23,16 +23,15 @@ struct Executor::State {
 namespace {
 
 bool depends_on_length(const Architecture& a) {
-  return std::any_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
-    return block.attention.rope && depends_on_length(*block.attention.rope);
-  });
+  return std::ranges::any_of(
+      a.blocks, [](const Block& block) { return block.attention.rope && depends_on_length(*block.attention.rope); });
 }
 
 // Whether the tokens at hand make the sequence so much longer that those remembered turn by other angles.
 bool angles_change(const Architecture& a, const Inputs& inputs, const Tables& tables, const Cache& cache) {
   const int64_t before = cache.positions.defined() ? end_of({cache.positions, {}}) : cache.length;
   const int64_t now = std::max(before, end_of(positions_for(a, inputs, tables, &cache)));
-  return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& block) {
+  return std::ranges::any_of(a.blocks, [&](const Block& block) {
     const std::optional<Rope>& rope = block.attention.rope;
     return rope && rope_frequencies(*rope, before) != rope_frequencies(*rope, now);
   });

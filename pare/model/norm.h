@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-#include <string>
 
 #include "pare/arch/architecture.h"
 #include "pare/model/loader.h"

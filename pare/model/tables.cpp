@@ -79,8 +79,7 @@ at::Tensor Tables::alibi_slopes(int64_t heads) const {
 }
 
 Tables::Angles& Tables::angles_of(const Rope& rope, int64_t length) const {
-  auto found =
-      std::find_if(angles_.begin(), angles_.end(), [&rope](const Angles& known) { return known.rope == rope; });
+  auto found = std::ranges::find(angles_, rope, &Angles::rope);
   if (found != angles_.end() && !depends_on_length(rope)) {
     return *found;
   }

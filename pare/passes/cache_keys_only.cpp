@@ -200,8 +200,7 @@ class CachePlanner {
         survey_block(n);
       }
     }
-    std::stable_sort(chosen_.begin(), chosen_.end(),
-                     [](const CacheSite& x, const CacheSite& y) { return x.steps < y.steps; });
+    std::ranges::stable_sort(chosen_, {}, &CacheSite::steps);
     spend();
     add_notes();
     return std::move(proposal_);

@@ -61,14 +61,13 @@ std::vector<Precondition> tied_obstacles(const Model& model, const Streams& stre
   std::vector<Precondition> failed;
   for (size_t i = 0; i < streams.all.size(); ++i) {
     const std::vector<Port>& ports = streams.all[i].ports;
-    const bool is_read = std::any_of(ports.begin(), ports.end(), [&](const Port& port) {
-      return port.tensor == table && port.role == Role::reader;
-    });
+    const bool is_read =
+        std::ranges::any_of(ports, [&](const Port& port) { return port.tensor == table && port.role == Role::reader; });
     if (!is_read) {
       continue;
     }
-    const auto norm = std::find_if(norms.begin(), norms.end(), [i](const NormBetween& n) { return n.writes == i; });
-    const auto writer = std::find_if(ports.begin(), ports.end(), [](const Port& p) { return p.role == Role::writer; });
+    const auto norm = std::ranges::find(norms, i, &NormBetween::writes);
+    const auto writer = std::ranges::find(ports, Role::writer, &Port::role);
     std::string found;
     if (writer != ports.end()) {
       found = fmt::format("the head is tied, and {} writes what it reads", name_of(writer->tensor.module));

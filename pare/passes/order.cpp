@@ -34,7 +34,7 @@ constexpr Place order[] = {
 std::vector<const Pass*> in_order() {
   std::vector<const Pass*> passes, found = passes_by_file();
   for (const Place& place : order) {
-    const auto pass = std::find_if(found.begin(), found.end(), [&](const Pass* p) { return p->id == place.id; });
+    const auto pass = std::ranges::find_if(found, [&](const Pass* p) { return p->id == place.id; });
     PARE_CHECK(pass != found.end(),
                "no file of pare/passes is left for this line of the order: " + std::string(place.id));
     passes.push_back(*pass);

@@ -50,8 +50,7 @@ struct Chosen {
 };
 
 bool holds_table(const Stream& stream) {
-  return std::any_of(stream.ports.begin(), stream.ports.end(),
-                     [](const Port& port) { return port.tensor == weight_of(token_table); });
+  return std::ranges::any_of(stream.ports, [](const Port& port) { return port.tensor == weight_of(token_table); });
 }
 
 Precondition not_turned(const ModuleId& module, const char* expected, std::string found, const char* remedy) {
@@ -109,9 +108,8 @@ Turning turning_of(const Model& model, const Streams& streams, const std::vector
         turning.streams.insert({norm.reads, norm.writes});
       }
     }
-    const bool both =
-        is_table_of_both_ends(model.architecture) && std::any_of(turning.streams.begin(), turning.streams.end(),
-                                                                 [&](size_t i) { return holds_table(streams.all[i]); });
+    const bool both = is_table_of_both_ends(model.architecture) &&
+                      std::ranges::any_of(turning.streams, [&](size_t i) { return holds_table(streams.all[i]); });
     for (size_t i = 0; both && i < streams.all.size(); ++i) {
       if (holds_table(streams.all[i])) {
         turning.streams.insert(i);
@@ -160,7 +158,7 @@ std::vector<Chosen> candidates(const Architecture& architecture, const Streams& 
   const auto rank = [](const Chosen& one) {
     return std::pair(one.port.tensor.module.sublayer == Sublayer::embedding, one.port.role == Role::writer);
   };
-  std::stable_sort(found.begin(), found.end(), [&](const Chosen& a, const Chosen& b) { return rank(a) < rank(b); });
+  std::ranges::stable_sort(found, [&](const Chosen& a, const Chosen& b) { return rank(a) < rank(b); });
   return found;
 }
 

@@ -222,7 +222,7 @@ Proposal propose(const Model& model, const Options& options, const std::optional
     site.steps = site.condition * amplification(model, site.shrunk(), site.partner()) *
                  static_cast<double>(runs_of(a, site.block));
   }
-  std::stable_sort(sites.begin(), sites.end(), [](const PairSite& x, const PairSite& y) { return x.steps < y.steps; });
+  std::ranges::stable_sort(sites, {}, &PairSite::steps);
   const std::shared_ptr<Shelf> shelf = make_shelf();
   RoundingWalk walk;
   std::vector<std::string> staying;

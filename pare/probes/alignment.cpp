@@ -111,8 +111,7 @@ class Aligner {
     const double before = difference();
     change();
     const double explained = initial_ > 0 ? (before - difference()) / initial_ : 0;
-    const auto same = std::find_if(result_.steps.begin(), result_.steps.end(),
-                                   [&](const AlignmentStep& s) { return s.symmetry == symmetry; });
+    const auto same = std::ranges::find(result_.steps, symmetry, &AlignmentStep::symmetry);
     if (same != result_.steps.end()) {
       same->explained += explained;
     } else {
@@ -124,8 +123,7 @@ class Aligner {
   // what it explains is only seen with the gauge.
   void together_where_worse(const std::string& order, const std::string& gauge, const std::string& both) {
     const auto find = [this](const std::string& name) {
-      return std::find_if(result_.steps.begin(), result_.steps.end(),
-                          [&](const AlignmentStep& s) { return s.symmetry == name; });
+      return std::ranges::find(result_.steps, name, &AlignmentStep::symmetry);
     };
     if (find(order)->explained < 0) {
       *find(gauge) = {both, find(order)->explained + find(gauge)->explained};
@@ -214,7 +212,7 @@ class Aligner {
     if_nearer(parts, [&] {
       std::vector<std::pair<TensorId, int64_t>> done;
       on_stream([&](const Port& port) {
-        if (std::find(done.begin(), done.end(), std::pair(port.tensor, port.axis)) != done.end()) {
+        if (std::ranges::find(done, std::pair(port.tensor, port.axis)) != done.end()) {
           return;  // a tied table both writes and reads
         }
         done.emplace_back(port.tensor, port.axis);

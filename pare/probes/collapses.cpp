@@ -177,8 +177,7 @@ CollapseFinding head_channel(const ProbeResults& results, const Architecture& a)
     return finding;
   }
   finding.number = static_cast<double>(most->ambiguity_of_a_token);
-  const bool gated =
-      std::all_of(a.blocks.begin(), a.blocks.end(), [](const Block& b) { return b.attention.gate.has_value(); });
+  const bool gated = std::ranges::all_of(a.blocks, [](const Block& b) { return b.attention.gate.has_value(); });
   finding.verdict = *finding.number == 0 ? CollapseVerdict::none
                     : gated              ? CollapseVerdict::partial
                                          : CollapseVerdict::structural;

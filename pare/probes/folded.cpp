@@ -14,23 +14,22 @@ namespace {
 
 // The matrices that read a norm, where nothing else does.
 std::vector<Port> readers_of(const std::vector<Stream>& streams, const ModuleId& norm, bool tied) {
-  const auto stream = std::find_if(streams.begin(), streams.end(), [&](const Stream& s) {
+  const auto stream = std::ranges::find_if(streams, [&](const Stream& s) {
     return s.touches.size() == 1 && s.touches[0].kind == TouchKind::norm_writes && s.touches[0].module == norm;
   });
   const auto reads = [&](const Port& p) { return p.role == Role::reader && !(tied && p.tensor.module == token_table); };
-  const bool folds = stream != streams.end() && std::all_of(stream->ports.begin(), stream->ports.end(), reads);
+  const bool folds = stream != streams.end() && std::ranges::all_of(stream->ports, reads);
   return folds ? stream->ports : std::vector<Port>();
 }
 
 // W (g x + b) = (W g) x + W b, with the W of before.
 void fold_shift(Numbers& numbers, const TensorId& shift, const std::vector<Port>& readers) {
   const auto found = numbers.find(shift);
-  const bool folds =
-      found != numbers.end() && !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](const Port& port) {
-        const at::Tensor& matrix = numbers.at(port.tensor);
-        return numbers.contains(bias_of(port.tensor.module)) && matrix.dim() == 2 && port.axis == 1 &&
-               matrix.size(1) == found->second.size(0);
-      });
+  const bool folds = found != numbers.end() && !readers.empty() && std::ranges::all_of(readers, [&](const Port& port) {
+                       const at::Tensor& matrix = numbers.at(port.tensor);
+                       return numbers.contains(bias_of(port.tensor.module)) && matrix.dim() == 2 && port.axis == 1 &&
+                              matrix.size(1) == found->second.size(0);
+                     });
   if (!folds) {
     return;
   }

@@ -70,7 +70,7 @@ bool Interventions::any() const {
 
 void check_interventions(const Interventions& wanted, const Architecture& a) {
   Problems problems;
-  const auto some = [&a](const auto& condition) { return std::any_of(a.blocks.begin(), a.blocks.end(), condition); };
+  const auto some = [&a](const auto& condition) { return std::ranges::any_of(a.blocks, condition); };
   if (wanted.without_attention_residual && !some([](const Block& b) { return b.attention.skip; })) {
     problems.add("without attention-residual: no block has a skip around its attention");
   }

@@ -134,8 +134,7 @@ void split_at_largest_gap(JacobianRank& found, const at::Tensor& values) {
 }  // namespace
 
 bool has_switches(const Architecture& a) {
-  return std::any_of(a.blocks.begin(), a.blocks.end(),
-                     [](const Block& block) { return block.mlp && neurons_of(*block.mlp).switches; });
+  return std::ranges::any_of(a.blocks, [](const Block& block) { return block.mlp && neurons_of(*block.mlp).switches; });
 }
 
 static JacobianRank rank_at(const Architecture& architecture, uint64_t seed) {

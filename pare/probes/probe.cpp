@@ -69,7 +69,7 @@ BlockFacts facts_of(const BlockLayer& block, bool tabled, const std::vector<int6
 
 // Then what attention is within a prefix does not depend on what comes after it.
 bool looks_back_only(const Architecture& a) {
-  return std::all_of(a.blocks.begin(), a.blocks.end(), [](const Block& block) {
+  return std::ranges::all_of(a.blocks, [](const Block& block) {
     const Attention& t = block.attention;
     return t.mask == Mask::causal && !(t.rope && depends_on_length(*t.rope));
   });

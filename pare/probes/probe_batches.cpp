@@ -74,8 +74,8 @@ std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architec
     by_kind.erase(place);
   };
   const auto oldest = [&] {
-    return std::min_element(by_kind.begin(), by_kind.end(),
-                            [](const auto& one, const auto& two) { return one.second.since < two.second.since; });
+    return std::ranges::min_element(
+        by_kind, [](const auto& one, const auto& two) { return one.second.since < two.second.since; });
   };
   for (const Inputs& input : inputs) {
     for (int64_t row = 0; row < batch_size(input); ++row, ++number) {

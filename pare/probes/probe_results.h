@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "pare/arch/norm.h"
 #include "pare/arch/tensor_id.h"
 #include "pare/probes/spread.h"
 

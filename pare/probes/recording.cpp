@@ -53,8 +53,7 @@ void add_gap(Spread& gap, double first, double second, double rounding) {
 }
 
 Spread& gap_at(HeadMeasures& head, int64_t tokens) {
-  auto place = std::find_if(head.by_context.begin(), head.by_context.end(),
-                            [&](const ContextGap& known) { return known.tokens >= tokens; });
+  auto place = std::ranges::find_if(head.by_context, [&](const ContextGap& known) { return known.tokens >= tokens; });
   if (place == head.by_context.end() || place->tokens != tokens) {
     place = head.by_context.insert(place, ContextGap{.tokens = tokens});
   }

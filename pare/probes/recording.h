@@ -3,8 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
 #include "pare/arch/architecture.h"
 #include "pare/probes/probe_results.h"
 #include "pare/probes/stacks.h"

@@ -178,7 +178,7 @@ StackHypotheses stack_hypotheses(const at::Tensor& x, NormKind kind, const Toler
     for (int64_t row = 0; row < in[0].size(0); ++row) {
       if (finite[row].item<bool>()) {
         const std::array<double, 3> found_here = hypotheses(in[0][row], kind, tolerance.epsilon);
-        std::copy(found_here.begin(), found_here.end(), numbers[row].data_ptr<double>());
+        std::ranges::copy(found_here, numbers[row].data_ptr<double>());
       }
     }
     return {numbers};

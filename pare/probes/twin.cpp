@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "pare/arch/head.h"
 #include "pare/arch/norms.h"
 
 namespace pare {
@@ -22,7 +21,7 @@ struct HeadShape {
 };
 
 bool any_block(const Architecture& a, bool (*holds)(const Attention&)) {
-  return std::any_of(a.blocks.begin(), a.blocks.end(), [&](const Block& b) { return holds(b.attention); });
+  return std::ranges::any_of(a.blocks, [&](const Block& b) { return holds(b.attention); });
 }
 
 // A projection without a matrix: so many heads together are as wide as the stream.
@@ -95,7 +94,7 @@ class TwinMaker {
     }
     for (int64_t n = 0; n < std::ssize(a_.blocks); ++n) {
       const Block& block = a_.blocks[n];
-      if (std::count(kept.begin(), kept.end(), block) < (kinds > 2 ? 1 : 2)) {
+      if (std::ranges::count(kept, block) < (kinds > 2 ? 1 : 2)) {
         place[n] = std::ssize(kept);
         kept.push_back(block);
       }

@@ -3,8 +3,6 @@
 // wider than the stream stays wider. Whatever symmetry the large one has, the twin has, and the rank of the twin's
 // Jacobian can be computed.
 
-#include <optional>
-
 #include "pare/arch/architecture.h"
 #include "pare/probes/jacobian_rank.h"
 #include "pare/redundancy/redundancy.h"

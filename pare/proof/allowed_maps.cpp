@@ -26,7 +26,7 @@ bool commutes(const ModelView& a, const ModelView& b, const ModuleId& norm, size
 }
 
 bool is_pinned(const Stream& stream) {
-  return std::any_of(stream.touches.begin(), stream.touches.end(), [](const Touch& touch) {
+  return std::ranges::any_of(stream.touches, [](const Touch& touch) {
     return touch.kind != TouchKind::identity && touch.kind != TouchKind::sinusoidal;
   });
 }

@@ -26,30 +26,25 @@ bool takes_bias_off(const Architecture& architecture, const ModuleId& reader) {
 }
 
 bool gain_folds(const Stream& stream, const ModuleId& norm) {
-  const bool alone = std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
-    return touch.kind == TouchKind::norm_writes && touch.module == norm;
-  });
-  const bool read =
-      std::all_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
+  const bool alone = std::ranges::all_of(
+      stream.touches, [&](const Touch& touch) { return touch.kind == TouchKind::norm_writes && touch.module == norm; });
+  const bool read = std::ranges::all_of(stream.ports, [](const Port& port) { return port.role == Role::reader; });
   return alone && read && !stream.ports.empty();
 }
 
 bool bias_folds(const ModelView& side, const Stream& stream) {
-  return std::none_of(stream.ports.begin(), stream.ports.end(),
-                      [&](const Port& port) { return takes_bias_off(side.architecture(), port.tensor.module); });
+  return std::ranges::none_of(
+      stream.ports, [&](const Port& port) { return takes_bias_off(side.architecture(), port.tensor.module); });
 }
 
 // No skip joins the stream, and only matrices read it: what attention always adds is in their biases as well.
 bool attention_alone_writes(const ModelView& side, const Stream& stream, int64_t block) {
   const ModuleId output = in_attention(block, Slot::output);
-  const bool touched = std::any_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
-    return touch.kind != TouchKind::identity || touch.module != output;
-  });
-  const bool alone = std::all_of(stream.ports.begin(), stream.ports.end(), [&](const Port& port) {
-    return port.role == Role::reader || port.tensor.module == output;
-  });
-  const bool read =
-      std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
+  const bool touched = std::ranges::any_of(
+      stream.touches, [&](const Touch& touch) { return touch.kind != TouchKind::identity || touch.module != output; });
+  const bool alone = std::ranges::all_of(
+      stream.ports, [&](const Port& port) { return port.role == Role::reader || port.tensor.module == output; });
+  const bool read = std::ranges::any_of(stream.ports, [](const Port& port) { return port.role == Role::reader; });
   return !touched && alone && read && bias_folds(side, stream);
 }
 
@@ -66,8 +61,9 @@ void find_blind(const ModelView& a, const ModelView& b, Folds& folds) {
     return;
   }
   const auto reads = [](const Stream& stream, const ModuleId& norm) {
-    return std::any_of(stream.touches.begin(), stream.touches.end(),
-                       [&](const Touch& touch) { return touch.kind == TouchKind::norm_reads && touch.module == norm; });
+    return std::ranges::any_of(stream.touches, [&](const Touch& touch) {
+      return touch.kind == TouchKind::norm_reads && touch.module == norm;
+    });
   };
   for (const Touch& touch : a.streams().all[head].touches) {
     for (size_t s = 0; s < a.streams().all.size(); ++s) {

@@ -44,7 +44,7 @@ bool is_legal(const NeuronOrder& order, const ModelView& a, int64_t n) {
   }
   const std::vector<FreeFactor> free = free_factors(a.architecture(), n);
   for (const auto& [slot, factors] : order.factors) {
-    const auto found = std::find_if(free.begin(), free.end(), [s = slot](const FreeFactor& f) { return f.slot == s; });
+    const auto found = std::ranges::find(free, s, &FreeFactor::slot);
     if (found == free.end() || factors.dim() != 1 || factors.numel() != count) {
       return false;
     }

@@ -215,12 +215,9 @@ void write_out_attention(PlainForms& forms, const Model& reference, const Model&
 // Everything that reads the stream is a norm, and everything that writes it can be centred: a LayerNorm there is an
 // RMSNorm of what is written without its mean. Positions that are computed are rows like stored ones.
 bool only_norms_read(const Stream& stream) {
-  const auto norms = std::count_if(stream.touches.begin(), stream.touches.end(),
-                                   [](const Touch& touch) { return touch.kind == TouchKind::norm_reads; });
-  const auto computed = std::count_if(stream.touches.begin(), stream.touches.end(),
-                                      [](const Touch& touch) { return touch.kind == TouchKind::sinusoidal; });
-  const bool read =
-      std::any_of(stream.ports.begin(), stream.ports.end(), [](const Port& port) { return port.role == Role::reader; });
+  const auto norms = std::ranges::count(stream.touches, TouchKind::norm_reads, &Touch::kind);
+  const auto computed = std::ranges::count(stream.touches, TouchKind::sinusoidal, &Touch::kind);
+  const bool read = std::ranges::any_of(stream.ports, [](const Port& port) { return port.role == Role::reader; });
   return norms > 0 && norms + computed == std::ssize(stream.touches) && !read;
 }
 
@@ -235,7 +232,7 @@ std::map<ModuleId, Norm*> norms_by_module(Architecture& architecture) {
 void centre_stream(PlainForm& layered, size_t index, const Stream& stream, std::map<ModuleId, Norm*>& layer_norms,
                    const std::map<ModuleId, Norm*>& others) {
   const auto all_are = [&](const std::map<ModuleId, Norm*>& norms, NormKind kind) {
-    return std::all_of(stream.touches.begin(), stream.touches.end(), [&](const Touch& touch) {
+    return std::ranges::all_of(stream.touches, [&](const Touch& touch) {
       const auto norm = norms.find(touch.module);
       return touch.kind == TouchKind::sinusoidal || (norm != norms.end() && norm->second->kind == kind);
     });
@@ -272,8 +269,7 @@ void centre(PlainForms& forms) {
 std::vector<TensorId> those_there(const PlainForm& form, const std::vector<TensorId>& ids) {
   const TensorTable table = tensor_table(form.architecture);
   std::vector<TensorId> found;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(found),
-               [&](const TensorId& id) { return table.contains(id); });
+  std::ranges::copy_if(ids, std::back_inserter(found), [&](const TensorId& id) { return table.contains(id); });
   return found;
 }
 

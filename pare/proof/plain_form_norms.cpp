@@ -215,7 +215,7 @@ bool has_norm(Architecture architecture, const ModuleId& module) {
     return architecture.blocks[*module.block].attention.qk_norm.has_value();
   }
   const std::vector<PlacedNorm> norms = norms_of(architecture);
-  return std::any_of(norms.begin(), norms.end(), [&](const PlacedNorm& placed) { return placed.module == module; });
+  return std::ranges::any_of(norms, [&](const PlacedNorm& placed) { return placed.module == module; });
 }
 
 // Those norms of a model that the other does not have, or has with other numbers.

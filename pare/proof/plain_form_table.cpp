@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "pare/model/activation.h"
 #include "pare/proof/model_view.h"
@@ -149,7 +148,7 @@ void write_out_table(PlainForms& forms) {
   PlainForm& form = a.first_layer == FirstLayer::table ? forms.candidate : forms.reference;
   PlainForm& tabled = a.first_layer == FirstLayer::table ? forms.reference : forms.candidate;
   const int64_t block = layer_blocks(form.architecture).front();
-  if (!form.made.empty() && std::any_of(form.made.begin(), form.made.end(), [&](const auto& entry) {
+  if (!form.made.empty() && std::ranges::any_of(form.made, [&](const auto& entry) {
         return entry.first.module.block == block && entry.first.module.sublayer == Sublayer::attention;
       })) {
     return;

@@ -332,7 +332,7 @@ class PortList {
       return;
     }
     const std::vector<TensorId> parts = bias_parts(n);
-    if (std::none_of(parts.begin(), parts.end(), is_bias)) {
+    if (std::ranges::none_of(parts, is_bias)) {
       return;
     }
     const int64_t width = a_.architecture().width;
@@ -360,7 +360,7 @@ class PortList {
       parts = with_folds({bias_of(output), bias_of(value)}, input);
     }
     std::erase_if(parts, [&](const TensorId& id) { return !either(id); });
-    if (std::any_of(parts.begin(), parts.end(), is_bias)) {
+    if (std::ranges::any_of(parts, is_bias)) {
       const TensorId first = weight_of(in_embedding(Slot::table));
       for (const TensorId& id : {weight_of(output), weight_of(value), weight_of(both), first}) {
         if (either(id) && (id != first || is_tabled(a_.architecture(), n))) {
@@ -424,7 +424,7 @@ class PortList {
       }
     }
     const auto is_folded = [](const std::map<size_t, ModuleId>& folded, const ModuleId& module) {
-      return std::any_of(folded.begin(), folded.end(), [&](const auto& entry) { return entry.second == module; });
+      return std::ranges::any_of(folded, [&](const auto& entry) { return entry.second == module; });
     };
     for (const ModuleId& module : seen) {
       plain({module, TensorKind::alpha});
@@ -478,9 +478,8 @@ class PortList {
   template <class Is>
   std::optional<size_t> touched_by(const Is& is) const {
     const std::vector<Stream>& all = a_.streams().all;
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Stream& stream) {
-      return std::any_of(stream.touches.begin(), stream.touches.end(), is);
-    });
+    const auto found =
+        std::ranges::find_if(all, [&](const Stream& stream) { return std::ranges::any_of(stream.touches, is); });
     return found == all.end() ? std::nullopt : std::optional(static_cast<size_t>(found - all.begin()));
   }
 

@@ -14,8 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "pare/checkpoint/model.h"
-
 namespace pare {
 
 enum class How {

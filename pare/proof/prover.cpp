@@ -26,7 +26,7 @@ double condition_of(const at::Tensor& gauges) {
 
 void note_strange(const Finding& finding, std::vector<int64_t>& strange) {
   strange.insert(strange.end(), finding.wrong_rows.begin(), finding.wrong_rows.end());
-  std::sort(strange.begin(), strange.end());
+  std::ranges::sort(strange);
   strange.erase(std::unique(strange.begin(), strange.end()), strange.end());
 }
 

@@ -10,9 +10,8 @@ namespace pare {
 
 // Gains that are stored alike mean the same only with the same offset.
 static bool same_offsets(const std::map<ModuleId, Norm>& a, const std::map<ModuleId, Norm>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && x.second.offset == y.second.offset;
-  });
+  return std::ranges::equal(
+      a, b, [](const auto& x, const auto& y) { return x.first == y.first && x.second.offset == y.second.offset; });
 }
 
 Relations::Relations(const ModelView& reference, const ModelView& candidate, const std::set<TensorId>& same)
@@ -93,7 +92,7 @@ int64_t Relations::count_wrong() {
 // ---- the relations
 
 bool Relations::are_same(const std::vector<TensorId>& parts) const {
-  return same_offsets_ && std::all_of(parts.begin(), parts.end(), [&](const TensorId& id) {
+  return same_offsets_ && std::ranges::all_of(parts, [&](const TensorId& id) {
            return same_.contains(id) || (!a_.stores(id) && !b_.stores(id));
          });
 }
@@ -110,12 +109,12 @@ bool Relations::is_centred(const std::optional<size_t>& stream) const {
 
 // The factors of its neurons are known no better than the numbers that they were found by.
 bool Relations::is_scaled(const ProofPort& port) const {
-  return std::any_of(port.parts.begin(), port.parts.end(), [&](const TensorId& id) { return b_.is_scaled(id); });
+  return std::ranges::any_of(port.parts, [&](const TensorId& id) { return b_.is_scaled(id); });
 }
 
 bool Relations::is_made(const ProofPort& port) const {
-  const bool made = std::any_of(port.parts.begin(), port.parts.end(),
-                                [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
+  const bool made =
+      std::ranges::any_of(port.parts, [&](const TensorId& id) { return a_.is_made(id) || b_.is_made(id); });
   return made || (port.role == Role::writer && is_centred(port.stream));
 }
 
@@ -151,7 +150,7 @@ bool Relations::is_absorbed(size_t stream) const {
     const ModuleId output = in_attention(static_cast<int64_t>(n), Slot::output);
     const bool pinned = streams_of(n).attention_output == stream && heads_[n].pins(Slot::output);
     if (pinned && !b_.stores(weight_of(output))) {
-      return std::none_of(ports_.begin(), ports_.end(), [&](const ProofPort& port) {
+      return std::ranges::none_of(ports_, [&](const ProofPort& port) {
         return port.stream == stream && port.role == Role::writer && port.parts[0].module != output;
       });
     }

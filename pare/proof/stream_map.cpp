@@ -2,12 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "pare/proof/allowed_maps.h"
-#include "pare/proof/proof.h"
 
 namespace pare {
 

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "pare/linear/map_group.h"
-#include "pare/proof/model_view.h"
 
 namespace pare {
 

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "pare/arch/tensor_id.h"
 

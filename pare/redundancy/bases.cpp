@@ -204,10 +204,10 @@ class BasisCount {
   }
 
   static bool all_dyt(const std::vector<const NormEdge*>& edges) {
-    return std::all_of(edges.begin(), edges.end(), [](const NormEdge* e) { return e->norm.kind == NormKind::dyt; });
+    return std::ranges::all_of(edges, [](const NormEdge* e) { return e->norm.kind == NormKind::dyt; });
   }
   static bool all_gained(const std::vector<const NormEdge*>& edges) {
-    return std::all_of(edges.begin(), edges.end(), [](const NormEdge* e) { return e->norm.gain; });
+    return std::ranges::all_of(edges, [](const NormEdge* e) { return e->norm.gain; });
   }
 
   // A stream whose only norm is the one that writes it, with a gain: any diagonal passes on to the readers.
@@ -222,18 +222,18 @@ class BasisCount {
       changed = false;
       for (size_t s = 0; s < streams_.all.size(); ++s) {
         const std::vector<const NormEdge*> reading = out_of(s), writing = into(s);
-        const bool any_dyt = std::any_of(reading.begin(), reading.end(),
-                                         [](const NormEdge* e) { return e->norm.kind == NormKind::dyt; });
+        const bool any_dyt =
+            std::ranges::any_of(reading, [](const NormEdge* e) { return e->norm.kind == NormKind::dyt; });
         if (any_dyt && !(all_dyt(reading) && all_gained(writing))) {
           changed = fix(s) || changed;
         }
-        if (!reading.empty() && !any_dyt && !writing.empty() &&
-            std::any_of(writing.begin(), writing.end(),
-                        [](const NormEdge* e) { return e->norm.gain || e->norm.kind == NormKind::dyt; })) {
+        if (!reading.empty() && !any_dyt && !writing.empty() && std::ranges::any_of(writing, [](const NormEdge* e) {
+              return e->norm.gain || e->norm.kind == NormKind::dyt;
+            })) {
           changed = fix(s) || changed;
         }
         if (heads_.contains(s) && (!reading.empty() || !writing.empty())) {
-          const bool plain = !any_dyt && std::none_of(edges_.begin(), edges_.end(), [s](const NormEdge& e) {
+          const bool plain = !any_dyt && std::ranges::none_of(edges_, [s](const NormEdge& e) {
             return (e.input == s || e.output == s) && (e.norm.gain || e.norm.kind != NormKind::rms);
           });
           if (!plain) {
@@ -255,7 +255,7 @@ class BasisCount {
         }
         if (!edge.norm.gain) {
           const std::vector<const NormEdge*> writing = into(edge.output);
-          if (writing.size() > 1 && std::any_of(writing.begin(), writing.end(), [](const NormEdge* e) {
+          if (writing.size() > 1 && std::ranges::any_of(writing, [](const NormEdge* e) {
                 return e->norm.gain || e->norm.kind == NormKind::dyt;
               })) {
             changed = fix(edge.output) || changed;
@@ -274,7 +274,7 @@ class BasisCount {
   // Gains that a norm reads are seen only as the form that they make of its input, which other bases make too.
   void look_at_gains_before_norms() {
     const auto all_layer = [](const std::vector<const NormEdge*>& edges) {
-      return std::all_of(edges.begin(), edges.end(), [](const NormEdge* e) { return e->norm.kind == NormKind::layer; });
+      return std::ranges::all_of(edges, [](const NormEdge* e) { return e->norm.kind == NormKind::layer; });
     };
     std::vector<const NormEdge*> between;  // LayerNorms
     for (const NormEdge& edge : edges_) {
@@ -291,7 +291,7 @@ class BasisCount {
     }
     // One rotation has to suit the gains of all norms that it passes: of two it is none.
     for (const NormEdge* edge : between) {
-      const bool alone = std::none_of(between.begin(), between.end(), [&](const NormEdge* other) {
+      const bool alone = std::ranges::none_of(between, [&](const NormEdge* other) {
         return other != edge && (other->input == edge->input || other->output == edge->output ||
                                  other->input == edge->output || other->output == edge->input);
       });
@@ -305,7 +305,7 @@ class BasisCount {
 
   bool has_norms(size_t s) const { return !into(s).empty() || !out_of(s).empty(); }
   bool in_component_with_norms(size_t s) const {
-    return std::any_of(edges_.begin(), edges_.end(), [&](const NormEdge& e) {
+    return std::ranges::any_of(edges_, [&](const NormEdge& e) {
       return e.norm.kind != NormKind::dyt && (root(e.input) == root(s) || root(e.output) == root(s));
     });
   }
@@ -331,8 +331,7 @@ class BasisCount {
     const bool gained = takes_gain(h);
     const std::vector<const NormEdge*> at_table = out_of(t), at_head = into(h);
     if (gained && !at_table.empty() && at_head.front()->norm.kind == NormKind::rms &&
-        std::all_of(at_table.begin(), at_table.end(),
-                    [](const NormEdge* e) { return e->norm.kind == NormKind::layer; })) {
+        std::ranges::all_of(at_table, [](const NormEdge* e) { return e->norm.kind == NormKind::layer; })) {
       tally_.cannot("a tied head behind an RMSNorm with gains, where LayerNorms read the table");
     }
     if (t == h) {
@@ -427,13 +426,13 @@ class BasisCount {
     }
     const size_t first = members.front();
     const int64_t width = streams_.all[first].width;
-    if (std::any_of(members.begin(), members.end(), [&](size_t s) { return fixed_[s] && !takes_gain(s); })) {
+    if (std::ranges::any_of(members, [&](size_t s) { return fixed_[s] && !takes_gain(s); })) {
       return;
     }
-    if (std::find(members.begin(), members.end(), determined_) != members.end()) {
+    if (std::ranges::find(members, determined_) != members.end()) {
       return;
     }
-    const auto found = std::find_if(members.begin(), members.end(), [&](size_t s) { return heads_.contains(s); });
+    const auto found = std::ranges::find_if(members, [&](size_t s) { return heads_.contains(s); });
     if (dyt) {
       if (!rms && !layer) {
         tally_.add(Symmetry::norm_scale, 1);

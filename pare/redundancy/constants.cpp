@@ -1,7 +1,5 @@
 // Constants: of tables, of biases, and what is never written or never read.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -40,8 +40,8 @@ std::optional<Norm> Places::layer_norm_of(size_t place) const {
     return norm;
   }
   for (size_t p = 0; p < all.size(); ++p) {
-    const bool reads = std::any_of(all[p].norms.begin(), all[p].norms.end(),
-                                   [&](const PlaceNorm& n) { return n.module == found->norm->module; });
+    const bool reads =
+        std::ranges::any_of(all[p].norms, [&](const PlaceNorm& n) { return n.module == found->norm->module; });
     const std::optional<Norm> before = reads ? layer_norm_of(p) : std::nullopt;
     if (before && !before->bias) {
       norm.kind = NormKind::layer;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "pare/arch/head.h"
 #include "pare/redundancy/tally.h"
 #include "pare/support/error.h"

@@ -81,7 +81,7 @@ int64_t stubborn_rows(const Places& places, size_t p) {
 // Norms see every constant, but LayerNorm no mean.
 bool is_fixed(const Places& places, size_t p, Direction direction) {
   const Place& place = places.all[p];
-  const bool normed = std::any_of(place.norms.begin(), place.norms.end(), [&](const PlaceNorm& n) {
+  const bool normed = std::ranges::any_of(place.norms, [&](const PlaceNorm& n) {
     return direction == Direction::generic || n.norm.kind != NormKind::layer;
   });
   return place.pinned || normed || stubborn_rows(places, p) > 0;
@@ -120,7 +120,7 @@ int64_t free_constants(const Places& places, Zone zone, Direction direction, con
         put(place, system.generic());
       }
     }
-    if (sum.constant || std::find(freed.sums.begin(), freed.sums.end(), i) != freed.sums.end()) {
+    if (sum.constant || std::ranges::find(freed.sums, i) != freed.sums.end()) {
       row[count + i] = 1;
       ++variables;
     }
@@ -179,8 +179,8 @@ void count_shifts_of(Tally& tally, const Places& places, Zone zone, int64_t widt
     if (rank_with({}) == 0) {
       continue;
     }
-    const auto same = std::find_if(classes.begin(), classes.end(),
-                                   [&](const std::set<size_t>& c) { return rank_with({*c.begin()}) == 1; });
+    const auto same =
+        std::ranges::find_if(classes, [&](const std::set<size_t>& c) { return rank_with({*c.begin()}) == 1; });
     same == classes.end() ? static_cast<void>(classes.push_back({p})) : static_cast<void>(same->insert(p));
   }
   int64_t seen = 0;

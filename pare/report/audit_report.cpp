@@ -99,7 +99,7 @@ ReportSection parts_section(const Audit& audit) {
   for (const PartRow& row : audit.parts) {
     counts.emplace_back(word(row.part), row.total);
   }
-  std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::sort(counts, std::ranges::greater(), [](const auto& entry) { return entry.second; });
   return {.title = "Where the parameters are",
           .words = fmt::format("{} layers{}. Each token adds {} numbers to the key-value cache.", audit.layers,
                                audit.distinct_blocks == audit.layers
@@ -188,8 +188,8 @@ std::string change_text(int64_t saved) {
 
 ReportSection passes_section(const Audit& audit) {
   const PassAudit& passes = audit.passes;
-  const int64_t applying = std::count_if(passes.alone.begin(), passes.alone.end(),
-                                         [](const PassStep& step) { return step.proposal.applies; });
+  const int64_t applying =
+      std::ranges::count_if(passes.alone, [](const PassStep& step) { return step.proposal.applies; });
   ReportSection section{
       .title = "What each pass removes",
       .words =
@@ -245,8 +245,8 @@ ReportSection passes_section(const Audit& audit) {
 
 // Of matrices whose inverse a rewrite needs: by how much they would amplify rounding.
 std::optional<ReportSection> conditions_section(const PassAudit& audit) {
-  const auto found = std::find_if(audit.alone.begin(), audit.alone.end(),
-                                  [](const PassStep& step) { return !step.proposal.conditioning.empty(); });
+  const auto found =
+      std::ranges::find_if(audit.alone, [](const PassStep& step) { return !step.proposal.conditioning.empty(); });
   if (found == audit.alone.end()) {
     return std::nullopt;
   }

@@ -67,7 +67,7 @@ std::string place_name(const FigureAxis& axis, double place) {
 }
 
 bool share_places(const std::vector<Series>& list) {
-  return std::all_of(list.begin(), list.end(), [&](const Series& series) { return series.x == list.front().x; });
+  return std::ranges::all_of(list, [&](const Series& series) { return series.x == list.front().x; });
 }
 
 std::string value_cells(const Series& series, size_t i) {
@@ -101,7 +101,7 @@ FigureTable side_by_side(const Figure& figure) {
 
 // A row for each point.
 FigureTable one_below_the_other(const Figure& figure) {
-  const auto any = [&figure](const auto& has) { return std::any_of(figure.series.begin(), figure.series.end(), has); };
+  const auto any = [&figure](const auto& has) { return std::ranges::any_of(figure.series, has); };
   const bool labelled = any([](const Series& series) { return !series.labels.empty(); });
   const bool spread = any([](const Series& series) { return !series.spread.empty(); });
   FigureTable table;
@@ -176,8 +176,9 @@ Values values_of(const Figure& figure) {
   Values values;
   for (const Series& series : figure.series) {
     std::for_each(series.y.begin(), series.y.end(), [&values](double y) { values.add(y); });
-    values.scatter = values.scatter || std::any_of(series.spread.begin(), series.spread.end(),
-                                                   [](double spread) { return std::isfinite(spread) && spread > 0; });
+    values.scatter = values.scatter || std::ranges::any_of(series.spread, [](double spread) {
+                       return std::isfinite(spread) && spread > 0;
+                     });
   }
   for (const Panel& panel : figure.panels) {
     for (const std::vector<double>& row : panel.values) {

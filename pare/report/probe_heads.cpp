@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <map>
 #include <numbers>
 

@@ -132,7 +132,7 @@ class PointNames {
     const double length = letter_width * static_cast<double>(display_width(name));
     const std::array<Box, 4> places = {Box{x + 6, y - 5, length}, Box{x + 6, y + 12, length},
                                        Box{x - 6 - length, y - 5, length}, Box{x - 6 - length, y + 12, length}};
-    const auto free = std::find_if(places.begin(), places.end(), [this](const Box& place) { return is_free(place); });
+    const auto free = std::ranges::find_if(places, [this](const Box& place) { return is_free(place); });
     taken_.push_back(free == places.end() ? places.front() : *free);
     return text_at(taken_.back().left, taken_.back().base, name, " font-size=\"10\"");
   }
@@ -144,7 +144,7 @@ class PointNames {
   };
   bool is_free(const Box& box) const {
     return box.left >= plot_left && box.left + box.length <= plot_right &&
-           std::none_of(taken_.begin(), taken_.end(), [&box](const Box& other) {
+           std::ranges::none_of(taken_, [&box](const Box& other) {
              return box.left < other.left + other.length && other.left < box.left + box.length &&
                     std::abs(box.base - other.base) < letter_height;
            });

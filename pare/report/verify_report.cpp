@@ -9,7 +9,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "pare/report/html.h"
 #include "pare/support/numbers.h"
 #include "pare/support/table.h"
 

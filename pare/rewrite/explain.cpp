@@ -114,7 +114,7 @@ Lines folded(const Lines& lines) {
       result.push_back(single.at(key));
       continue;
     }
-    std::sort(numbers.begin(), numbers.end());
+    std::ranges::sort(numbers);
     auto [name, formula] = key;
     if (name.starts_with("blocks.n")) {
       name.replace(7, 1, ranges(numbers));
@@ -200,8 +200,7 @@ bool mentions(const Explanation& explanation, std::string_view name) {
     }
     return at != std::string::npos;
   };
-  return std::any_of(explanation.formulas.begin(), explanation.formulas.end(), calls) ||
-         std::any_of(explanation.symbols.begin(), explanation.symbols.end(), calls);
+  return std::ranges::any_of(explanation.formulas, calls) || std::ranges::any_of(explanation.symbols, calls);
 }
 
 }  // namespace

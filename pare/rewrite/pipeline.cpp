@@ -32,8 +32,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 bool is_number(const std::string& text) {
-  return !text.empty() && text.size() <= 9 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && text.size() <= 9 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 void check_option(const Pass& pass, const std::string& name, const std::string& value) {
@@ -44,10 +43,10 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
       continue;
     }
     const std::vector<std::string> values = split(std::string(option.values), '|');
-    const bool number_allowed = std::find(values.begin(), values.end(), "N") != values.end();
+    const bool number_allowed = std::ranges::find(values, "N") != values.end();
     // A matrix's name is looked for where there is a model: the pass says what the model does not have.
-    const bool name_allowed = std::find(values.begin(), values.end(), "MATRIX") != values.end() && !value.empty();
-    const bool known = value != "N" && std::find(values.begin(), values.end(), value) != values.end();
+    const bool name_allowed = std::ranges::find(values, "MATRIX") != values.end() && !value.empty();
+    const bool known = value != "N" && std::ranges::find(values, value) != values.end();
     if (!known && !name_allowed && !(number_allowed && is_number(value))) {
       throw InputError(fmt::format("{}{{{}={}}}: expected {}", pass.id, name, escaped(value),
                                    option.values == "N" ? "a whole number" : fmt::format("one of {}", option.values)));
@@ -101,8 +100,8 @@ PassStep propose(const Model& model, const PassCall& call, const std::optional<B
     step.proposal.after = model;
   }
   const std::vector<Precondition>& conditions = step.proposal.preconditions;
-  const bool reasons = step.proposal.over_budget || std::any_of(conditions.begin(), conditions.end(),
-                                                                [](const Precondition& p) { return !p.holds; });
+  const bool reasons =
+      step.proposal.over_budget || std::ranges::any_of(conditions, [](const Precondition& p) { return !p.holds; });
   PARE_CHECK(step.proposal.applies || reasons, fmt::format("{} refuses without a reason", call.pass->id));
   Problems problems;
   validate(step.proposal.after.architecture, problems);
@@ -132,7 +131,7 @@ int64_t saved_by(const Architecture& architecture, const std::vector<PassCall>& 
 
 size_t place_of(const PassCall& call) {
   const std::vector<const Pass*>& passes = all_passes();
-  return static_cast<size_t>(std::find(passes.begin(), passes.end(), call.pass) - passes.begin());
+  return static_cast<size_t>(std::ranges::find(passes, call.pass) - passes.begin());
 }
 
 // All that save of these, one after another; and one that need not, for what it frees.
@@ -192,8 +191,7 @@ std::optional<std::vector<PassCall>> asked_for(const char* target, std::vector<P
   for (PassCall& call : calls) {
     if (call.options.contains("target")) {
       call.options["target"] = target;
-      any = any || std::any_of(taken.steps.begin(), taken.steps.end(),
-                               [&](const PassStep& step) { return step.call.pass == call.pass; });
+      any = any || std::ranges::any_of(taken.steps, [&](const PassStep& step) { return step.call.pass == call.pass; });
     }
   }
   return any ? std::optional(std::move(calls)) : std::nullopt;
@@ -285,8 +283,7 @@ int64_t saved_bytes(const PassStep& step, Dtype dtype) {
 }
 
 bool is_approximate(const Pipeline& pipeline) {
-  return std::any_of(pipeline.steps.begin(), pipeline.steps.end(),
-                     [](const PassStep& step) { return !step.proposal.approximation.empty(); });
+  return std::ranges::any_of(pipeline.steps, [](const PassStep& step) { return !step.proposal.approximation.empty(); });
 }
 
 Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
@@ -299,8 +296,7 @@ Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
     add_step(pipeline, propose(pipeline.after, call, std::nullopt));
   }
   std::vector<PassCall> better = calls;
-  std::stable_sort(better.begin(), better.end(),
-                   [](const PassCall& a, const PassCall& b) { return place_of(a) < place_of(b); });
+  std::ranges::stable_sort(better, [](const PassCall& a, const PassCall& b) { return place_of(a) < place_of(b); });
   const int64_t lost = saved_by(model.architecture, better) - saved_by(model.architecture, calls);
   if (lost > 0) {
     std::vector<std::string> order;

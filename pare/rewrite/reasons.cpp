@@ -97,7 +97,7 @@ std::vector<Reason> reasons_against(const Proposal& proposal) {
 std::vector<Reason> told_together(const std::vector<Reason>& reasons) {
   std::vector<Reason> together;
   for (const Reason& reason : reasons) {
-    const auto same = std::find_if(together.begin(), together.end(), [&](const Reason& other) {
+    const auto same = std::ranges::find_if(together, [&](const Reason& other) {
       return std::tie(other.expected, other.found, other.remedy) ==
              std::tie(reason.expected, reason.found, reason.remedy);
     });

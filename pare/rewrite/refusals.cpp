@@ -59,7 +59,7 @@ bool has_other_target(const PassStep& step, const Architecture& architecture) {
     return false;
   }
   const std::vector<std::string> targets = {"q", "k", "v"};
-  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+  return std::ranges::any_of(targets, [&](const std::string& target) {
     PassCall other = step.call;
     other.options["target"] = target;
     return target != asked->second && run_passes({architecture}, {other}).steps.front().proposal.applies;
@@ -79,9 +79,9 @@ std::string advice(const Pipeline& pipeline, const RewriteOptions& options, cons
     }
   }
   if (!options.passes || pipeline.steps.size() > 1) {
-    const auto costliest = std::max_element(
-        pipeline.steps.begin(), pipeline.steps.end(),
-        [](const PassStep& a, const PassStep& b) { return a.proposal.roundings < b.proposal.roundings; });
+    const auto costliest = std::ranges::max_element(pipeline.steps, [](const PassStep& a, const PassStep& b) {
+      return a.proposal.roundings < b.proposal.roundings;
+    });
     ways.push_back(fmt::format("{} costs most", costliest->call.pass->id));
   }
   return ways.empty() ? "" : fmt::format(" ({})", fmt::join(ways, "; "));
@@ -157,9 +157,8 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
     return;
   }
   // A pass that saves nothing is not there to put anything to rest: it changes what is stored.
-  const bool changes = std::any_of(pipeline.steps.begin(), pipeline.steps.end(), [](const PassStep& step) {
-    return step.proposal.applies && step.saved_parameters <= 0;
-  });
+  const bool changes = std::ranges::any_of(
+      pipeline.steps, [](const PassStep& step) { return step.proposal.applies && step.saved_parameters <= 0; });
   if (plan.neutral == 0 && !changes) {
     throw Refused(
         "--form compat: all that these passes would make ones, zeros or identities is so already, and nothing would "

@@ -66,8 +66,7 @@ bool BasisSearch::fit_jointly(const std::vector<size_t>& changed) {
   for (size_t s : changed) {
     unknowns += width_of(s) * width_of(s);
   }
-  if (unknowns > most_unknowns ||
-      std::all_of(changed.begin(), changed.end(), [&](size_t s) { return is_determined(s); })) {
+  if (unknowns > most_unknowns || std::ranges::all_of(changed, [&](size_t s) { return is_determined(s); })) {
     return false;
   }
   MatrixSystem system;

@@ -192,9 +192,8 @@ NeuronOrder order_of_neurons(const ModelView& a, const ModelView& b, int64_t n, 
   }
   NeuronOrder found{order.value_or(at::Tensor())};
   const std::vector<NeuronAxis> axes = neuron_axes(a.architecture(), n);
-  const bool alike = std::all_of(axes.begin(), axes.end(), [&](const NeuronAxis& at) {
-    return at.tensor.kind == TensorKind::bias || both_store(a, b, at.tensor);
-  });
+  const bool alike = std::ranges::all_of(
+      axes, [&](const NeuronAxis& at) { return at.tensor.kind == TensorKind::bias || both_store(a, b, at.tensor); });
   if (scalable && alike && !(b.shares(axes.front().tensor) && b.shares(axes.back().tensor))) {
     found.factors = find_factors(a, b, n, units, order.value_or(at::arange(units.count, at::kLong)));
   }

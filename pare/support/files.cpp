@@ -161,7 +161,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   if (error) {
     fail_io("list", folder, error.value());
   }
-  std::sort(entries.begin(), entries.end());
+  std::ranges::sort(entries);
   return entries;
 }
 

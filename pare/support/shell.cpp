@@ -9,7 +9,7 @@ std::string shell_word(std::string_view text) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("._-/+=").find(c) != std::string_view::npos;
   };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) {
+  if (!text.empty() && std::ranges::all_of(text, plain)) {
     return std::string(text);
   }
   std::string quoted = "'";

@@ -12,7 +12,7 @@ namespace pare {
 
 size_t display_width(std::string_view text) {
   const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
-  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), continues));
+  return text.size() - static_cast<size_t>(std::ranges::count_if(text, continues));
 }
 
 namespace {

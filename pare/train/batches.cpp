@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>

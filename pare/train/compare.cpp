@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -112,7 +111,7 @@ void note_differences(const ReadRun& first, const ReadRun& other, Problems& prob
 int64_t last_common_step(const std::vector<ReadRun>& runs) {
   for (auto at = runs.front().validation.rbegin(); at != runs.front().validation.rend() && at->first > 0; ++at) {
     const auto has = [&](const ReadRun& run) { return run.validation.contains(at->first); };
-    if (std::all_of(runs.begin(), runs.end(), has)) {
+    if (std::ranges::all_of(runs, has)) {
       return at->first;
     }
   }
@@ -150,7 +149,7 @@ std::string model_words(const ReadRun& run, const char* key, const std::vector<R
     return "";
   }
   const std::string path = found->value("path", ""), hashes = hashes_in(run.source, key);
-  const bool ambiguous = std::any_of(runs.begin(), runs.end(), [&](const ReadRun& other) {
+  const bool ambiguous = std::ranges::any_of(runs, [&](const ReadRun& other) {
     return other.source.contains(key) && other.source[key].value("path", "") == path &&
            hashes_in(other.source, key) != hashes;
   });
@@ -226,7 +225,7 @@ std::vector<std::string> notes_on(const RunComparison& comparison, bool starts_d
   }
   const auto seeds_of = [](const ComparedRuns& row) { return std::set(row.seeds.begin(), row.seeds.end()); };
   const auto other_seeds = [&](const ComparedRuns& row) { return seeds_of(row) != seeds_of(rows.front()); };
-  if (std::any_of(rows.begin(), rows.end(), other_seeds)) {
+  if (std::ranges::any_of(rows, other_seeds)) {
     std::string list;
     for (const ComparedRuns& row : rows) {
       list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", row.name, fmt::join(row.seeds, ", "));
@@ -266,7 +265,7 @@ std::string name_of_group(const std::vector<const ReadRun*>& runs) {
   std::vector<std::string> names;
   for (const ReadRun* run : runs) {
     const std::string name = name_of_seeds(name_of_run(*run), run->config.seed);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (std::ranges::find(names, name) == names.end()) {
       names.push_back(name);
     }
   }
@@ -338,7 +337,7 @@ LossCurve difference_curve(const std::vector<const ReadRun*>& of, const LossCurv
                            const std::vector<const ReadRun*>& first, const LossCurve& first_measured) {
   LossCurve curve;
   for (const int64_t step : measured.steps) {
-    if (std::find(first_measured.steps.begin(), first_measured.steps.end(), step) == first_measured.steps.end()) {
+    if (std::ranges::find(first_measured.steps, step) == first_measured.steps.end()) {
       continue;
     }
     const Estimate difference = difference_at(of, first, step);
@@ -460,7 +459,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
   }
   tell_apart(comparison.rows);
   const auto other_start = [&](const ReadRun& run) { return start_key(run) != start_key(runs.front()); };
-  comparison.notes = notes_on(comparison, std::any_of(runs.begin(), runs.end(), other_start));
+  comparison.notes = notes_on(comparison, std::ranges::any_of(runs, other_start));
   return comparison;
 }
 

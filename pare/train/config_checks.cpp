@@ -131,7 +131,7 @@ void check_task(const TrainConfig& c, Problems& problems) {
   const bool masked = c.task == TrainTask::masked_lm;
   expect(masked ? Task::masked_lm : c.task == TrainTask::classifier ? Task::classifier : Task::causal_lm);
   const auto looks_ahead = [](const Block& block) { return block.attention.mask == Mask::full; };
-  if (a.task == Task::causal_lm && std::any_of(a.blocks.begin(), a.blocks.end(), looks_ahead)) {
+  if (a.task == Task::causal_lm && std::ranges::any_of(a.blocks, looks_ahead)) {
     problems.add("architecture: a causal_lm whose attention sees later tokens would be told the answer: mask is full");
   }
   if (masked && !c.data.mask_token) {

@@ -56,8 +56,7 @@ std::string bad_place(const Trainer& trainer, const TrainBatch& batch) {
       return fmt::format("every intermediate is finite, but the gradient of {} is not", name);
     }
   }
-  const auto largest =
-      std::max_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto largest = std::ranges::max_element(sizes, {}, [](const auto& entry) { return entry.second; });
   return fmt::format("the largest numbers, up to {:.3g}, are in {}", largest->second, largest->first);
 }
 
@@ -83,7 +82,7 @@ std::string likely_cause(const TrainConfig& config, const BadStep& bad) {
   if (config.optimiser.warmup == 0) {
     cause += ", and warm up (optimiser.warmup is 0)";
   }
-  if (std::none_of(blocks.begin(), blocks.end(), has_norm)) {
+  if (std::ranges::none_of(blocks, has_norm)) {
     const bool sized = config.init.recipe == InitRecipe::norm_free || config.init.recipe == InitRecipe::orthogonal;
     cause += "; without norms nothing keeps the stream small";
     cause += sized || !config.from.empty() ? "" : ", and init.recipe=norm_free begins where it should";

@@ -95,7 +95,7 @@ std::vector<std::string> warnings_of_first_tokens(const TrainConfig& config,
   std::vector<int64_t> told;
   for (const auto& [id, said] : found) {
     const bool known = id >= 0 && id < config.architecture.vocab;
-    if (!known || may_learn(id) || std::find(told.begin(), told.end(), id) != told.end()) {
+    if (!known || may_learn(id) || std::ranges::find(told, id) != told.end()) {
       continue;
     }
     told.push_back(id);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pare/support/error.h"
 #include "pare/support/sha256.h"
 
 namespace pare {
@@ -28,7 +27,7 @@ Exercise repeated(uint64_t seed, const DataConfig& data, bool sorted) {
   }
   std::vector<int64_t> answer = exercise.tokens;
   if (sorted) {
-    std::sort(answer.begin(), answer.end());
+    std::ranges::sort(answer);
   }
   exercise.tokens.push_back(data.symbols);
   exercise.answer = exercise.tokens.size();

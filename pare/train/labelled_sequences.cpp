@@ -80,7 +80,7 @@ LabelledFiles read_labelled(const std::vector<std::string>& paths, const TrainCo
       const size_t end = std::min(text.find('\n', begin), text.size());
       const std::string subject = fmt::format("{}, line {}", quote(path), ++number);
       Labelled line = labelled_line(std::string_view(text).substr(begin, end - begin), tokenizer, subject);
-      const int64_t largest = *std::max_element(line.tokens.begin(), line.tokens.end());
+      const int64_t largest = *std::ranges::max_element(line.tokens);
       if (line.label >= classes) {
         problems.add(fmt::format("{}: the label {} is not one of {} classes", subject, line.label, classes));
       }

@@ -30,7 +30,7 @@ bool is_decayed(const TensorSpec& spec) {
 AdamW::AdamW(const OptimiserConfig& config, const Tensors& weights, const std::vector<std::string>& decayed)
     : config_(config), groups_{{.decay = config.decay}, {.decay = 0}} {
   for (const auto& [name, weight] : weights) {
-    const bool decays = std::find(decayed.begin(), decayed.end(), name) != decayed.end();
+    const bool decays = std::ranges::find(decayed, name) != decayed.end();
     Group& group = groups_[decays ? 0 : 1];
     group.numbers.push_back(names_.size());
     group.weights.push_back(weight.detach());

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <limits>
 
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/family.h"
@@ -299,7 +298,7 @@ std::vector<int64_t> RunFolder::checkpoints() const {
   if (steps.empty()) {
     throw InputError(fmt::format("{} has no checkpoint: it cannot be continued", quote(path_.string())));
   }
-  std::sort(steps.begin(), steps.end());
+  std::ranges::sort(steps);
   return steps;
 }
 

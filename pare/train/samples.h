@@ -2,8 +2,6 @@
 // What a model says by itself: sequences that begin with a prefix, each further token drawn from softmax(logits / τ) of
 // those before it. A model that is to stay what it was can learn from them alone, without a text that others have.
 
-#include <filesystem>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 
 #include "pare/checkpoint/model_folder.h"

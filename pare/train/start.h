@@ -1,7 +1,6 @@
 #pragma once
 // Where a run starts from: drawn numbers, or a stored model where it has tensors of the same names and shapes.
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

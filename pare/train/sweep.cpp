@@ -8,7 +8,6 @@
 #include "pare/arch/block_list.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/support/error.h"
-#include "pare/support/json.h"
 #include "pare/support/names.h"
 #include "pare/train/morph_target.h"
 

@@ -3,9 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-
-#include "pare/checkpoint/model_folder.h"
 #include "pare/model/executor.h"
 #include "pare/train/config.h"
 #include "pare/train/loss.h"

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pare/support/error.h"
 #include "pare/train/batches.h"

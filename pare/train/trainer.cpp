@@ -221,7 +221,7 @@ void Trainer::collect_narrow(bool first) {
     if (!found.defined()) {
       continue;
     }
-    if (first && std::find(in_head_.begin(), in_head_.end(), i) == in_head_.end()) {
+    if (first && std::ranges::find(in_head_, i) == in_head_.end()) {
       set.push_back(gradients_[i]);
       from.push_back(found);
     } else {
@@ -261,9 +261,9 @@ std::vector<at::Tensor> Trainer::tensors_of(const Placed& batch) {
 }
 
 bool Trainer::fits_recorded(const std::vector<Placed>& batches) const {
-  return std::equal(batches.begin(), batches.end(), slots_.begin(), slots_.end(), [](const Placed& a, const Placed& b) {
+  return std::ranges::equal(batches, slots_, [](const Placed& a, const Placed& b) {
     const std::vector<at::Tensor> ours = tensors_of(a), theirs = tensors_of(b);
-    return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), same_shape);
+    return std::ranges::equal(ours, theirs, same_shape);
   });
 }
 

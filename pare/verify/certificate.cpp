@@ -94,7 +94,7 @@ bool is_pass_id(std::string_view id) {
   const auto is_word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   };
-  return !id.empty() && id.size() <= longest_id && std::all_of(id.begin(), id.end(), is_word);
+  return !id.empty() && id.size() <= longest_id && std::ranges::all_of(id, is_word);
 }
 
 // The hashes of one side, checked to be what they should.

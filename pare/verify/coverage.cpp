@@ -96,8 +96,7 @@ struct TableRows {
   int64_t first = 0;  // of those; what stands before it may be anything
 
   int64_t strange_ones_missing() const {
-    return std::count_if(strange.begin(), strange.end(),
-                         [this](int64_t row) { return row >= first && !asked.contains(row); });
+    return std::ranges::count_if(strange, [this](int64_t row) { return row >= first && !asked.contains(row); });
   }
 };
 
@@ -139,7 +138,7 @@ Wanted wanted_by(const Architecture& reference, const Architecture& candidate, c
   // Every token, those that are known to be odd first.
   std::vector<int64_t>& cards = wanted.cards;
   for (int64_t token = 0; token < reference.vocab; ++token) {
-    if (!std::binary_search(proof.strange_tokens.begin(), proof.strange_tokens.end(), token)) {
+    if (!std::ranges::binary_search(proof.strange_tokens, token)) {
       cards.push_back(token);
     }
   }

@@ -120,14 +120,14 @@ std::vector<Exam::Part> Exam::parts() const {
 // NaN compares as false: what is not a number is different.
 bool Exam::is_equivalent() const {
   const std::vector<Part> all = parts();
-  return may_be_equivalent() && std::all_of(all.begin(), all.end(), [this](const Part& part) {
+  return may_be_equivalent() && std::ranges::all_of(all, [this](const Part& part) {
            return largest(excess(*part.rows, equivalence_of(*part.noise))) <= 1;
          });
 }
 
 bool Exam::is_within_noise() const {
   const std::vector<Part> all = parts();
-  return std::all_of(all.begin(), all.end(), [this](const Part& part) {
+  return std::ranges::all_of(all, [this](const Part& part) {
     return largest(excess(*part.rows, noise_limit_of(*part.noise))) <= 1 &&
            usual_rows(*part.rows, *part.noise).excess <= 1;
   });

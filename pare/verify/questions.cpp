@@ -332,7 +332,7 @@ LongestSequence longest_affordable(const Architecture& reference, const Architec
 bool can_hold_attention(const Architecture& architecture, int64_t tokens) {
   constexpr double most_bytes = 0x1p29;
   const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens);
-  return std::all_of(architecture.blocks.begin(), architecture.blocks.end(), [pairs](const Block& block) {
+  return std::ranges::all_of(architecture.blocks, [pairs](const Block& block) {
     return 8 * pairs * static_cast<double>(block.attention.heads) <= most_bytes;
   });
 }

@@ -41,7 +41,7 @@ std::vector<TensorSpec> some_of(std::vector<TensorSpec> specs, size_t count, std
     return kinds.insert({spec.id.module.sublayer, spec.id.module.slot, spec.id.kind}).second;
   });
   specs.resize(std::min(specs.size(), count));
-  std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) { return a.id < b.id; });
+  std::ranges::sort(specs, {}, &TensorSpec::id);
   return specs;
 }
 
@@ -349,8 +349,8 @@ class Walk {
   }
 
   bool is_disturbed(int64_t block) const {
-    return std::any_of(disturbances_.begin(), disturbances_.end(),
-                       [block](const Disturbance& d) { return d.tensor.id.module.block == block; });
+    return std::ranges::any_of(disturbances_,
+                               [block](const Disturbance& d) { return d.tensor.id.module.block == block; });
   }
 
   // A layer whose block is another one for each size. A block that several layers run comes here each time.

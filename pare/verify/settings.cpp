@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "pare/arch/head.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/words.h"
@@ -275,8 +274,7 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
   const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   const std::optional<Dtype> type = float_dtype_from_word(name);
   const Weights& weights = folder.model.weights;
-  const bool all = type && std::all_of(weights.begin(), weights.end(),
-                                       [&](const auto& entry) { return keeps(*type, entry.second); });
+  const bool all = type && std::ranges::all_of(weights, [&](const auto& entry) { return keeps(*type, entry.second); });
   return all ? "nothing" : name;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/head.h"

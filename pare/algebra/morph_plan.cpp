@@ -11,7 +11,6 @@
 
 #include "pare/algebra/shift.h"
 #include "pare/arch/architecture_json.h"
-#include "pare/arch/block_list.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/streams.h"
 #include "pare/support/error.h"

@@ -1,6 +1,8 @@
 #include "pare/arch/architecture_json.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "pare/arch/sublayer.h"
 #include "pare/arch/validate.h"
@@ -167,4 +169,23 @@ const char* word(Activation activation) {
 const char* word(NormKind kind) {
   return word_of(kind);
 }
+
+void unfold_blocks(nlohmann::json& blocks) {
+  if (!blocks.is_array()) {
+    return;
+  }
+  nlohmann::json all = nlohmann::json::array();
+  for (nlohmann::json entry : blocks) {
+    const nlohmann::json repeat = entry.is_object() ? entry.value("repeat", nlohmann::json(1)) : nlohmann::json();
+    if (!repeat.is_number_integer() || repeat < 1 || repeat > most_blocks - static_cast<int64_t>(all.size())) {
+      return;
+    }
+    entry.erase("repeat");
+    for (int64_t i = repeat.get<int64_t>(); i > 0; --i) {
+      all.push_back(entry);
+    }
+  }
+  blocks = std::move(all);
+}
+
 }  // namespace pare

@@ -20,4 +20,8 @@ const char* word(Task task);
 const char* word(Activation activation);
 const char* word(NormKind kind);
 
+// The list of blocks with an entry for each: one may stand for several that are alike (repeat). Entry N is then block
+// N, as tensors are named. What is no list of blocks stays as it is, for whoever reads it to say.
+void unfold_blocks(nlohmann::json& blocks);
+
 }  // namespace pare

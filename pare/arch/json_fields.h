@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -183,11 +184,7 @@ nlohmann::ordered_json JsonWriter::write(T& value) {
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     return value;
   } else if constexpr (requires { typename T::value_type; }) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (auto& item : value) {
-      list.push_back(write(item));
-    }
-    return list;
+    return mapped(value, [](auto& item) { return write(item); });
   } else if constexpr (requires { write_special(value); }) {
     return write_special(value);
   } else {

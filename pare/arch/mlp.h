@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "pare/arch/kinds.h"
 #include "pare/arch/norm.h"
 #include "pare/arch/tensor_id.h"
 
@@ -70,5 +71,16 @@ NeuronFacts neurons_of(const Mlp& mlp);
 std::vector<MlpSetting> fixed_settings(const Mlp& mlp);
 // The setting that gives a matrix its bias; null where it cannot have one.
 bool* bias_flag(Mlp& mlp, Slot slot);
+
+// A number that holds the gate of a neuron open, whatever the neuron reads.
+//
+// α(at) = value. Both are 0 or powers of two, which every stored type holds: what passes such a gate, and is divided by
+// `value`, is not rounded. Where α(z) only tends to z or to 1, it is so far on there that float64 cannot tell: what is
+// missing is less than 2⁻⁶⁴ of it.
+struct OpenGate {
+  double at = 0, value = 1;
+};
+
+OpenGate open_gate(Activation activation);
 
 }  // namespace pare

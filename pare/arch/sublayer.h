@@ -2,10 +2,35 @@
 // What attention.cpp and mlp.cpp each say of their kind of sublayer, for those who put a model together of them:
 // its fields as JSON, and the rules it must obey. What it stores is declared in slots.h.
 
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
 #include "pare/arch/architecture.h"
-#include "pare/arch/rules.h"
+#include "pare/support/error.h"
 
 namespace pare {
+
+// Bounds on numbers that come from files: far above any model, far below what overflows.
+constexpr int64_t most_of_anything = int64_t{1} << 31;
+
+// Rules that a value must obey, each with the path of what breaks it.
+class Rules {
+ public:
+  template <class... Args>
+  void require(bool holds, const std::string& path, fmt::format_string<Args...> text, Args&&... args) {
+    if (!holds) {
+      problems.add(path + ": " + fmt::format(text, std::forward<Args>(args)...));
+    }
+  }
+  void in_range(const std::string& path, int64_t value, int64_t least = 1, int64_t most = most_of_anything) {
+    require(value >= least && value <= most, path, "{} is not between {} and {}", value, least, most);
+  }
+
+  Problems problems;
+};
 
 class JsonReader;
 class JsonWriter;

@@ -8,8 +8,8 @@
 
 #include "pare/algebra/constant_norms.h"
 #include "pare/arch/norms.h"
+#include "pare/support/names.h"
 #include "pare/support/numbers.h"
-#include "pare/support/shell.h"
 #include "pare/support/table.h"
 
 namespace pare {

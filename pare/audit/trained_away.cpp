@@ -12,8 +12,9 @@
 #include "pare/audit/norm_recipe.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
+#include "pare/support/names.h"
 #include "pare/support/numbers.h"
-#include "pare/support/shell.h"
 #include "pare/support/table.h"
 
 namespace pare {
@@ -84,11 +85,7 @@ std::vector<std::string> obstacles_of(const Architecture& architecture, const Ar
     plan_morph(architecture, bare, "morph.to");
     return {};
   } catch (const InputError& error) {
-    std::vector<std::string> list;
-    for (const ErrorReason& reason : error.reasons) {
-      list.push_back(reason.message);
-    }
-    return list;
+    return mapped(error.reasons, &ErrorReason::message);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -72,11 +73,7 @@ int64_t dtype_bits(Dtype dtype) {
 
 const std::vector<std::string>& dtype_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Row& candidate : rows) {
-      list.emplace_back(candidate.name);
-    }
-    return list;
+    return mapped(rows, [](const Row& candidate) { return std::string(candidate.name); });
   }();
   return names;
 }

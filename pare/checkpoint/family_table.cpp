@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "pare/support/mapped.h"
+
 namespace pare {
 
 namespace {
@@ -147,10 +149,8 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
   const std::string prefix(answers ? table.answers_prefix : table.base_prefix);
   Binder binder(a);
   const auto bind = [&](const TensorRow& row, const std::string& theirs, const std::string& ours, const Block& block) {
-    std::vector<std::string> names;
-    for (std::string_view name : row.ours.all) {
-      names.push_back(ours + std::string(name));
-    }
+    const std::vector<std::string> names =
+        mapped(row.ours.all, [&](std::string_view name) { return ours + std::string(name); });
     if (!row.where || row.where(a)) {
       binder.row(prefix + theirs, names, row.stored, block.attention.kv_heads);
     }

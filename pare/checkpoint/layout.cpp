@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "pare/checkpoint/family.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -21,11 +22,7 @@ Layout stacked(std::vector<int64_t> rows, int64_t groups) {
   const int64_t group_rows = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   return {[=](const at::Tensor& stored) {
             const at::Tensor grouped = stored.unflatten(0, {groups, group_rows});
-            std::vector<at::Tensor> canonical;
-            for (const at::Tensor& part : grouped.split_with_sizes(rows, 1)) {
-              canonical.push_back(part.flatten(0, 1));
-            }
-            return canonical;
+            return mapped(grouped.split_with_sizes(rows, 1), [](const at::Tensor& part) { return part.flatten(0, 1); });
           },
           [=](const std::vector<at::Tensor>& canonical) {
             std::vector<at::Tensor> parts;

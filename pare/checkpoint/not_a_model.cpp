@@ -10,6 +10,7 @@
 #include "pare/arch/presets.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -162,10 +163,8 @@ std::string sibling_like(const fs::path& path) {
   if (folder.empty() || !is_folder(folder)) {
     return "";
   }
-  std::vector<std::string> names;
-  for (const fs::path& entry : entries(folder)) {
-    names.push_back(entry.filename().string());
-  }
+  const std::vector<std::string> names =
+      mapped(entries(folder), [](const fs::path& entry) { return entry.filename().string(); });
   const std::string near = nearest(path.filename().string(), names);
   return near.empty() ? "" : (folder / near).string();
 }

@@ -7,6 +7,7 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -138,11 +139,7 @@ class Entry {
 void check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t data_begin, uint64_t file_size,
                   Problems& problems) {
   using Item = std::map<std::string, StoredTensor>::value_type;
-  std::vector<const Item*> order;
-  order.reserve(tensors.size());
-  for (const Item& item : tensors) {
-    order.push_back(&item);
-  }
+  std::vector<const Item*> order = mapped(tensors, [](const Item& item) { return &item; });
   std::ranges::sort(order, [](const Item* a, const Item* b) {
     return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
   });

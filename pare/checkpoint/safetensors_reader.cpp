@@ -9,7 +9,6 @@
 #include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
-#include "pare/support/lfs_pointer.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -85,10 +86,7 @@ at::Tensor Weight::load() const {
   if (node().load) {
     return node().load();
   }
-  std::vector<at::Tensor> loaded;
-  for (const Weight& input : node().inputs) {
-    loaded.push_back(input.load());
-  }
+  const std::vector<at::Tensor> loaded = mapped(node().inputs, &Weight::load);
   return node().operation(loaded);
 }
 

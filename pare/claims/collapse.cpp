@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "pare/claims/draws.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -76,11 +77,7 @@ Outcome parametric_simulation(const Trial& trial) {
     }
   }
   const auto column = [&](size_t i) {
-    std::vector<double> values;
-    for (const std::vector<double>& row : by_alpha.rows) {
-      values.push_back(row[i]);
-    }
-    return values;
+    return mapped(by_alpha.rows, [&](const std::vector<double>& row) { return row[i]; });
   };
   const auto range = [](const std::vector<double>& values) {
     const auto [least, most] = std::minmax_element(values.begin(), values.end());

@@ -9,8 +9,9 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
+#include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
-#include "pare/support/scratch_folder.h"
 #include "pare/train/batches.h"
 #include "pare/train/run_folder.h"
 
@@ -18,11 +19,9 @@ namespace pare {
 
 std::vector<StoredCheckpoint> checkpoints_of(const std::filesystem::path& run) {
   const RunFolder folder(run);
-  std::vector<StoredCheckpoint> found;
-  for (const int64_t step : folder.checkpoints()) {
-    found.push_back({step, folder.checkpoint_path(step)});
-  }
-  return found;
+  return mapped(folder.checkpoints(), [&](const int64_t step) {
+    return StoredCheckpoint{step, folder.checkpoint_path(step)};
+  });
 }
 
 Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tokens) {

@@ -12,6 +12,7 @@
 #include "pare/claims/draws.h"
 #include "pare/claims/stated.h"
 #include "pare/report/svg.h"
+#include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
 #include "pare/support/table.h"
 
@@ -132,11 +133,7 @@ bool spans_decades(const std::vector<double>& values) {
 }
 
 std::vector<double> column_of(const ClaimTable& table, size_t column) {
-  std::vector<double> values;
-  for (const std::vector<double>& row : table.rows) {
-    values.push_back(row[column]);
-  }
-  return values;
+  return mapped(table.rows, [&](const std::vector<double>& row) { return row[column]; });
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/names.h"
-#include "pare/support/scratch_folder.h"
 #include "pare/support/sha256.h"
 #include "pare/train/run_folder.h"
 #include "pare/train/token_shards.h"

@@ -12,6 +12,7 @@
 #include "pare/claims/plan.h"
 #include "pare/claims/probed_models.h"
 #include "pare/probes/probe.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -50,11 +51,9 @@ Json ranks_of(const Model& model, const Inputs& inputs) {
 
 Json look_at_ranks(const std::filesystem::path& run) {
   const Inputs inputs = held_out(run, probed_sequences, probed_length);
-  Json found = Json::array();
-  for (const StoredCheckpoint& stored : checkpoints_of(run)) {
-    found.push_back({{"step", stored.step}, {"layers", ranks_of(open_model(stored.folder).model, inputs)}});
-  }
-  return found;
+  return mapped(checkpoints_of(run), [&](const StoredCheckpoint& stored) {
+    return Json{{"step", stored.step}, {"layers", ranks_of(open_model(stored.folder).model, inputs)}};
+  });
 }
 
 const std::vector<std::string> rank_variants = {"baseline", "no-mlp", "no-attention-skip", "no-skips"};

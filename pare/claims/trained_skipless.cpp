@@ -11,6 +11,7 @@
 #include "pare/claims/finished_run.h"
 #include "pare/claims/judged.h"
 #include "pare/claims/plan.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -161,10 +162,7 @@ ClaimFinding trains(const TrainedRuns& runs, const std::string& variant, const s
   if (std::isnan(bar)) {
     return {words, Found::too_few, fmt::format("{:.4f}", best->loss)};
   }
-  std::vector<double> losses;
-  for (const TrainedRun* run : best->runs) {
-    losses.push_back(run->loss);
-  }
+  const std::vector<double> losses = mapped(best->runs, &TrainedRun::loss);
   const bool some = std::ranges::any_of(ended, [bar](const TrainedRun* run) { return run->loss < bar; });
   const Found found =
       some ? threshold("", estimate_of(losses), {Bound::at_most, bar}, [](double) { return std::string(); }).found

@@ -7,6 +7,7 @@
 
 #include "pare/claims/trained.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
 
@@ -149,11 +150,9 @@ Settled began_with(Settled a, const Settled& reference) {
 
 template <class Number>
 std::vector<Observed> observed(const Settled& settled, Number TrainedRun::*number) {
-  std::vector<Observed> found;
-  for (const TrainedRun* run : settled.runs) {
-    found.push_back({run->seed, run->data, std::invoke(number, *run)});
-  }
-  return found;
+  return mapped(settled.runs, [&](const TrainedRun* run) {
+    return Observed{run->seed, run->data, std::invoke(number, *run)};
+  });
 }
 
 // What the runs of a variant measured after so many steps.
@@ -221,10 +220,7 @@ Estimate points_above(const Settled& a, const Settled& reference) {
 }
 
 Estimate points_of(const Settled& settled) {
-  std::vector<double> values;
-  for (const TrainedRun* run : settled.runs) {
-    values.push_back(run->points());
-  }
+  const std::vector<double> values = mapped(settled.runs, &TrainedRun::points);
   return estimate_of(values);
 }
 

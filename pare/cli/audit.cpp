@@ -10,7 +10,7 @@
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
-#include "pare/report/audit_report.h"
+#include "pare/report/pages.h"
 #include "pare/verify/certificate.h"
 
 namespace pare {

@@ -14,9 +14,9 @@
 #include "pare/passes/pass.h"
 #include "pare/support/error.h"
 #include "pare/support/log.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/progress.h"
-#include "pare/support/shell.h"
 #include "pare/support/table.h"
 
 namespace pare {
@@ -59,11 +59,7 @@ std::vector<std::string> known_flags(const CLI::App& app) {
 }
 
 std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    names.push_back(command->get_name());
-  }
-  return names;
+  return mapped(app.get_subcommands({}), &CLI::App::get_name);
 }
 
 [[noreturn]] void refuse_command(const CLI::App& app, const std::string& word) {
@@ -247,11 +243,7 @@ Offered offered_by(const std::string& validator_name) {
 }
 
 std::vector<std::string> pass_names() {
-  std::vector<std::string> names;
-  for (const Pass* pass : all_passes()) {
-    names.emplace_back(pass->id);
-  }
-  return names;
+  return mapped(all_passes(), [](const Pass* pass) { return std::string(pass->id); });
 }
 
 void add_help(CLI::App& app, const Settings& settings) {

@@ -6,7 +6,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/cli/report_file.h"
-#include "pare/report/compare_report.h"
+#include "pare/report/pages.h"
 #include "pare/support/output_place.h"
 #include "pare/train/compare.h"
 

@@ -9,6 +9,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -78,13 +79,7 @@ struct Application {
   std::vector<CommandEntry> commands;
   std::vector<FlagEntry> flags;  // of every command
 
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const CommandEntry& command : commands) {
-      names.push_back(command.name);
-    }
-    return names;
-  }
+  std::vector<std::string> names() const { return mapped(commands, &CommandEntry::name); }
 };
 
 // --help is an option of every command, and is offered once, with those that are everywhere.
@@ -125,10 +120,8 @@ std::string value_cases(const Application& app) {
     if (!flag.takes_value) {
       return;
     }
-    std::vector<std::string> patterns;
-    for (const std::string& spelling : flag.spellings) {
-      patterns.push_back(fmt::format("{}' {}'", command, spelling));
-    }
+    const std::vector<std::string> patterns =
+        mapped(flag.spellings, [&](const std::string& spelling) { return fmt::format("{}' {}'", command, spelling); });
     const char* kind = flag.offered.kind == Offer::list ? "list" : flag.offered.kind == Offer::only ? "only" : "path";
     cases += fmt::format("    {}) kind={} offer={} ;;\n", fmt::join(patterns, "|"), kind,
                          quoted(joined(flag.offered.words)));

@@ -14,8 +14,6 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/names.h"
-#include "pare/support/scratch_folder.h"
-#include "pare/support/shell.h"
 
 namespace pare {
 

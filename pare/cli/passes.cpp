@@ -10,6 +10,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
 #include "pare/rewrite/pipeline.h"
+#include "pare/support/mapped.h"
 #include "pare/support/table.h"
 
 namespace pare {
@@ -54,17 +55,11 @@ void passes_command(const std::string& id, const Settings& settings) {
     shown = {parse_passes(id).front().pass};
   }
   if (settings.json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Pass* pass : shown) {
-      list.push_back(to_json(*pass));
-    }
+    const nlohmann::ordered_json list = mapped(shown, [](const Pass* pass) { return to_json(*pass); });
     print_json({{"passes", list}});
     return;
   }
-  std::vector<std::string> texts;
-  for (const Pass* pass : shown) {
-    texts.push_back(text_of(*pass));
-  }
+  const std::vector<std::string> texts = mapped(shown, [](const Pass* pass) { return text_of(*pass); });
   print_text(fmt::format("{}\nThe papers: docs/papers.md\n", fmt::join(texts, "\n")));
 }
 

@@ -18,6 +18,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/log.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
 #include "pare/verify/certificate.h"
@@ -188,11 +189,7 @@ ClaimScale scale_of(const std::string& word) {
 }
 
 std::vector<std::string> claim_names() {
-  std::vector<std::string> names;
-  for (const PaperClaim& claim : claims()) {
-    names.push_back(claim.id);
-  }
-  return names;
+  return mapped(claims(), &PaperClaim::id);
 }
 
 void print_list(const AskedClaim& asked, const Settings& settings) {

@@ -18,8 +18,9 @@
 #include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
 #include "pare/probes/alignment.h"
-#include "pare/report/verify_report.h"
+#include "pare/report/pages.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
 #include "pare/support/table.h"
@@ -303,19 +304,15 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
                                  {"found", small(d.difference)}}}});
   }
   if (!v.coverage.known_other.empty()) {
-    std::vector<ErrorReason> reasons;
-    for (const std::string& text : v.coverage.known_other) {
-      reasons.push_back({text});
-    }
+    std::vector<ErrorReason> reasons =
+        mapped(v.coverage.known_other, [](const std::string& text) { return ErrorReason{text}; });
     return VerificationFailed(
         fmt::format("{}: {} (a larger --budget asks longer sequences)", pair, v.coverage.known_other.front()),
         std::move(reasons));
   }
   if (flags.strict && !v.coverage.complete) {
-    std::vector<ErrorReason> reasons;
-    for (const std::string& text : v.coverage.not_exercised) {
-      reasons.push_back({text});
-    }
+    std::vector<ErrorReason> reasons =
+        mapped(v.coverage.not_exercised, [](const std::string& text) { return ErrorReason{text}; });
     return VerificationFailed(fmt::format("--strict: {} not exercised, such as {}", v.coverage.not_exercised.size(),
                                           v.coverage.not_exercised.front()),
                               std::move(reasons));

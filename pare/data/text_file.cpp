@@ -6,7 +6,7 @@
 
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
-#include "pare/support/lfs_pointer.h"
+#include "pare/support/files.h"
 #include "pare/support/numbers.h"
 
 namespace pare {

@@ -13,7 +13,6 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
-#include "pare/support/lfs_pointer.h"
 #include "pare/support/names.h"
 
 namespace pare {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "pare/checkpoint/model.h"
-#include "pare/model/arithmetic.h"
+#include "pare/model/device.h"
 
 namespace pare {
 

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "pare/linear/procrustes.h"
-
 namespace pare {
 
 namespace {
@@ -74,6 +72,30 @@ class SylvesterSolver {
 };
 
 }  // namespace
+
+at::Tensor nearest_orthogonal(const at::Tensor& matrix) {
+  const auto [u, values, v] = at::linalg_svd(matrix, /*full_matrices=*/false);
+  at::Tensor nearest = at::matmul(u, v);
+  // Of what a decomposition loses, this takes all but the last digit (Newton and Schulz).
+  const at::Tensor eye = at::eye(matrix.size(0), matrix.options());
+  nearest = at::matmul(nearest, 1.5 * eye - 0.5 * at::matmul(nearest.t(), nearest));
+  return nearest;
+}
+
+at::Tensor procrustes(const at::Tensor& reference, const at::Tensor& candidate, const at::Tensor& start) {
+  const at::Tensor inner = at::matmul(reference.t(), candidate);
+  const double size = inner.norm().item<double>();
+  // Directions without rows stay as they are at the start: too little to move any that has some.
+  return nearest_orthogonal(size > 0 ? inner + start * (size * 1e-15) : start);
+}
+
+std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope) {
+  std::vector<std::pair<int64_t, int64_t>> planes;
+  for (int64_t i = 0; i < rope.width / 2; ++i) {
+    planes.push_back(rope.layout == RopeLayout::half ? std::pair(i, i + rope.width / 2) : std::pair(2 * i, 2 * i + 1));
+  }
+  return planes;
+}
 
 at::Tensor fit_map(const std::vector<MapSamples>& samples, const at::Tensor& guess) {
   auto [written_a, written_b] = stacked_rows(samples, Role::writer, guess);

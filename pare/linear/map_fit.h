@@ -3,13 +3,33 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "pare/arch/rope.h"
 #include "pare/arch/tensors.h"
-#include "pare/linear/map_group.h"
 
 namespace pare {
+
+// The orthogonal matrix nearest to a square one.
+at::Tensor nearest_orthogonal(const at::Tensor& matrix);
+
+// The orthogonal R of the least squares of reference - candidate Rᵀ, rows [n, d]; `start` where the rows say nothing.
+at::Tensor procrustes(const at::Tensor& reference, const at::Tensor& candidate, const at::Tensor& start);
+
+// The groups of matrices that may stand between two bases of a stream, or of a head.
+enum class MapGroup {
+  identity,
+  turning,  // what commutes with RoPE: a I + b J on each plane, anything on the entries that do not turn
+  general,
+  rotation,          // where somebody sees lengths: a norm, or a query that is the key
+  turning_rotation,  // both
+};
+
+// The dimensions of a head that turn together.
+std::vector<std::pair<int64_t, int64_t>> turning_planes(const Rope& rope);
 
 // Rows are samples, [n, width]. Of a writer: reference = candidate Ψᵀ. Of a reader: candidate = reference Ψ.
 struct MapSamples {

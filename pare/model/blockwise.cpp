@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pare/support/interrupt.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -37,10 +38,8 @@ at::Tensor chosen_rows(const Weight& table, const at::Tensor& ids) {
 
 // Every token that occurs, once, ascending.
 at::Tensor tokens_in(std::span<const Inputs> inputs) {
-  std::vector<at::Tensor> all;
-  for (const Inputs& input : inputs) {
-    all.push_back(input.ids.flatten().to(at::kCPU));
-  }
+  const std::vector<at::Tensor> all =
+      mapped(inputs, [](const Inputs& input) { return input.ids.flatten().to(at::kCPU); });
   return std::get<0>(at::unique_dim(at::cat(all), 0));
 }
 

@@ -2,6 +2,9 @@
 // Where a model runs. The CUDA library of libtorch is loaded only when it is asked for.
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
 #include <c10/util/Exception.h>
 
 #include <filesystem>
@@ -9,6 +12,13 @@
 #include <vector>
 
 namespace pare {
+
+// Where and in which arithmetic a model runs.
+struct Arithmetic {
+  at::ScalarType dtype = at::kDouble;
+  at::Device device = at::kCPU;
+  std::optional<at::ScalarType> matrices = {};  // kept in this type, and widened where they are multiplied with
+};
 
 // "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device.
 at::Device find_device(const std::string& name);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -94,10 +95,7 @@ Linear Loader::stacked_leaves(const std::vector<ModuleId>& modules, bool any_bia
     // Detached: what a part is made by would be held with its graph, whose gradients belong to another stream than the
     // one that a step is recorded on.
     return Parameter(parts.front().tensor().detach(), [parts](const at::Tensor&) {
-      std::vector<at::Tensor> tensors;
-      for (const Parameter& part : parts) {
-        tensors.push_back(part.tensor());
-      }
+      const std::vector<at::Tensor> tensors = mapped(parts, &Parameter::tensor);
       return at::cat(tensors);
     });
   };

@@ -10,8 +10,8 @@
 
 #include "pare/arch/tensors.h"
 #include "pare/checkpoint/weights.h"
-#include "pare/model/arithmetic.h"
 #include "pare/model/blend.h"
+#include "pare/model/device.h"
 
 namespace pare {
 

@@ -8,13 +8,27 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
-#include "pare/model/arithmetic.h"
-#include "pare/model/positions.h"
+#include "pare/arch/architecture.h"
+#include "pare/model/device.h"
 #include "pare/model/rope.h"
 
 namespace pare {
+
+struct Cache;   // cache.h
+struct Inputs;  // inputs.h
+
+// Where the tokens of a batch stand.
+struct Positions {
+  at::Tensor at;  // int64 [batch or 1, tokens]
+  // Where every row stands at first, first + 1, ...: so much is known without asking the device. Else absent.
+  std::optional<int64_t> first;
+};
+
+// One past the last position. Asks the device where the positions are not plainly counted, and waits for its answer.
+int64_t end_of(const Positions& positions);
 
 class Tables {
  public:
@@ -47,5 +61,10 @@ class Tables {
   mutable std::map<int64_t, at::Tensor> slopes_;  // by heads
   mutable std::map<int64_t, Waves> waves_;        // by width
 };
+
+// Real tokens counted from 0, after those remembered: padding changes no answer. Tokens that are `pad` stand at -1.
+// InputError where learned positions end before the tokens do.
+Positions positions_for(const Architecture& architecture, const Inputs& inputs, const Tables& tables,
+                        const Cache* cache);
 
 }  // namespace pare

@@ -14,9 +14,9 @@
 // W₂[:,J] W₁[J,:] = -I (widen=true: not needed).
 // Exactness: signs are exact; what is left of W₂[:,J] W₁[J,:] + I is the error. Widening rounds nothing: SiLU(c) = 1
 // has a c that no type holds, but SiLU(64) = 64 to within 2⁻⁹², and 64 and 1/64 every type holds
-// (pare/arch/open_gate.h). 1/a is in the rows that read, so that nothing on the way is larger than x: float16 would
-// overflow at 64 x. Order: before merge_skipless and eliminate_projection, for which it frees the streams. Reference:
-// docs/theorems/absorb_skip.md
+// (open_gate in pare/arch/mlp.h). 1/a is in the rows that read, so that nothing on the way is larger than x: float16
+// would overflow at 64 x. Order: before merge_skipless and eliminate_projection, for which it frees the streams.
+// Reference: docs/theorems/absorb_skip.md
 
 #include "pare/passes/pass.h"
 
@@ -30,7 +30,7 @@
 #include "pare/algebra/flipped_neurons.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/architecture_json.h"
-#include "pare/arch/open_gate.h"
+#include "pare/arch/mlp.h"
 #include "pare/support/numbers.h"
 
 namespace pare {

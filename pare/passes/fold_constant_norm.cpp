@@ -29,6 +29,7 @@
 #include "pare/arch/norm_exits.h"
 #include "pare/arch/norms.h"
 #include "pare/proof/norm_bounds.h"
+#include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
 
 namespace pare {
@@ -166,10 +167,7 @@ Precondition in_the_way(const ModuleId& module, std::string expected, std::strin
 
 std::vector<ModuleId> all_norms(const Architecture& architecture) {
   Architecture copy = architecture;
-  std::vector<ModuleId> modules;
-  for (const PlacedNorm& placed : norms_of(copy)) {
-    modules.push_back(placed.module);
-  }
+  std::vector<ModuleId> modules = mapped(norms_of(copy), &PlacedNorm::module);
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
     if (copy.blocks[n].attention.qk_norm) {
       modules.push_back(in_attention(n, Slot::query_norm));

@@ -25,6 +25,7 @@
 #include "pare/arch/count.h"
 #include "pare/model/activation.h"
 #include "pare/model/norm.h"
+#include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
 
 namespace pare {
@@ -179,10 +180,7 @@ Weight table_of(const Model& model, const TensorTable& kept, int64_t block, cons
       ids.push_back(spec.id);
     }
   }
-  std::vector<Weight> inputs;
-  for (const TensorId& id : ids) {
-    inputs.push_back(model.weights.at(name_of(id)));
-  }
+  const std::vector<Weight> inputs = mapped(ids, [&](const TensorId& id) { return model.weights.at(name_of(id)); });
   const Embedding embedding = model.architecture.embedding;
   const Attention t = model.architecture.blocks[block].attention;
   const std::vector<Formula> parts = row_of(InWords(ids, inputs, block), embedding, t, block);

@@ -12,7 +12,6 @@
 #include "pare/arch/streams.h"
 #include "pare/linear/assignment.h"
 #include "pare/linear/map_fit.h"
-#include "pare/linear/procrustes.h"
 #include "pare/probes/folded.h"
 
 namespace pare {

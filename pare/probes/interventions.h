@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
-#include "pare/model/arithmetic.h"
 #include "pare/model/block.h"
+#include "pare/model/device.h"
 #include "pare/model/ends.h"
 #include "pare/model/taps.h"
 

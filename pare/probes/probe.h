@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "pare/checkpoint/model.h"
-#include "pare/model/arithmetic.h"
+#include "pare/model/device.h"
 #include "pare/model/inputs.h"
 #include "pare/probes/interventions.h"
 #include "pare/probes/probe_results.h"

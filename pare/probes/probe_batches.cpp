@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "pare/support/mapped.h"
 #include "pare/support/progress.h"
 
 namespace pare {
@@ -42,10 +43,7 @@ Inputs without_padding(Inputs one) {
 
 Inputs joined(const std::vector<Inputs>& sequences) {
   const auto field = [&sequences](at::Tensor Inputs::*of) {
-    std::vector<at::Tensor> rows;
-    for (const Inputs& one : sequences) {
-      rows.push_back(one.*of);
-    }
+    const std::vector<at::Tensor> rows = mapped(sequences, [&](const Inputs& one) { return one.*of; });
     return rows.front().defined() ? at::cat(rows) : at::Tensor();
   };
   return {.ids = field(&Inputs::ids),

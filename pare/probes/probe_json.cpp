@@ -1,9 +1,10 @@
-#include "pare/probes/probe_json.h"
+#include "pare/probes/probe_results.h"
 
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/probes/collapses.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -31,10 +32,7 @@ Json json_of(const Spread& spread) {
 }
 
 Json json_of(const RankMeasures& ranks) {
-  Json spectrum = Json::array();
-  for (const Spread& value : ranks.spectrum) {
-    spectrum.push_back(number_or_null(value.average()));
-  }
+  Json spectrum = mapped(ranks.spectrum, [](const Spread& value) { return number_or_null(value.average()); });
   return {{"rank", json_of(ranks.rank)},
           {"effective_rank", json_of(ranks.effective_rank)},
           {"stable_rank", json_of(ranks.stable_rank)},

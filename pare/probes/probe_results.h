@@ -1,15 +1,17 @@
 #pragma once
 // What `probe` measures, as plain values: the ranks of the stream at every point of every layer, what each norm does to
 // them, what each head attends to and writes, and which of the four collapses that amounts to. docs/probes.md defines
-// every number; to_json (probe_json.h) and the tables of `pare probe` print nothing else.
+// every number; to_json and the tables of `pare probe` print nothing else.
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "pare/arch/norm.h"
 #include "pare/arch/tensor_id.h"
-#include "pare/probes/spread.h"
+#include "pare/support/statistics.h"
 
 namespace pare {
 
@@ -128,5 +130,12 @@ struct ProbeResults {
   std::vector<CollapseFinding> findings;  // one for each collapse, in the order of the enum
   std::vector<std::string> warnings;      // sequences that gave no finite numbers, for one
 };
+
+// The document of `pare probe --json`: docs/json/probe.schema.json.
+nlohmann::ordered_json to_json(const ProbeResults& results);
+
+// In tables for people, 80 columns wide: one row for the heads of a layer together, or one for each.
+enum class HeadRows { layers, heads };
+std::string text_of(const ProbeResults& results, HeadRows rows);
 
 }  // namespace pare

@@ -1,4 +1,4 @@
-#include "pare/probes/probe_text.h"
+#include "pare/probes/probe_results.h"
 
 #include <fmt/format.h>
 

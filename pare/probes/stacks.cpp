@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "pare/linear/leading_values.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -105,10 +106,7 @@ Stacks over_rows(const Stacks& stacks, const std::function<Stacks(const Stacks&)
   });
   Stacks whole;
   for (size_t n = 0; n < parts.front().size(); ++n) {
-    std::vector<at::Tensor> pieces;
-    for (const Stacks& part : parts) {
-      pieces.push_back(part[n]);
-    }
+    const std::vector<at::Tensor> pieces = mapped(parts, [&](const Stacks& part) { return part[n]; });
     whole.push_back(at::cat(pieces));
   }
   return whole;

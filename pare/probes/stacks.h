@@ -7,6 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "pare/arch/norm.h"
+
 namespace pare {
 
 // Applies a function of stacks, row by row on all cores where the stacks are on the CPU: LAPACK's own threads only get

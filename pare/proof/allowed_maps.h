@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "pare/linear/map_group.h"
+#include "pare/linear/map_fit.h"
 #include "pare/proof/model_view.h"
 
 namespace pare {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <optional>
 
-#include "pare/arch/open_gate.h"
+#include "pare/arch/mlp.h"
 #include "pare/model/activation.h"
 #include "pare/proof/model_view.h"
 #include "pare/proof/stream_map.h"

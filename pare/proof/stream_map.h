@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "pare/linear/map_group.h"
+#include "pare/linear/map_fit.h"
 
 namespace pare {
 

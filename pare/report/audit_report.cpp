@@ -1,4 +1,4 @@
-#include "pare/report/audit_report.h"
+#include "pare/report/pages.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "pare/audit/audit.h"
 #include "pare/rewrite/reasons.h"
+#include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
 
 namespace pare {
@@ -95,10 +97,8 @@ std::vector<ReportVerdict> verdicts_of(const Audit& audit) {
 }
 
 ReportSection parts_section(const Audit& audit) {
-  std::vector<std::pair<std::string, int64_t>> counts;
-  for (const PartRow& row : audit.parts) {
-    counts.emplace_back(word(row.part), row.total);
-  }
+  std::vector<std::pair<std::string, int64_t>> counts =
+      mapped(audit.parts, [](const PartRow& row) { return std::pair(std::string(word(row.part)), row.total); });
   std::ranges::sort(counts, std::ranges::greater(), [](const auto& entry) { return entry.second; });
   return {.title = "Where the parameters are",
           .words = fmt::format("{} layers{}. Each token adds {} numbers to the key-value cache.", audit.layers,
@@ -152,10 +152,8 @@ ReportSection redundancy_section(const RedundancyAudit& audit) {
     }
     section.tables.push_back(table);
   }
-  std::vector<std::pair<std::string, int64_t>> counts;
-  for (const SymmetryCount& row : audit.counted.symmetries) {
-    counts.emplace_back(row.symmetry, row.parameters);
-  }
+  const std::vector<std::pair<std::string, int64_t>> counts = mapped(
+      audit.counted.symmetries, [](const SymmetryCount& row) { return std::pair(row.symmetry, row.parameters); });
   if (!counts.empty()) {
     section.figures.push_back(counts_figure(
         "Redundant parameters of each symmetry",

@@ -1,4 +1,4 @@
-#include "pare/report/compare_report.h"
+#include "pare/report/pages.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 
 #include "pare/support/error.h"
 #include "pare/support/numbers.h"
+#include "pare/train/compare.h"
 
 namespace pare {
 

@@ -8,6 +8,7 @@
 
 #include "pare/report/html.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -24,11 +25,7 @@ Json number_json(double value) {
 }
 
 Json numbers_json(const std::vector<double>& values) {
-  Json list = Json::array();
-  for (const double value : values) {
-    list.push_back(number_json(value));
-  }
-  return list;
+  return mapped(values, number_json);
 }
 
 Json axis_json(const FigureAxis& axis) {
@@ -247,10 +244,7 @@ Json to_json(const Figure& figure) {
     json["panel_words"] = figure.panel_words;
     json["panels"] = Json::array();
     for (const Panel& panel : figure.panels) {
-      Json values = Json::array();
-      for (const std::vector<double>& row : panel.values) {
-        values.push_back(numbers_json(row));
-      }
+      const Json values = mapped(panel.values, numbers_json);
       json["panels"].push_back({{"name", panel.name}, {"values", values}});
     }
     return json;

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "pare/report/probe_sections.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -33,11 +34,7 @@ Figure head_map(const ProbeResults& results, Figure figure, const Number& number
 // Mean over the heads of a layer; the spread is the heads'.
 Series over_heads(const ProbeResults& results, const std::string& name, Spread HeadMeasures::*what) {
   return by_layer(results, name, [what](const LayerMeasures& layer) {
-    std::vector<double> values;
-    for (const HeadMeasures& head : layer.heads) {
-      values.push_back(mean_of(head.*what));
-    }
-    return values;
+    return mapped(layer.heads, [&](const HeadMeasures& head) { return mean_of(head.*what); });
   });
 }
 
@@ -125,11 +122,7 @@ Figure angle_matrices(const ProbeResults& results, const std::string& title, con
 // Mean over the pairs of heads of a layer; the spread is the pairs'.
 Series over_pairs(const ProbeResults& results, const std::string& name, Spread HeadPair::*what) {
   return by_layer(results, name, [what](const LayerMeasures& layer) {
-    std::vector<double> angles;
-    for (const HeadPair& pair : layer.pairs) {
-      angles.push_back(mean_of(pair.*what) * degrees);
-    }
-    return angles;
+    return mapped(layer.pairs, [&](const HeadPair& pair) { return mean_of(pair.*what) * degrees; });
   });
 }
 

@@ -1,10 +1,11 @@
-#include "pare/report/probe_report.h"
+#include "pare/report/pages.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
+#include "pare/probes/probe_results.h"
 #include "pare/report/html.h"
 #include "pare/report/probe_sections.h"
 #include "pare/support/error.h"

@@ -1,4 +1,4 @@
-#include "pare/report/verify_report.h"
+#include "pare/report/pages.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 
 #include "pare/support/numbers.h"
 #include "pare/support/table.h"
+#include "pare/verify/verify.h"
 
 namespace pare {
 

@@ -10,6 +10,7 @@
 #include "pare/arch/slots.h"
 #include "pare/arch/validate.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
 
@@ -263,11 +264,7 @@ PassCall call_of(const Pass& pass, Options options) {
 }
 
 std::vector<PassCall> parse_passes(const std::string& text) {
-  std::vector<PassCall> calls;
-  for (const std::string& part : split(text, ',')) {
-    calls.push_back(parse_call(part));
-  }
-  return calls;
+  return mapped(split(text, ','), parse_call);
 }
 
 std::string text_of(const PassCall& call) {
@@ -287,10 +284,8 @@ bool is_approximate(const Pipeline& pipeline) {
 }
 
 Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
-  std::vector<PassCall> calls;
-  for (const PassCall& call : asked) {
-    calls.push_back(call_of(*call.pass, call.options));
-  }
+  const std::vector<PassCall> calls =
+      mapped(asked, [](const PassCall& call) { return call_of(*call.pass, call.options); });
   Pipeline pipeline{.after = model};
   for (const PassCall& call : calls) {
     add_step(pipeline, propose(pipeline.after, call, std::nullopt));
@@ -299,10 +294,7 @@ Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
   std::ranges::stable_sort(better, [](const PassCall& a, const PassCall& b) { return place_of(a) < place_of(b); });
   const int64_t lost = saved_by(model.architecture, better) - saved_by(model.architecture, calls);
   if (lost > 0) {
-    std::vector<std::string> order;
-    for (const PassCall& call : better) {
-      order.push_back(text_of(call));
-    }
+    const std::vector<std::string> order = mapped(better, [](const PassCall& call) { return text_of(call); });
     pipeline.warnings.push_back(
         fmt::format("this order saves {} parameters less than '{}'", with_commas(lost), fmt::join(order, ",")));
   }
@@ -310,10 +302,7 @@ Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
 }
 
 Pipeline choose_passes(const Model& model, const Budget& budget) {
-  std::vector<PassCall> calls;
-  for (const Pass* pass : all_passes()) {
-    calls.push_back(call_of(*pass));
-  }
+  const std::vector<PassCall> calls = mapped(all_passes(), [](const Pass* pass) { return call_of(*pass); });
   const Choice choice = without_losing_ones(model.architecture, calls);
   Pipeline best = with_best_target(model, choice.calls, budget);
   take_freeing(model, choice.calls, budget, best);

@@ -9,6 +9,7 @@
 
 #include "pare/checkpoint/family.h"
 #include "pare/rewrite/reasons.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
 
@@ -140,11 +141,9 @@ void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, co
   if (budget.allows(pipeline.roundings)) {
     return;
   }
-  std::vector<std::string> parts;
-  for (const PassStep& step : pipeline.steps) {
-    parts.push_back(
-        fmt::format("{} {:.3g}", step.call.pass->id, predicted_error(step.proposal.roundings, budget.dtype)));
-  }
+  std::vector<std::string> parts = mapped(pipeline.steps, [&](const PassStep& step) {
+    return fmt::format("{} {:.3g}", step.call.pass->id, predicted_error(step.proposal.roundings, budget.dtype));
+  });
   if (narrowing > 0) {
     parts.push_back(fmt::format("storing it so {:.3g}", predicted_error(narrowing, budget.dtype)));
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "pare/linear/procrustes.h"
+#include "pare/linear/map_fit.h"
 
 // Bases that no table and no matrix determines alone: too few tokens, a narrow factor, an MLP of few neurons. Queries,
 // keys and values read the stream, but each in a gauge that is not known either. All of that is linear in the maps and

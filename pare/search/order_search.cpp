@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "pare/support/mapped.h"
+
 namespace pare {
 
 namespace {
@@ -105,10 +107,8 @@ std::optional<at::Tensor> order_of(const Signatures& both) {
   const auto& [a, b] = both;
   const int64_t count = a.size(0);
   constexpr int64_t at_once = 1024;
-  std::vector<at::Tensor> found;
-  for (const at::Tensor& slice : a.split(at_once)) {
-    found.push_back(nearest(slice, b));
-  }
+  const std::vector<at::Tensor> found =
+      mapped(a.split(at_once), [&](const at::Tensor& slice) { return nearest(slice, b); });
   const at::Tensor candidates = at::cat(found).to(at::kCPU);
   const at::Tensor is_near = are_near(a, b.index_select(0, candidates.to(b.device()))).to(at::kCPU);
   at::Tensor order = at::full({count}, -1, at::kLong);

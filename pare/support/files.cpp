@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "pare/support/error.h"
@@ -181,6 +182,28 @@ void write_text_file(const fs::path& path, std::string_view text) {
   OutputFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.sync();
+}
+
+void refuse_lfs_pointer(std::string_view begin, const std::string& subject) {
+  if (begin.starts_with("version https://git-lfs")) {
+    throw InputError(
+        fmt::format("{} is a Git LFS pointer and not the file itself: run 'git lfs install' and then 'git lfs pull' in "
+                    "the repository that it was cloned from",
+                    subject));
+  }
+}
+
+ScratchFolder::ScratchFolder(const std::string& name) {
+  std::string pattern = (std::filesystem::temp_directory_path() / ("pare-" + name + "-XXXXXX")).string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    fail_io("create", pattern, errno);
+  }
+  path_ = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace pare

@@ -135,4 +135,24 @@ struct AtomicFolder : AtomicOutput {
   explicit AtomicFolder(const std::filesystem::path& target, ReplaceCheck replace = nullptr);
 };
 
+// A repository cloned without Git LFS has a few lines of text in the place of each large file.
+constexpr size_t lfs_pointer_prefix = 40;  // as many bytes of a file as tell
+
+// InputError when a file begins as a pointer does. `subject` is its path.
+void refuse_lfs_pointer(std::string_view begin, const std::string& subject);
+
+// A folder of one's own among the system's temporary ones; gone with this object.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(const std::string& name);  // of the program's part that works there
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 }  // namespace pare

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "pare/support/error.h"
-#include "pare/support/lfs_pointer.h"
+#include "pare/support/files.h"
 #include "pare/support/names.h"
 
 namespace pare {

@@ -23,4 +23,7 @@ bool glob_match(std::string_view pattern, std::string_view name);
 // The length of the well-formed UTF-8 character at the front, 0 when it is broken.
 size_t utf8_length(std::string_view text);
 
+// For people to copy: as it is, or quoted, so that a shell takes it for one word.
+std::string shell_word(std::string_view text);
+
 }  // namespace pare

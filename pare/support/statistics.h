@@ -4,6 +4,7 @@
 // alike.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -67,5 +68,16 @@ std::string in_words(const Estimate& estimate, const std::optional<double>& marg
 // "+0.0025 ± 0.0032 (3 pairs)", "+0.0025 (one pair)"
 std::string in_short(const Estimate& estimate);
 std::string to_word(Difference difference);  // "too few" and the like
+
+// One number of many sequences, as mean and spread, kept while they pass: memory does not grow with the corpus.
+struct Spread : Moments {  // of the sequences that have this number
+  int64_t undefined = 0;   // sequences that do not
+  std::string reason;      // why not, of the first
+  double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
+
+  // A number that is not finite counts as undefined.
+  void add(double value, const char* reason_if_not_finite = "the activations are not finite");
+  void add_undefined(const std::string& why);
+};
 
 }  // namespace pare

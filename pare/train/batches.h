@@ -11,9 +11,19 @@
 
 #include "pare/model/inputs.h"
 #include "pare/train/config.h"
-#include "pare/train/images.h"
 
 namespace pare {
+
+// Images to learn from, as bytes: one tensor that fits where the model is, and a batch is some rows of it, made numbers
+// there.
+struct ImageData {
+  at::Tensor pixels;  // uint8 [images, channels, side, side]
+  at::Tensor labels;  // int64 [images]
+};
+
+// (byte / 255 - mean) / deviation, in float32 on the device of the pixels. One number, or one for each channel.
+at::Tensor normalised_pixels(const at::Tensor& pixels, const std::vector<double>& mean,
+                             const std::vector<double>& deviation);
 
 constexpr int64_t no_target = -100;
 

@@ -12,6 +12,7 @@
 #include "pare/arch/count.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
 #include "pare/support/sha256.h"
@@ -323,11 +324,9 @@ LossCurve validation_curve(const std::vector<const ReadRun*>& runs, int64_t last
 Estimate difference_at(const std::vector<const ReadRun*>& of, const std::vector<const ReadRun*>& first, int64_t step) {
   const bool by_seed = depends_on_seed(*of.front()) || depends_on_seed(*first.front());
   const auto observed = [&](const std::vector<const ReadRun*>& runs) {
-    std::vector<Observed> found;
-    for (const ReadRun* run : runs) {
-      found.push_back({.seed = by_seed ? run->config.seed : 0, .value = run->validation.at(step).first});
-    }
-    return found;
+    return mapped(runs, [&](const ReadRun* run) {
+      return Observed{.seed = by_seed ? run->config.seed : 0, .value = run->validation.at(step).first};
+    });
   };
   return paired_difference(observed(of), observed(first));
 }
@@ -358,10 +357,7 @@ LossCurve difference_curve(const std::vector<const ReadRun*>& of, const LossCurv
 
 // The last so many parts of a path.
 std::string end_of_path(const std::filesystem::path& path, int64_t parts) {
-  std::vector<std::string> names;
-  for (const std::filesystem::path& part : path) {
-    names.push_back(part.string());
-  }
+  const std::vector<std::string> names = mapped(path, [](const std::filesystem::path& part) { return part.string(); });
   const int64_t first = std::max<int64_t>(0, std::ssize(names) - parts);
   std::filesystem::path found;
   for (size_t i = static_cast<size_t>(first); i < names.size(); ++i) {

@@ -8,7 +8,7 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/json_fields.h"
 #include "pare/checkpoint/model_folder.h"
-#include "pare/train/config_checks.h"
+#include "pare/support/error.h"
 #include "pare/train/morph_target.h"
 
 namespace pare {

@@ -13,6 +13,8 @@
 
 namespace pare {
 
+class Problems;  // error.h
+
 enum class TrainTask { causal_lm, masked_lm, classifier, sorting, copying, addition };
 enum class DataFormat { bytes, uint16, uint32, idx, cifar10, cifar100, folders };
 enum class InitRecipe { plain, gpt2, norm_free, orthogonal };
@@ -142,6 +144,8 @@ struct SweepRun {
 };
 std::vector<SweepRun> expand_sweep(const nlohmann::json& config, const std::string& subject,
                                    const FindArchitecture& find);
+// Each problem under its dotted key. Of the task only where all else is right: its words would repeat what is wrong.
+void check_config(const TrainConfig& config, Problems& problems);
 
 const Architecture& last_architecture(const TrainConfig& config);  // of what a run ends with
 bool has_other_parts(const TrainConfig& config);                   // whether the loss is not the cross-entropy alone

@@ -1,12 +1,13 @@
 // What the keys of a configuration ask of each other, and of what is trained.
 
-#include "pare/train/config_checks.h"
+#include "pare/train/config.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/support/error.h"
 #include "pare/train/conditioning.h"
 
 namespace pare {

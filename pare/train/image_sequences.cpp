@@ -9,6 +9,7 @@
 
 #include "pare/data/image_set.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/sha256.h"
 
 namespace pare {
@@ -48,11 +49,9 @@ ImageData data_of(const ImageSet& set) {
 }
 
 nlohmann::ordered_json set_json(const ImageSet& set) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ImageFile& file : set.files) {
-    list.push_back({{"path", file.path}, {"images", file.images}, {"sha256", file.sha256}});
-  }
-  return list;
+  return mapped(set.files, [](const ImageFile& file) {
+    return nlohmann::ordered_json{{"path", file.path}, {"images", file.images}, {"sha256", file.sha256}};
+  });
 }
 
 // What is learned from, whatever it was stored in.

@@ -6,7 +6,6 @@
 
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
-#include "pare/arch/block_list.h"
 #include "pare/support/error.h"
 #include "pare/support/names.h"
 

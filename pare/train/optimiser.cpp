@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -63,10 +64,7 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, const at::Tensor& sto
     if (group.weights.empty()) {
       continue;
     }
-    std::vector<at::Tensor> own;
-    for (const size_t number : group.numbers) {
-      own.push_back(gradients[number]);
-    }
+    const std::vector<at::Tensor> own = mapped(group.numbers, [&](const size_t number) { return gradients[number]; });
     at::_foreach_add_(group.steps, 1);
     at::_fused_adamw_(group.weights, own, group.means, group.squares, {}, group.steps, rate_, config_.betas[0],
                       config_.betas[1], group.decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false,

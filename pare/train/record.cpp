@@ -10,7 +10,6 @@
 #include "pare/support/interrupt.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
-#include "pare/support/shell.h"
 
 namespace pare {
 

@@ -16,6 +16,7 @@
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
 #include "pare/train/token_shards.h"
@@ -426,11 +427,7 @@ nlohmann::json read_run_source(const fs::path& run) {
 }
 
 std::vector<nlohmann::json> read_metrics(const fs::path& run) {
-  std::vector<nlohmann::json> lines;
-  for (MetricLine& line : metric_lines(run)) {
-    lines.push_back(std::move(line.json));
-  }
-  return lines;
+  return mapped(metric_lines(run), [](MetricLine& line) { return std::move(line.json); });
 }
 
 }  // namespace pare

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "pare/checkpoint/model_folder.h"
-#include "pare/model/arithmetic.h"
+#include "pare/model/device.h"
 #include "pare/train/config.h"
 #include "pare/train/tokens.h"
 

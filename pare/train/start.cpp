@@ -9,7 +9,6 @@
 #include "pare/support/error.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
-#include "pare/support/shell.h"
 #include "pare/train/initialise.h"
 
 namespace pare {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "pare/arch/architecture_json.h"
-#include "pare/arch/block_list.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/support/error.h"
 #include "pare/support/names.h"

@@ -6,6 +6,7 @@
 
 #include "pare/arch/head.h"
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -156,11 +157,7 @@ std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> o
       collected[i].add(theirs, logits_of(others[i], head), begin);
     }
   }
-  std::vector<Rows> rows;
-  for (const LogitRows& one : collected) {
-    rows.push_back(one.finish());
-  }
-  return rows;
+  return mapped(collected, &LogitRows::finish);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -47,21 +48,17 @@ ordered_json divergence_json(const std::optional<Divergence>& d) {
 }
 
 ordered_json self_tests_json(const std::vector<SelfTest>& tests) {
-  ordered_json list = ordered_json::array();
-  for (const SelfTest& t : tests) {
-    list.push_back({{"tensor", t.tensor},
-                    {"smallest_caught", t.smallest_caught > 0 ? ordered_json(t.smallest_caught) : nullptr},
-                    {"largest_missed", t.largest_missed}});
-  }
-  return list;
+  return mapped(tests, [](const SelfTest& t) {
+    return ordered_json{{"tensor", t.tensor},
+                        {"smallest_caught", t.smallest_caught > 0 ? ordered_json(t.smallest_caught) : nullptr},
+                        {"largest_missed", t.largest_missed}};
+  });
 }
 
 ordered_json differences_json(const std::vector<SettingDifference>& differences) {
-  ordered_json list = ordered_json::array();
-  for (const SettingDifference& d : differences) {
-    list.push_back({{"setting", d.setting}, {"reference", d.reference}, {"candidate", d.candidate}});
-  }
-  return list;
+  return mapped(differences, [](const SettingDifference& d) {
+    return ordered_json{{"setting", d.setting}, {"reference", d.reference}, {"candidate", d.candidate}};
+  });
 }
 
 ordered_json proof_json(const Proof& proof) {

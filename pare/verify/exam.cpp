@@ -6,6 +6,7 @@
 #include <array>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 #include "pare/support/progress.h"
 
 namespace pare {
@@ -139,10 +140,8 @@ Allowed Exam::allowed_of(const Rows& noise) const {
 }
 
 at::Tensor Exam::beyond() const {
-  std::vector<at::Tensor> all;
-  for (const Part& part : parts()) {
-    all.push_back(excess(*part.rows, allowed_of(*part.noise)));
-  }
+  const std::vector<at::Tensor> all =
+      mapped(parts(), [](const Part& part) { return excess(*part.rows, allowed_of(*part.noise)); });
   return at::cat(all);
 }
 

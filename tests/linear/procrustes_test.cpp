@@ -1,6 +1,6 @@
 // A rotation that is known.
 
-#include "pare/linear/procrustes.h"
+#include "pare/linear/map_fit.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

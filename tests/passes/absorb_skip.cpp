@@ -8,7 +8,7 @@
 #include "pare/algebra/flipped_neurons.h"
 #include "pare/algebra/operations.h"
 #include "pare/arch/count.h"
-#include "pare/arch/open_gate.h"
+#include "pare/arch/mlp.h"
 #include "pare/model/activation.h"
 #include "pare/passes/pass.h"
 #include "pare/rewrite/pipeline.h"

@@ -9,8 +9,6 @@
 
 #include "pare/arch/presets.h"
 #include "pare/probes/collapses.h"
-#include "pare/probes/probe_json.h"
-#include "pare/probes/probe_text.h"
 #include "pare/support/error.h"
 #include "tests/model/architectures.h"
 #include "tests/model/helpers.h"

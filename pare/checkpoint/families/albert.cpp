@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "pare/checkpoint/families/shared/bert_like.h"
+#include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -153,11 +154,7 @@ Family make_albert() {
   Family family = make_family(table);
   family.bindings = [=](const Architecture& a) { return bindings_in(table, a, sharings_of(a).front()); };
   family.possible_bindings = [=](const Architecture& a) {
-    std::vector<std::vector<Binding>> sets;
-    for (const Sharing& sharing : sharings_of(a)) {
-      sets.push_back(bindings_in(table, a, sharing));
-    }
-    return sets;
+    return mapped(sharings_of(a), [&](const Sharing& sharing) { return bindings_in(table, a, sharing); });
   };
   return family;
 }

@@ -2,7 +2,9 @@
 // What Llama and its relatives share beside their keys: rotary positions, an RMSNorm before each sublayer, a gated MLP,
 // and the names of all these.
 
+#include "pare/checkpoint/families/shared/decoder_heads.h"
 #include "pare/checkpoint/family_table.h"
+#include "pare/checkpoint/fields.h"
 
 namespace pare {
 

@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "pare/algebra/operations.h"
+
 namespace pare {
 
 // Heads as they are stored, Wᵀ: [heads, k, d], k < d. Gives [heads, k, d + 1]: Bᵀ, then Cᵀ without its identity block

@@ -266,9 +266,7 @@ class MorphPlanner {
                         after = change.contains("value") ? change.at("value").dump() : "nothing";
       problems_.add(fmt::format("{}: {} cannot be turned into {}: {}", key, before, after, limits_at(key)));
     }
-    if (problems_.empty()) {
-      problems_.add("something differs that cannot be mixed");
-    }
+    problems_.add_if(problems_.empty(), "something differs that cannot be mixed");
   }
 
   // What can be done there, for who asked for something else.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pare/arch/streams.h"
+#include "pare/checkpoint/weights.h"
 
 namespace pare {
 

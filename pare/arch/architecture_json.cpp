@@ -114,14 +114,11 @@ static void expand(WrittenArchitecture& written, std::vector<std::string>& paths
   int64_t total = 0;
   for (size_t i = 0; i < written.entries.size(); ++i) {
     const int64_t repeat = written.entries[i].repeat;
-    if (repeat < 1 || repeat > most_blocks) {
-      problems.add(fmt::format("blocks[{}].repeat: {} is not between 1 and {}", i, repeat, most_blocks));
-    }
+    problems.add_if(repeat < 1 || repeat > most_blocks, "blocks[{}].repeat: {} is not between 1 and {}", i, repeat,
+                    most_blocks);
     total += std::clamp<int64_t>(repeat, 0, most_blocks);
   }
-  if (total > most_blocks) {
-    problems.add(fmt::format("blocks: {} blocks are more than {}", total, most_blocks));
-  }
+  problems.add_if(total > most_blocks, "blocks: {} blocks are more than {}", total, most_blocks);
   if (!problems.empty()) {
     return;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pare/arch/count.h"
 #include "pare/audit/constant_norms.h"
 #include "pare/audit/passes.h"
 #include "pare/audit/redundancy.h"

@@ -127,15 +127,12 @@ class Search {
  private:
   void walk(const fs::path& below, size_t depth, bool of_pipeline) {
     check_interrupt();
-    if (depth > deepest) {
-      throw InputError(fmt::format("{} has folders more than {} deep: a model has not; move what is no part of it",
-                                   quote(folder_.string()), deepest));
-    }
+    refuse_if(depth > deepest, "{} has folders more than {} deep: a model has not; move what is no part of it",
+              quote(folder_.string()), deepest);
     for (const fs::directory_entry& entry : entries_of(folder_ / below)) {
-      if (++seen_ > most_entries) {
-        throw InputError(fmt::format("{} has more than {} files beside its weights: move what is no part of the model",
-                                     quote(folder_.string()), with_commas(most_entries)));
-      }
+      refuse_if(++seen_ > most_entries,
+                "{} has more than {} files beside its weights: move what is no part of the model",
+                quote(folder_.string()), with_commas(most_entries));
       const fs::path name = below / entry.path().filename();
       if (!below.empty() || !own_.contains(name.string())) {
         add(name, entry, depth, of_pipeline);
@@ -238,10 +235,8 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
     const std::span<std::byte> wanted =
         std::span(piece).first(std::min<uint64_t>(piece.size(), source.size() - offset));
     const std::span<const std::byte> read = wanted.first(source.read_at(offset, wanted));
-    if (read.empty()) {
-      throw InputError(fmt::format("{} ended after {} of its {} bytes while it was copied: somebody writes to it",
-                                   quote(from.string()), with_commas(offset), with_commas(source.size())));
-    }
+    refuse_if(read.empty(), "{} ended after {} of its {} bytes while it was copied: somebody writes to it",
+              quote(from.string()), with_commas(offset), with_commas(source.size()));
     copy.write(read);
     hash.update(read);
     offset += read.size();

@@ -33,15 +33,11 @@ struct ParsedConfig {
 
 ParsedConfig parse(std::string_view text, const std::string& subject) {
   nlohmann::json json = parse_json(text, subject);
-  if (!json.is_object()) {
-    throw InputError(fmt::format("{} holds {}, expected an object: not a model's configuration?", subject,
-                                 json.is_null() ? "null" : json.type_name()));
-  }
+  refuse_if(!json.is_object(), "{} holds {}, expected an object: not a model's configuration?", subject,
+            json.is_null() ? "null" : json.type_name());
   const auto type = json.find("model_type");
-  if (type == json.end() || !type->is_string()) {
-    throw InputError(
-        fmt::format("{} has no model_type, which names the family: not a model's configuration?", subject));
-  }
+  refuse_if(type == json.end() || !type->is_string(),
+            "{} has no model_type, which names the family: not a model's configuration?", subject);
   const Family& family = find_family(type->get<std::string>(), subject, unsupported_features(json));
   return {std::move(json), &family};
 }
@@ -108,10 +104,8 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
 
 ModelFolder open_model(const fs::path& folder, UnknownKeys unknown) {
   std::error_code missing;
-  if (fs::exists(folder / "metrics.jsonl", missing) && fs::is_directory(folder / "checkpoints", missing)) {
-    throw InputError(fmt::format("{} is a training run: its models are in {}", quote(folder.string()),
-                                 (folder / "checkpoints").string()));
-  }
+  refuse_if(fs::exists(folder / "metrics.jsonl", missing) && fs::is_directory(folder / "checkpoints", missing),
+            "{} is a training run: its models are in {}", quote(folder.string()), (folder / "checkpoints").string());
   ModelFolder opened;
   opened.path = folder;
   try {

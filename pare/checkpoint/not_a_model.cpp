@@ -118,21 +118,15 @@ std::string quoted_list(const std::vector<fs::path>& paths) {
     throw InputError(fmt::format("{} {}", subject, *advice));
   }
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (is_model(folder)) {
-    throw InputError(fmt::format("{} is one file of a model: give its folder, {}", subject, quote(folder.string())));
-  }
-  if (file.extension() == ".safetensors") {
-    throw InputError(fmt::format("{} is weights without a config.json beside it; {}", subject, a_model));
-  }
+  refuse_if(is_model(folder), "{} is one file of a model: give its folder, {}", subject, quote(folder.string()));
+  refuse_if(file.extension() == ".safetensors", "{} is weights without a config.json beside it; {}", subject, a_model);
   throw InputError(fmt::format("{} is not a folder; {}", subject, a_model));
 }
 
 [[noreturn]] void refuse_folder(const fs::path& folder) {
   const std::string subject = quote(folder.string());
   const std::vector<fs::path> files = entries(folder);
-  if (files.empty()) {
-    throw InputError(fmt::format("{} is an empty folder; {}", subject, a_model));
-  }
+  refuse_if(files.empty(), "{} is an empty folder; {}", subject, a_model);
   if (const std::vector<fs::path> cached = cached_models(folder); !cached.empty()) {
     throw InputError(fmt::format("{} is a place in the Hugging Face cache, and the model lies in {}{}", subject,
                                  cached.size() > 1 ? "one of " : "", quoted_list(cached)));

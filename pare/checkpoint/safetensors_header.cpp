@@ -158,9 +158,7 @@ void check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t d
       previous = item;
     }
   }
-  if (expected < file_size) {
-    problems.add(fmt::format("{} bytes after the last tensor belong to no tensor", file_size - expected));
-  }
+  problems.add_if(expected < file_size, "{} bytes after the last tensor belong to no tensor", file_size - expected);
   if (expected > file_size) {
     auto past = std::ranges::find_if(order, [&](const Item* i) { return i->second.end > file_size; });
     size_t count =

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,38 +14,27 @@ namespace pare {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and copied as it is");
 
-namespace {
-
-SafetensorsHeader read_header(const InputFile& file) {
+static SafetensorsHeader read_header(const InputFile& file) {
   std::string subject = quote(shown(file.path()));
   std::string begin(std::min<uint64_t>(lfs_pointer_prefix, file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(begin)));
   refuse_lfs_pointer(begin, subject);
   std::array<std::byte, 8> prefix;
-  if (file.size() < prefix.size() || file.read_at(0, prefix) < prefix.size()) {
-    throw InputError(
-        fmt::format("{} has {} bytes, too few for a safetensors file: an incomplete download?", subject, file.size()));
-  }
+  refuse_if(file.size() < prefix.size() || file.read_at(0, prefix) < prefix.size(),
+            "{} has {} bytes, too few for a safetensors file: an incomplete download?", subject, file.size());
   uint64_t length = 0;
   std::memcpy(&length, prefix.data(), prefix.size());
-  if (length > file.size() - prefix.size()) {
-    throw InputError(
-        fmt::format("{}: the header should have {} bytes but the file has {}: no safetensors file, or an "
-                    "incomplete download?",
-                    subject, length, file.size()));
-  }
-  if (length > max_safetensors_header) {
-    throw InputError(
-        fmt::format("{}: the header has {} bytes, the format allows {}", subject, length, max_safetensors_header));
-  }
+  refuse_if(length > file.size() - prefix.size(),
+            "{}: the header should have {} bytes but the file has {}: no safetensors file, or an "
+            "incomplete download?",
+            subject, length, file.size());
+  refuse_if(length > max_safetensors_header, "{}: the header has {} bytes, the format allows {}", subject, length,
+            max_safetensors_header);
   std::string text(length, '\0');
-  if (file.read_at(prefix.size(), std::as_writable_bytes(std::span(text))) < length) {
-    throw InputError(fmt::format("{} became shorter while its header was read", subject));
-  }
+  refuse_if(file.read_at(prefix.size(), std::as_writable_bytes(std::span(text))) < length,
+            "{} became shorter while its header was read", subject);
   return parse_safetensors_header(text, file.size(), subject);
 }
-
-}  // namespace
 
 struct SafetensorsFile::State {
   explicit State(const std::filesystem::path& path) : file(path), header(read_header(file)) {}
@@ -90,12 +77,10 @@ void SafetensorsFile::read(const std::string& name, uint64_t offset, std::span<s
   const StoredTensor& tensor = found->second;
   uint64_t size = tensor.end - tensor.begin;
   PARE_CHECK(offset <= size && into.size() <= size - offset, "beyond the data of tensor " + quote(name));
-  if (state_->file.read_at(tensor.begin + offset, into) < into.size()) {
-    throw InputError(
-        fmt::format("tensor {} ends at byte {} but {} is shorter now than when it was opened: is another "
-                    "program writing it?",
-                    quote(name), tensor.end, quote(shown(path()))));
-  }
+  refuse_if(state_->file.read_at(tensor.begin + offset, into) < into.size(),
+            "tensor {} ends at byte {} but {} is shorter now than when it was opened: is another "
+            "program writing it?",
+            quote(name), tensor.end, quote(shown(path())));
 }
 
 }  // namespace pare

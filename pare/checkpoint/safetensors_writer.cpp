@@ -10,10 +10,9 @@
 
 namespace pare {
 
-namespace {
-
 // Written by hand, because the library's ordered objects search linearly and its sorted ones would sort the fields.
-std::string header_text(const std::map<std::string, SafetensorsWriter::Declared>& tensors, const Metadata& metadata) {
+static std::string header_text(const std::map<std::string, SafetensorsWriter::Declared>& tensors,
+                               const Metadata& metadata) {
   std::string text = "{";
   if (!metadata.empty()) {
     text += "\"__metadata__\":" + nlohmann::json(metadata).dump();
@@ -33,8 +32,6 @@ std::string header_text(const std::map<std::string, SafetensorsWriter::Declared>
   PARE_CHECK(text.size() <= max_safetensors_header, "the header is larger than the format allows");
   return text;
 }
-
-}  // namespace
 
 struct SafetensorsWriter::State {
   OutputFile file;

@@ -46,10 +46,8 @@ bool is_there(const fs::path& path) {
     fail_io("list", folder, error.value());
   }
   std::string subject = quote(shown(folder));
-  if (others.empty()) {
-    throw InputError(fmt::format("{} has neither {} nor {}: the weights are missing, or it is not a model folder",
-                                 subject, single_name, weight_index_name));
-  }
+  refuse_if(others.empty(), "{} has neither {} nor {}: the weights are missing, or it is not a model folder", subject,
+            single_name, weight_index_name);
   std::ranges::sort(others);
   const std::string& found = others.front();
   std::string advice = other_format(found).value_or("");
@@ -92,9 +90,8 @@ void check_against_index(const std::vector<SafetensorsFile>& files, const std::m
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject) {
   nlohmann::json root = parse_json(text, subject);
-  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object()) {
-    throw InputError(fmt::format("{} has no object \"weight_map\": not an index of weights?", subject));
-  }
+  refuse_if(!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object(),
+            "{} has no object \"weight_map\": not an index of weights?", subject);
   std::map<std::string, std::string> index;
   Problems problems;
   for (const auto& [tensor, file] : root["weight_map"].items()) {
@@ -117,12 +114,8 @@ std::string weight_index_text(const std::map<std::string, std::string>& tensor_f
 }
 
 Shards open_shards(const fs::path& folder) {
-  if (!is_there(folder)) {
-    throw InputError(fmt::format("{}: no such folder", quote(shown(folder))));
-  }
-  if (!fs::is_directory(folder)) {
-    throw InputError(fmt::format("{} is a file, expected a model folder", quote(folder.string())));
-  }
+  refuse_if(!is_there(folder), "{}: no such folder", quote(shown(folder)));
+  refuse_if(!fs::is_directory(folder), "{} is a file, expected a model folder", quote(folder.string()));
   Shards shards;
   if (is_there(folder / single_name)) {
     shards.files.emplace_back(folder / single_name);

@@ -15,9 +15,7 @@
 
 namespace pare {
 
-namespace {
-
-bool is_same(const UnusedTensor& a, const UnusedTensor& b) {
+static bool is_same(const UnusedTensor& a, const UnusedTensor& b) {
   if (a.tensor().dtype != b.tensor().dtype || a.tensor().shape != b.tensor().shape) {
     return false;
   }
@@ -34,8 +32,6 @@ bool is_same(const UnusedTensor& a, const UnusedTensor& b) {
   }
   return true;
 }
-
-}  // namespace
 
 UnusedTensors unused_tensors(const Family& family, const Architecture& architecture,
                              const std::vector<SafetensorsFile>& files) {

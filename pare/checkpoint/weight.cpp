@@ -86,7 +86,7 @@ at::Tensor Weight::load() const {
   if (node().load) {
     return node().load();
   }
-  const std::vector<at::Tensor> loaded = mapped(node().inputs, &Weight::load);
+  std::vector<at::Tensor> loaded = mapped(node().inputs, &Weight::load);
   return node().operation(loaded);
 }
 

@@ -40,17 +40,13 @@ Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tok
                  [tokens](const at::Tensor& x) { return x.narrow(1, 0, std::min(tokens, x.size(1))).contiguous(); });
 }
 
-namespace {
-
-int64_t bytes_of_weights(const std::filesystem::path& folder) {
+static int64_t bytes_of_weights(const std::filesystem::path& folder) {
   int64_t bytes = 0;
   for (const SafetensorsFile& file : open_shards(folder).files) {
     bytes += static_cast<int64_t>(std::filesystem::file_size(file.path()));
   }
   return bytes;
 }
-
-}  // namespace
 
 nlohmann::ordered_json rewritten_exactly(const std::filesystem::path& run, const std::string& passes, Dtype dtype) {
   const ModelFolder model = open_model(checkpoints_of(run).back().folder);

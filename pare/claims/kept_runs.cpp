@@ -33,9 +33,7 @@ std::map<int64_t, double> by_step_from(const nlohmann::json& json) {
   for (const auto& [step, value] : json.items()) {
     int64_t number = 0;
     const auto [end, failed] = std::from_chars(step.data(), step.data() + step.size(), number);
-    if (failed != std::errc() || end != step.data() + step.size()) {
-      throw InputError(fmt::format("{} is no step", quote(step)));
-    }
+    refuse_if(failed != std::errc() || end != step.data() + step.size(), "{} is no step", quote(step));
     values[number] = value.get<double>();
   }
   return values;
@@ -76,33 +74,24 @@ Json to_json(const TrainedRun& run, const PlannedRun& planned) {
 // What an edited file would say otherwise in one place than in another.
 void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
   const int64_t steps = planned.config.at("steps").get<int64_t>();
-  if (run.stopped.empty() ? run.steps != steps : run.steps < 0 || run.steps > steps) {
-    throw InputError(fmt::format("it has {} steps, its configuration {}", run.steps, steps));
-  }
-  if (run.parameters <= 0) {
-    throw InputError(fmt::format("it has {} parameters", run.parameters));
-  }
+  refuse_if(run.stopped.empty() ? run.steps != steps : run.steps < 0 || run.steps > steps,
+            "it has {} steps, its configuration {}", run.steps, steps);
+  refuse_if(run.parameters <= 0, "it has {} parameters", run.parameters);
   if (run.validation.empty() ? run.stopped.empty() : run.validation.rbegin()->second != run.loss) {
     throw InputError(fmt::format("its loss is {}, its last validation {}", run.loss,
                                  run.validation.empty() ? "missing" : fmt::to_string(run.validation.rbegin()->second)));
   }
   if (!run.validation.empty()) {
     const int64_t first = run.validation.begin()->first, last = run.validation.rbegin()->first;
-    if (first < 0 || (run.stopped.empty() ? last != run.steps : last > run.steps)) {
-      throw InputError(fmt::format("it was measured from step {} to {}, and has {} steps", first, last, run.steps));
-    }
+    refuse_if(first < 0 || (run.stopped.empty() ? last != run.steps : last > run.steps),
+              "it was measured from step {} to {}, and has {} steps", first, last, run.steps);
   }
-  if (!(run.loss >= 0 && std::isfinite(run.loss) && run.accuracy >= 0 && run.accuracy <= 1 && run.seconds >= 0)) {
-    throw InputError(
-        fmt::format("its loss is {}, its accuracy {}, its time {} s", run.loss, run.accuracy, run.seconds));
-  }
-  if (run.device != "cpu" && run.device != "cuda") {
-    throw InputError(fmt::format("it ran on {}", quote(run.device)));
-  }
+  refuse_if(!(run.loss >= 0 && std::isfinite(run.loss) && run.accuracy >= 0 && run.accuracy <= 1 && run.seconds >= 0),
+            "its loss is {}, its accuracy {}, its time {} s", run.loss, run.accuracy, run.seconds);
+  refuse_if(run.device != "cpu" && run.device != "cuda", "it ran on {}", quote(run.device));
   for (const TrainedRun::Again& again : run.repeated) {
-    if (!(again.loss >= 0 && std::isfinite(again.loss) && again.seconds >= 0)) {
-      throw InputError(fmt::format("it was repeated in {} s to a loss of {}", again.seconds, again.loss));
-    }
+    refuse_if(!(again.loss >= 0 && std::isfinite(again.loss) && again.seconds >= 0),
+              "it was repeated in {} s to a loss of {}", again.seconds, again.loss);
   }
 }
 
@@ -144,9 +133,7 @@ KeptRuns::KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
     }
     for (const nlohmann::json& run : json.at("runs").get_ref<const nlohmann::json::array_t&>()) {
       const std::string name = run.at("name").get<std::string>();
-      if (!runs_.emplace(name, run).second) {
-        throw InputError(fmt::format("{} has two runs called {}", quote(shown(path_)), quote(name)));
-      }
+      refuse_if(!runs_.emplace(name, run).second, "{} has two runs called {}", quote(shown(path_)), quote(name));
     }
   } catch (const nlohmann::json::exception& error) {
     throw InputError(fmt::format("{}: not what a claim keeps of its runs ({})", quote(shown(path_)), error.what()));
@@ -207,12 +194,10 @@ void SeenData::add(const PlannedRun& planned, const TrainedRun& run) {
   const nlohmann::json architecture = planned.config.value("architecture", nlohmann::json::object());
   asked.push_back(architecture.is_object() ? architecture.value("context", nlohmann::json()) : architecture);
   const First& first = firsts_.emplace(asked.dump(), First{run.name, run.data}).first->second;
-  if (first.data != run.data) {
-    throw InputError(fmt::format(
-        "the runs {} and {} were to see the same data in the same order, and did not ({} and {}): they cannot be "
-        "compared; train both on one folder of --data, in another folder",
-        quote(first.run), quote(run.name), first.data, run.data));
-  }
+  refuse_if(first.data != run.data,
+            "the runs {} and {} were to see the same data in the same order, and did not ({} and {}): they cannot be "
+            "compared; train both on one folder of --data, in another folder",
+            quote(first.run), quote(run.name), first.data, run.data);
 }
 
 }  // namespace pare

@@ -11,11 +11,9 @@
 
 namespace pare {
 
-namespace {
-
 // ---- The order of the polynomial that S layers of cubic attention are: 3 S or 3^S?
 
-Outcome nonlinearity_order(const Trial& trial) {
+static Outcome nonlinearity_order(const Trial& trial) {
   const int64_t n = 4, d = 4;
   at::Generator generator = generator_of(trial.seed);
   const at::Tensor x = gaussian({n, d}, 1, generator);
@@ -48,8 +46,6 @@ Outcome nonlinearity_order(const Trial& trial) {
   found.because = "degrees multiply when layers are composed: 3^S, which makes the paper's point stronger";
   return found;
 }
-
-}  // namespace
 
 std::vector<PaperClaim> claims_of_minimum_transformer() {
   return {{"nonlinearity-order", Paper::minimum_transformer, "Section 2",

@@ -51,10 +51,7 @@ std::vector<Inputs> text_inputs(Tokenizer& tokenizer, const std::filesystem::pat
       ids.insert(ids.end(), sequence.begin(), sequence.end());
     }
   }
-  if (ids.empty()) {
-    throw InputError(
-        fmt::format("text {} has {} tokens: a sequence needs {}", quote(text.string()), read.tokens, tokens));
-  }
+  refuse_if(ids.empty(), "text {} has {} tokens: a sequence needs {}", quote(text.string()), read.tokens, tokens);
   return {{.ids = at::tensor(ids, at::kLong).view({-1, tokens})}};
 }
 

@@ -98,8 +98,7 @@ Outcome linear_recovery(const Trial& trial) {
   found.verdict = largest < 1e-8 ? ClaimVerdict::does_not_hold : ClaimVerdict::holds;
   found.because = fmt::format(
       "with W_O square, invertible and known, W_O^-1 P_h W_O recovers every head to {:.0e}; only the basis of a head "
-      "is "
-      "lost",
+      "is lost",
       largest);
   return found;
 }
@@ -262,8 +261,7 @@ Outcome affine_rank_hypotheses(const Trial& trial) {
                             : ClaimVerdict::holds;
   found.because =
       "where all hypotheses hold the rank is kept, but tokens of full rank never satisfy them: H4 fails for n < d, H2 "
-      "for "
-      "n >= d, and with n > d the norm takes one dimension away";
+      "for n >= d, and with n > d the norm takes one dimension away";
   return found;
 }
 
@@ -342,8 +340,7 @@ Outcome recovery_ambiguity(const Trial& trial) {
   found.verdict = kernel == n * (heads - 1) * k ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
       "the arithmetic is right, but with W_O square and invertible the map from head outputs to their sum has a kernel "
-      "of "
-      "dimension {}; n (H - 1) k counts what the other heads write, not what is lost",
+      "of dimension {}; n (H - 1) k counts what the other heads write, not what is lost",
       kernel);
   return found;
 }

@@ -359,8 +359,7 @@ std::string list_of_claims() {
   return text + "\n" +
          wrapped(tally_of_claims() +
                      ". In brackets: not run by itself, but shown by that pass, page or other claim, and computed by a "
-                     "test of its "
-                     "own in " +
+                     "test of its own in " +
                      std::string(tests_of_stated) + ". What each says, and what was measured: experiments/README.md",
                  0);
 }
@@ -371,8 +370,8 @@ std::string page_of_claims() {
       "The list of all claims of [six papers](../docs/papers.md), with a verdict and the number that decides it. "
       "{}.\n\n"
       "A claim with a folder here is an experiment: `pare reproduce ID` repeats it, and the folder has its numbers and "
-      "the "
-      "command of the recorded run. The others link to the page that shows them; a test case in `{}` computes each.\n\n"
+      "the command of the recorded run. The others link to the page that shows them; a test case in `{}` computes "
+      "each.\n\n"
       "`pare reproduce --list --markdown` prints this page.\n\n",
       tally_of_claims(), tests_of_stated);
   Grid grid{.rows = {{"claim", "where", "it says", "verdict", "number"}}, .worded = true};

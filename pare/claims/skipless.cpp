@@ -78,8 +78,7 @@ Outcome parallel_blocks(const Trial&) {
   found.verdict = matrices == 2 * layers ? ClaimVerdict::holds : ClaimVerdict::does_not_hold;
   found.because = fmt::format(
       "attention and MLP share both streams, so each stream has one free basis: {} matrices can be removed exactly, "
-      "not "
-      "{}",
+      "not {}",
       matrices, 2 * layers);
   return found;
 }

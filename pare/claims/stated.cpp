@@ -7,10 +7,8 @@
 
 namespace pare {
 
-namespace {
-
 // What is shown without an experiment of its own, and what is not shown.
-std::vector<StatedClaim> further_claims() {
+static std::vector<StatedClaim> further_claims() {
   constexpr ClaimVerdict holds = ClaimVerdict::holds, corrected = ClaimVerdict::holds_corrected,
                          fails = ClaimVerdict::does_not_hold;
   const std::string eliminate = "docs/theorems/eliminate_projection.md", certificates = "docs/certificates/README.md",
@@ -87,8 +85,6 @@ std::vector<StatedClaim> further_claims() {
        "0.025 nats (XL).");
   return found;
 }
-
-}  // namespace
 
 std::vector<StatedClaim> stated_claims() {
   std::vector<StatedClaim> all;

@@ -229,12 +229,10 @@ Outcome judge_skipless(const Trial& trial, const TrainedRuns& runs) {
   Outcome found = judged(trial.scale, runs, sheet);
   found.how =
       "The forms are the paper's figures. 1a: no skips and no norms; 1b, 1c, 1d: also without P and without Q, K or V. "
-      "3a, "
-      "3b, 3c: the same in parallel blocks. 4a: skips and norms, without Q and P; 4b: 4a in parallel. A form trains if "
-      "its "
-      "loss falls by three quarters or more of what the baseline's does, from its first loss. A "
-      "model that learns only how frequent each byte is gets half of that. A seed is that of the initial weights; the "
-      "order of the data is the same for all runs";
+      "3a, 3b, 3c: the same in parallel blocks. 4a: skips and norms, without Q and P; 4b: 4a in parallel. A form "
+      "trains if its loss falls by three quarters or more of what the baseline's does, from its first loss. A model "
+      "that learns only how frequent each byte is gets half of that. A seed is that of the initial weights; the order "
+      "of the data is the same for all runs";
   return found;
 }
 

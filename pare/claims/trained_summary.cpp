@@ -75,9 +75,8 @@ std::optional<Settled> TrainedRuns::best(const std::string& variant, double Sett
   return least == all.end() ? std::nullopt : std::optional(*least);
 }
 
-namespace {
-
-std::vector<const TrainedRun*> runs_of(const std::vector<TrainedRun>& runs, const std::string& variant, bool ended) {
+static std::vector<const TrainedRun*> runs_of(const std::vector<TrainedRun>& runs, const std::string& variant,
+                                              bool ended) {
   std::vector<const TrainedRun*> found;
   for (const TrainedRun& run : runs) {
     if (run.variant == variant && run.stopped.empty() == ended) {
@@ -86,8 +85,6 @@ std::vector<const TrainedRun*> runs_of(const std::vector<TrainedRun>& runs, cons
   }
   return found;
 }
-
-}  // namespace
 
 std::vector<const TrainedRun*> TrainedRuns::ended(const std::string& variant) const {
   return runs_of(runs_, variant, true);
@@ -256,9 +253,7 @@ Figure curves_of_variants(const std::string& title, const TrainedRuns& runs, con
   return figure_of_variants(title, runs, variants, std::nullopt);
 }
 
-namespace {
-
-std::string cost_in_words(const TrainedRuns& runs) {
+static std::string cost_in_words(const TrainedRuns& runs) {
   std::map<std::string, double> seconds;
   for (const TrainedRun& run : runs.all()) {
     seconds[run.device] += run.seconds;
@@ -272,8 +267,6 @@ std::string cost_in_words(const TrainedRuns& runs) {
   }
   return words;
 }
-
-}  // namespace
 
 PaperClaim trained_claim(PaperClaim claim) {
   PARE_CHECK(claim.trains() && claim.plan && claim.judge,
@@ -298,9 +291,8 @@ PaperClaim trained_claim(PaperClaim claim) {
     }
     outcome.how +=
         ".\n\nA difference (diff) is the mean over pairs of runs with the same seed, data and order of the data, ± "
-        "half of "
-        "its 95 % interval (Student's t). A run that was repeated on a GPU counts once, by its mean: in bfloat16, "
-        "repetitions differ. About one interval in twenty does not contain the true difference";
+        "half of its 95 % interval (Student's t). A run that was repeated on a GPU counts once, by its mean: in "
+        "bfloat16, repetitions differ. About one interval in twenty does not contain the true difference";
     outcome.cost = cost_in_words(runs);
     if (runs.interrupted()) {
       const size_t done = runs.all().size();

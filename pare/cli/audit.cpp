@@ -15,10 +15,8 @@
 
 namespace pare {
 
-namespace {
-
-void audit_command(const std::string& what, Measure measure, Prove prove, const ReportFlags& report,
-                   const Settings& settings) {
+static void audit_command(const std::string& what, Measure measure, Prove prove, const ReportFlags& report,
+                          const Settings& settings) {
   check_report_file(report);
   const Subject subject = find_subject(what, settings);
   const Audit audit = subject.stored ? audit_model(*subject.stored, measure, prove)
@@ -34,8 +32,6 @@ void audit_command(const std::string& what, Measure measure, Prove prove, const 
     print_text(text_of(audit));
   }
 }
-
-}  // namespace
 
 void add_audit(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("audit", "What can be removed, and why the rest cannot");

@@ -74,10 +74,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
     refuse_command(app, word);
   }
   const CLI::App& scope = chosen.empty() ? app : *chosen.front();
-  if (!word.starts_with("-")) {
-    throw InputError(fmt::format("{} takes no further argument {} (see 'pare {} --help')", scope.get_name(),
-                                 quote(word), scope.get_name()));
-  }
+  refuse_if(!word.starts_with("-"), "{} takes no further argument {} (see 'pare {} --help')", scope.get_name(),
+            quote(word), scope.get_name());
   const std::string flag = word.substr(0, word.find('='));
   throw InputError(fmt::format("{} has no flag {}{} (see '{} --help')", chosen.empty() ? "pare" : scope.get_name(),
                                quote(flag), did_you_mean(flag, known_flags(scope)),

@@ -61,13 +61,10 @@ int64_t random_length(const ProbeFlags& flags, const Architecture& a) {
   if (flags.length == 0) {
     return std::min(a.context, usual_length);
   }
-  if (a.embedding.patch) {
-    throw InputError("--length: this model reads images, which all have the same number of patches");
-  }
-  if (flags.length > a.context) {
-    throw InputError(
-        fmt::format("--length: {} tokens, but the model was made for a context of {}", flags.length, a.context));
-  }
+  refuse_if(a.embedding.patch.has_value(),
+            "--length: this model reads images, which all have the same number of patches");
+  refuse_if(flags.length > a.context, "--length: {} tokens, but the model was made for a context of {}", flags.length,
+            a.context);
   return flags.length;
 }
 
@@ -89,14 +86,10 @@ std::vector<Inputs> in_order(const std::vector<Batch>& batches) {
 ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint64_t seed) {
   const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) +
                     (flags.text.text.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
-  if (given > 1) {
-    throw InputError("one of --tokens, --inputs, --text and --random, not several: what should the model read?");
-  }
+  refuse_if(given > 1, "one of --tokens, --inputs, --text and --random, not several: what should the model read?");
   check_text_flags(flags.text);
-  if (flags.length > 0 && (!flags.tokens.empty() || !flags.inputs.empty())) {
-    throw InputError(
-        "--length is that of --random sequences, and of what --text is cut into: those of a file have their own");
-  }
+  refuse_if(flags.length > 0 && (!flags.tokens.empty() || !flags.inputs.empty()),
+            "--length is that of --random sequences, and of what --text is cut into: those of a file have their own");
   ProbeInputs read;
   if (given == 0 || flags.random > 0) {
     const int64_t count = flags.random > 0 ? flags.random : usual_sequences;

@@ -27,9 +27,7 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags, int64_t usual_s
 std::optional<Question> read_question_file(const QuestionFlags& flags, const ModelFolder& reference) {
   const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) +
                     (flags.text.text.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
-  if (given > 1) {
-    throw InputError("one of --tokens, --inputs, --text and --random, not several: what should the models read?");
-  }
+  refuse_if(given > 1, "one of --tokens, --inputs, --text and --random, not several: what should the models read?");
   check_text_flags(flags.text);
   if (given == 0 || flags.random > 0) {
     return std::nullopt;

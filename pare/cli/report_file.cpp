@@ -24,11 +24,9 @@ void check_replaceable_report(const std::filesystem::path& file) {
   const InputFile old(file);
   std::string head(head_bytes, '\0');
   head.resize(old.read_at(0, std::as_writable_bytes(std::span(head))));
-  if (!head.empty() && head.find("<meta name=\"generator\" content=\"pare ") == std::string::npos) {
-    throw InputError(
-        fmt::format("{} is no report of pare, so --force does not replace it: remove it, or write elsewhere",
-                    quote(file.string())));
-  }
+  refuse_if(!head.empty() && head.find("<meta name=\"generator\" content=\"pare ") == std::string::npos,
+            "{} is no report of pare, so --force does not replace it: remove it, or write elsewhere",
+            quote(file.string()));
 }
 
 ReplaceCheck may_replace_report(const ReportFlags& flags) {

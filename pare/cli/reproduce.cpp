@@ -95,17 +95,14 @@ void check_folder_of_runs(const AskedClaim& asked) {
     check_target(folder, OutputKind::folder, nullptr);
     return;
   }
-  if (!std::filesystem::is_directory(folder, unknown)) {
-    throw InputError(fmt::format("{} is no folder: name one for what {} trains", quote(shown(folder)), asked.claim));
-  }
+  refuse_if(!std::filesystem::is_directory(folder, unknown), "{} is no folder: name one for what {} trains",
+            quote(shown(folder)), asked.claim);
   std::vector<std::filesystem::directory_entry> there = entries_of(folder);
   std::erase_if(there, [](const std::filesystem::directory_entry& entry) {  // of a run that was killed as it began
     return entry.path().filename().string().starts_with(fmt::format(".{}.", kept_runs_file));
   });
-  if (!there.empty() && !std::filesystem::exists(folder / kept_runs_file, unknown)) {
-    throw InputError(fmt::format("{} is not empty and has no {} to go on from: name another folder",
-                                 quote(shown(folder)), kept_runs_file));
-  }
+  refuse_if(!there.empty() && !std::filesystem::exists(folder / kept_runs_file, unknown),
+            "{} is not empty and has no {} to go on from: name another folder", quote(shown(folder)), kept_runs_file);
 }
 
 void write_folder(const AskedClaim& asked, const Measured& measured, const ReportOrigin& origin,
@@ -132,56 +129,40 @@ void write_folder(const AskedClaim& asked, const Measured& measured, const Repor
 
 // Flags that would say nothing are a misunderstanding.
 void check_use(const AskedClaim& asked) {
-  if (asked.list && !asked.claim.empty()) {
-    throw InputError(fmt::format("--list shows all claims and runs none: give {} or --list", quote(asked.claim)));
-  }
-  if (asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty() || !asked.data.empty() ||
-                     asked.minutes || !asked.runs.empty() || asked.scale != "smoke")) {
-    throw InputError(
-        "--list measures nothing: --model, --text, --data, --minutes, --runs, --scale and --output say nothing to it");
-  }
-  if (asked.markdown && !asked.list) {
-    throw InputError("--markdown is a form of the list: give --list too, or -o FOLDER for the page of a claim");
-  }
-  if (asked.force && asked.output.empty()) {
-    throw InputError("--force replaces what is in the folder of -o: give -o FOLDER too");
-  }
+  refuse_if(asked.list && !asked.claim.empty(), "--list shows all claims and runs none: give {} or --list",
+            quote(asked.claim));
+  refuse_if(
+      asked.list && (!asked.models.empty() || !asked.text.empty() || !asked.output.empty() || !asked.data.empty() ||
+                     asked.minutes || !asked.runs.empty() || asked.scale != "smoke"),
+      "--list measures nothing: --model, --text, --data, --minutes, --runs, --scale and --output say nothing to it");
+  refuse_if(asked.markdown && !asked.list,
+            "--markdown is a form of the list: give --list too, or -o FOLDER for the page of a claim");
+  refuse_if(asked.force && asked.output.empty(), "--force replaces what is in the folder of -o: give -o FOLDER too");
 }
 
 void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t seed) {
   if (asked.minutes && !(*asked.minutes > 0)) {
     throw InputError(fmt::format("--minutes {}: expected a time above 0", *asked.minutes));
   }
-  if (claim.keeps_runs() && seed != 0) {
-    throw InputError(fmt::format("{} trains with the seeds of its plan: leave --seed out", claim.id));
-  }
-  if (!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full")) {
-    throw InputError(fmt::format("{} trains nothing: --data, --minutes and --scale full say nothing to it", claim.id));
-  }
-  if (!claim.paper_trained && asked.scale == "full") {
-    throw InputError(
-        fmt::format("the paper of {} trained nothing, so that it has no full scale: give --scale small", claim.id));
-  }
-  if (!claim.keeps_runs() && (!asked.data.empty() || asked.minutes || !asked.runs.empty())) {
-    throw InputError(fmt::format("{} {}: --data, --minutes and --runs say nothing to it", claim.id,
-                                 claim.trains() ? "draws its data and is trained at once" : "trains nothing"));
-  }
-  if (claim.keeps_runs() && asked.force) {
-    throw InputError(fmt::format("{} goes on in the folder of -o and replaces no run: leave --force out", claim.id));
-  }
+  refuse_if(claim.keeps_runs() && seed != 0, "{} trains with the seeds of its plan: leave --seed out", claim.id);
+  refuse_if(!claim.trains() && (!asked.data.empty() || asked.minutes || asked.scale == "full"),
+            "{} trains nothing: --data, --minutes and --scale full say nothing to it", claim.id);
+  refuse_if(!claim.paper_trained && asked.scale == "full",
+            "the paper of {} trained nothing, so that it has no full scale: give --scale small", claim.id);
+  refuse_if(!claim.keeps_runs() && (!asked.data.empty() || asked.minutes || !asked.runs.empty()),
+            "{} {}: --data, --minutes and --runs say nothing to it", claim.id,
+            claim.trains() ? "draws its data and is trained at once" : "trains nothing");
+  refuse_if(claim.keeps_runs() && asked.force, "{} goes on in the folder of -o and replaces no run: leave --force out",
+            claim.id);
   std::error_code unknown;
-  if (!asked.data.empty() && !std::filesystem::is_directory(asked.data, unknown)) {
-    throw InputError(fmt::format("--data {}: there is no such folder", quote(asked.data)));
-  }
-  if (!asked.data.empty() && asked.scale == "smoke") {
-    throw InputError("smoke scale draws its data: give --scale small too, or leave --data out");
-  }
-  if (claim.keeps_runs() && asked.data.empty() && asked.scale != "smoke" && asked.output.empty()) {
-    throw InputError(
-        fmt::format("{} trains at scale {}: give --data FOLDER with the corpora, or -o FOLDER with runs "
-                    "that are judged as they are",
-                    claim.id, asked.scale));
-  }
+  refuse_if(!asked.data.empty() && !std::filesystem::is_directory(asked.data, unknown),
+            "--data {}: there is no such folder", quote(asked.data));
+  refuse_if(!asked.data.empty() && asked.scale == "smoke",
+            "smoke scale draws its data: give --scale small too, or leave --data out");
+  refuse_if(claim.keeps_runs() && asked.data.empty() && asked.scale != "smoke" && asked.output.empty(),
+            "{} trains at scale {}: give --data FOLDER with the corpora, or -o FOLDER with runs "
+            "that are judged as they are",
+            claim.id, asked.scale);
 }
 
 ClaimScale scale_of(const std::string& word) {
@@ -206,9 +187,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
     print_list(asked, settings);
     return;
   }
-  if (asked.claim.empty()) {
-    throw InputError("no claim was named: pare reproduce CLAIM, or --list to see them all");
-  }
+  refuse_if(asked.claim.empty(), "no claim was named: pare reproduce CLAIM, or --list to see them all");
   const PaperClaim* claim = find_claim(asked.claim);
   if (claim == nullptr) {
     throw InputError(fmt::format("unknown claim {}{}: 'pare reproduce --list' shows all", quote(asked.claim),
@@ -217,9 +196,8 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   if (!claim->of_activations && (!asked.models.empty() || !asked.text.empty())) {
     throw InputError(fmt::format("{} is measured on no model: --model and --text say nothing to it", claim->id));
   }
-  if (asked.models.empty() && !asked.text.empty()) {
-    throw InputError("--text is what the models of --model read: name one, or leave it out");
-  }
+  refuse_if(asked.models.empty() && !asked.text.empty(),
+            "--text is what the models of --model read: name one, or leave it out");
   check_training(asked, *claim, settings.seed);
   if (!asked.output.empty() && claim->keeps_runs()) {
     check_folder_of_runs(asked);

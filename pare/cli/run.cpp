@@ -83,9 +83,8 @@ void add_prediction(const at::Tensor& logits, const at::Tensor& ids, Prediction&
 
 std::vector<Batch> read_batches(const RunOptions& options, const ModelFolder& stored) {
   const Architecture& architecture = stored.model.architecture;
-  if (!options.tokens.empty() + !options.inputs.empty() + !options.text.text.empty() != 1) {
-    throw InputError("run needs one of --tokens, --inputs and --text: what should the model read?");
-  }
+  refuse_if(!options.tokens.empty() + !options.inputs.empty() + !options.text.text.empty() != 1,
+            "run needs one of --tokens, --inputs and --text: what should the model read?");
   check_text_flags(options.text);
   if (!options.text.text.empty()) {
     return read_text(options.text, stored.path, architecture);
@@ -144,10 +143,8 @@ void write_results(const RunOptions& options, const Results& results) {
 void check_taps(const RunOptions& options, const Taps& taps) {
   for (const std::string& glob : options.taps) {
     const auto matches = [&glob](const auto& recorded) { return glob_match(glob, recorded.first); };
-    if (std::none_of(taps.recorded().begin(), taps.recorded().end(), matches)) {
-      throw InputError(
-          fmt::format("--taps: {} matches no intermediate of this model (see 'pare run --help')", quote(glob)));
-    }
+    refuse_if(std::none_of(taps.recorded().begin(), taps.recorded().end(), matches),
+              "--taps: {} matches no intermediate of this model (see 'pare run --help')", quote(glob));
   }
 }
 

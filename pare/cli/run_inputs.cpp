@@ -42,9 +42,8 @@ void check_length(int64_t tokens, const std::string& subject, const Architecture
 }
 
 void check_reads_tokens(const Architecture& architecture, const std::string& subject) {
-  if (architecture.embedding.patch) {
-    throw InputError(fmt::format("{}: this model reads images: give --inputs with pixel_values", subject));
-  }
+  refuse_if(architecture.embedding.patch.has_value(), "{}: this model reads images: give --inputs with pixel_values",
+            subject);
 }
 
 std::vector<int64_t> read_sequence(const nlohmann::json& list, size_t number, const Architecture& architecture,
@@ -212,10 +211,8 @@ std::vector<std::vector<int64_t>> read_token_rows(const std::filesystem::path& p
   const std::string subject = path.string();
   check_reads_tokens(architecture, subject);
   const nlohmann::json lists = parse_json(read_text_file(path, largest_token_file), subject);
-  if (!lists.is_array() || lists.empty()) {
-    throw InputError(fmt::format("{}: found {}, expected a list of lists of token ids", subject,
-                                 lists.is_array() ? "an empty list" : lists.type_name()));
-  }
+  refuse_if(!lists.is_array() || lists.empty(), "{}: found {}, expected a list of lists of token ids", subject,
+            lists.is_array() ? "an empty list" : lists.type_name());
   Problems problems;
   std::vector<std::vector<int64_t>> sequences;
   for (size_t number = 0; number < lists.size() && problems.list().size() < most_problems; ++number) {

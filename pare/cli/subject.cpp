@@ -22,9 +22,8 @@ constexpr uint64_t largest_architecture_file = 16'000'000;
 
 Architecture read_architecture_file(const std::string& path) {
   const nlohmann::json json = parse_json(read_text_file(path, largest_architecture_file), path);
-  if (json.is_object() && json.contains("model_type")) {
-    throw InputError(fmt::format("{}: this is the config.json of a model, not an Architecture: give its folder", path));
-  }
+  refuse_if(json.is_object() && json.contains("model_type"),
+            "{}: this is the config.json of a model, not an Architecture: give its folder", path);
   return architecture_from_json(json, path);
 }
 
@@ -38,9 +37,8 @@ Architecture read_architecture_file(const std::string& path) {
 
 Architecture find_architecture(const std::string& word) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(word, ignored)) {
-    throw InputError(fmt::format("{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word)));
-  }
+  refuse_if(std::filesystem::is_directory(word, ignored),
+            "{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word));
   if (std::filesystem::exists(word, ignored)) {
     if (other_format(word) || std::filesystem::path(word).extension() == ".safetensors") {
       refuse_not_a_model(word);

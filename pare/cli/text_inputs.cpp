@@ -20,11 +20,9 @@ constexpr int64_t unlimited = INT64_MAX / 2;
 }  // namespace
 
 void check_vocabulary(const Tokenizer& tokenizer, const Architecture& architecture) {
-  if (tokenizer.vocabulary().end() > architecture.vocab) {
-    throw InputError(fmt::format("{} has ids up to {}, but the model's vocabulary is of {}: another model's tokenizer?",
-                                 tokenizer.subject(), with_commas(tokenizer.vocabulary().end() - 1),
-                                 with_commas(architecture.vocab)));
-  }
+  refuse_if(tokenizer.vocabulary().end() > architecture.vocab,
+            "{} has ids up to {}, but the model's vocabulary is of {}: another model's tokenizer?", tokenizer.subject(),
+            with_commas(tokenizer.vocabulary().end() - 1), with_commas(architecture.vocab));
 }
 
 // Tokens may have been added to a tokenizer beyond what the model knows.
@@ -57,17 +55,14 @@ void add_text_flags(CLI::App& command, TextFlags& flags) {
 }
 
 void check_text_flags(const TextFlags& flags) {
-  if (flags.text.empty() && (!flags.tokenizer.empty() || flags.max_tokens > 0)) {
-    throw InputError(fmt::format("{} is given without --text: which text?",
-                                 flags.tokenizer.empty() ? "--max-tokens" : "--tokenizer"));
-  }
+  refuse_if(flags.text.empty() && (!flags.tokenizer.empty() || flags.max_tokens > 0),
+            "{} is given without --text: which text?", flags.tokenizer.empty() ? "--max-tokens" : "--tokenizer");
 }
 
 std::vector<Batch> read_text(const TextFlags& flags, const std::filesystem::path& model,
                              const Architecture& architecture, const TextCut& cut) {
-  if (architecture.embedding.patch) {
-    throw InputError(fmt::format("{}: this model reads images: give --inputs with pixel_values", flags.text));
-  }
+  refuse_if(architecture.embedding.patch.has_value(), "{}: this model reads images: give --inputs with pixel_values",
+            flags.text);
   Tokenizer tokenizer = open_tokenizer(flags.tokenizer.empty() ? model : std::filesystem::path(flags.tokenizer));
   check_vocabulary(tokenizer, architecture);
   const int64_t length = cut.length > 0 ? cut.length : architecture.context;

@@ -74,9 +74,7 @@ nlohmann::json read_configuration(const TrainFlags& flags) {
   if (!flags.resume && !flags.changes.empty()) {
     return nlohmann::json::object();  // all of it is on the command line
   }
-  if (!flags.resume) {
-    throw InputError("no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
-  }
+  refuse_if(!flags.resume, "no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
   std::error_code unknown;
   if (!std::filesystem::exists(std::filesystem::path(flags.out) / "config.json", unknown)) {
     throw InputError(fmt::format("{} is no run that could be continued: {}", quote(flags.out),
@@ -159,9 +157,7 @@ void train_command(TrainFlags flags, const Settings& settings) {
     print_keys(settings);
     return;
   }
-  if (flags.out.empty()) {
-    throw InputError("no folder for the run was named: pare train CONFIG.json -o RUN");
-  }
+  refuse_if(flags.out.empty(), "no folder for the run was named: pare train CONFIG.json -o RUN");
   if (flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration, or none at all
     flags.changes.insert(flags.changes.begin(), std::exchange(flags.config, ""));
   }
@@ -173,9 +169,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
   if (settings.seed_given && !flags.prepare) {
     set_seed(written, flags, settings);
   }
-  if (flags.prepare && flags.resume) {
-    throw InputError("--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
-  }
+  refuse_if(flags.prepare && flags.resume,
+            "--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
   if (flags.prepare) {
     prepare_command(std::move(written), flags, subject, settings);
     return;
@@ -194,10 +189,8 @@ void train_command(TrainFlags flags, const Settings& settings) {
   if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
     RunFolder::refuse_existing(out);
   }
-  if (sweep && std::filesystem::exists(out / "data.json", unknown)) {
-    throw InputError(
-        fmt::format("{} is a run, and a sweep is a folder of runs: choose another folder for it", quote(flags.out)));
-  }
+  refuse_if(sweep && std::filesystem::exists(out / "data.json", unknown),
+            "{} is a run, and a sweep is a folder of runs: choose another folder for it", quote(flags.out));
   const bool made = sweep && !std::filesystem::exists(out, unknown);
   if (made) {
     check_target(out, OutputKind::folder, nullptr);

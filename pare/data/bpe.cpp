@@ -82,10 +82,7 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& me
     : options_(std::move(options)), subject_(subject) {
   if (!options_.unknown.empty()) {
     const std::optional<TokenId> id = vocabulary.find(options_.unknown);
-    if (!id) {
-      throw InputError(
-          fmt::format("{}: unk_token is {}, which is not in the vocabulary", subject, quote(options_.unknown)));
-    }
+    refuse_if(!id, "{}: unk_token is {}, which is not in the vocabulary", subject, quote(options_.unknown));
     unknown_ = *id;
   }
   for (const auto& [token, id] : vocabulary.all()) {
@@ -355,12 +352,10 @@ bool BpeModel::may_cut_between(std::string_view left, std::string_view right) {
 }
 
 void BpeModel::merge_word() {
-  if (word_.size() > most_symbols) {
-    throw InputError(
-        fmt::format("{}: the text has a word of more than {} characters that might become one token: is it text? Part "
-                    "it, by spaces or lines",
-                    subject_, with_commas(static_cast<int64_t>(most_symbols))));
-  }
+  refuse_if(word_.size() > most_symbols,
+            "{}: the text has a word of more than {} characters that might become one token: is it text? Part "
+            "it, by spaces or lines",
+            subject_, with_commas(static_cast<int64_t>(most_symbols)));
   if (word_.size() > scanned_symbols) {
     merge_by_queue();
   } else if (word_.size() > 1) {

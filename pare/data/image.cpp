@@ -1,25 +1,19 @@
 #include "pare/data/image.h"
 
-#include <fmt/format.h>
-
 #include "pare/support/error.h"
 
 namespace pare {
 
 void check_image(int64_t width, int64_t height, bool coloured, const ImageShape& shape, const std::string& subject) {
-  if (width != shape.side || height != shape.side) {
-    throw InputError(fmt::format("{}: {} x {} pixels, expected {} x {}: cut or scale the images first", subject, width,
-                                 height, shape.side, shape.side));
-  }
-  if (coloured && shape.channels == 1) {
-    throw InputError(
-        fmt::format("{}: it has colours, and the model reads one channel: make the images grey first, or "
-                    "use three channels",
-                    subject));
-  }
-  if (shape.channels != 1 && shape.channels != 3) {
-    throw InputError(fmt::format("{}: a picture has 1 or 3 channels, but the model reads {}", subject, shape.channels));
-  }
+  refuse_if(width != shape.side || height != shape.side,
+            "{}: {} x {} pixels, expected {} x {}: cut or scale the images first", subject, width, height, shape.side,
+            shape.side);
+  refuse_if(coloured && shape.channels == 1,
+            "{}: it has colours, and the model reads one channel: make the images grey first, or "
+            "use three channels",
+            subject);
+  refuse_if(shape.channels != 1 && shape.channels != 3, "{}: a picture has 1 or 3 channels, but the model reads {}",
+            subject, shape.channels);
 }
 
 void place_row(const uint8_t* row, int64_t y, const ImageShape& shape, std::span<uint8_t> into) {

@@ -41,9 +41,7 @@ class Unpacked {
       bytes_.resize(known + count);
       ended_ = count < wanted;
     }
-    if (bytes_.empty()) {
-      throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path_)));
-    }
+    refuse_if(bytes_.empty(), "{} is empty: there is nothing to learn from it", quote(path_));
     return bytes_;
   }
   std::vector<uint8_t> take() { return std::move(bytes_); }
@@ -88,12 +86,10 @@ Idx read_idx(const std::string& path, int64_t dimensions, const char* what) {
     }
     return value;
   };
-  if (head.size() < 4 || number(0) != 0x800 + static_cast<uint64_t>(dimensions)) {
-    throw InputError(fmt::format(
-        "{} is no IDX file of {} (its first bytes are not 00 00 08 {:02X}): data.train and data.validation name "
-        "pictures, labels, pictures, labels",
-        quote(path), what, dimensions));
-  }
+  refuse_if(head.size() < 4 || number(0) != 0x800 + static_cast<uint64_t>(dimensions),
+            "{} is no IDX file of {} (its first bytes are not 00 00 08 {:02X}): data.train and data.validation name "
+            "pictures, labels, pictures, labels",
+            quote(path), what, dimensions);
   uint64_t expected = 1;
   bool possible = head.size() == idx.begin;
   for (size_t i = 0; i < static_cast<size_t>(dimensions) && possible; ++i) {
@@ -101,12 +97,10 @@ Idx read_idx(const std::string& path, int64_t dimensions, const char* what) {
     possible = !__builtin_mul_overflow(expected, number(i + 1), &expected) && expected < uint64_t{1} << 62;
   }
   const size_t there = possible ? file.read_to(idx.begin + expected + 1).size() - idx.begin : 0;
-  if (!possible || there != expected) {
-    throw InputError(fmt::format("{}: its header speaks of {} bytes of data, and there are {}: an incomplete download?",
-                                 quote(path),
-                                 possible ? with_commas(static_cast<int64_t>(expected)) : "impossibly many",
-                                 there > expected ? "more" : with_commas(static_cast<int64_t>(there))));
-  }
+  refuse_if(!possible || there != expected,
+            "{}: its header speaks of {} bytes of data, and there are {}: an incomplete download?", quote(path),
+            possible ? with_commas(static_cast<int64_t>(expected)) : "impossibly many",
+            there > expected ? "more" : with_commas(static_cast<int64_t>(there)));
   idx.bytes = file.take();
   return idx;
 }
@@ -118,12 +112,10 @@ void read_idx_pair(const std::string& pictures, const std::string& labels, int64
     throw InputError(fmt::format("{} has {} pictures, but {} has {} labels: do they belong together?", quote(pictures),
                                  images.sizes[0], quote(labels), numbers.sizes[0]));
   }
-  if (set.shape.channels != 1 || images.sizes[1] != set.shape.side || images.sizes[2] != set.shape.side) {
-    throw InputError(
-        fmt::format("{}: grey pictures of {} x {}, but the model reads {} channel{} of {} x {} (embedding.patch)",
-                    quote(pictures), images.sizes[2], images.sizes[1], set.shape.channels,
-                    set.shape.channels == 1 ? "" : "s", set.shape.side, set.shape.side));
-  }
+  refuse_if(set.shape.channels != 1 || images.sizes[1] != set.shape.side || images.sizes[2] != set.shape.side,
+            "{}: grey pictures of {} x {}, but the model reads {} channel{} of {} x {} (embedding.patch)",
+            quote(pictures), images.sizes[2], images.sizes[1], set.shape.channels, set.shape.channels == 1 ? "" : "s",
+            set.shape.side, set.shape.side);
   const size_t known = set.labels.size();
   set.pixels.insert(set.pixels.end(), images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin),
                     images.bytes.end());
@@ -139,20 +131,14 @@ void read_cifar(const std::string& path, size_t labels, int64_t classes, ImageSe
   const size_t pixels = static_cast<size_t>(cifar.bytes()), record = labels + pixels;
   Unpacked file(path);
   const std::vector<uint8_t>& bytes = file.read_to(most_records * record + 1);
-  if (bytes.size() > most_records * record) {
-    throw InputError(
-        fmt::format("{} has more than {} records, and a file of CIFAR at most 50,000: split it, if it is one",
-                    quote(path), with_commas(static_cast<int64_t>(most_records))));
-  }
-  if (bytes.size() % record != 0) {
-    throw InputError(fmt::format("{}: {} bytes are no whole number of records of {}: {}", quote(path), bytes.size(),
-                                 record, "another data.format, or an incomplete download?"));
-  }
-  if (set.shape != cifar) {
-    throw InputError(
-        fmt::format("{}: pictures of 3 channels of 32 x 32, but the model reads {} of {} x {} (embedding.patch)",
-                    quote(path), set.shape.channels, set.shape.side, set.shape.side));
-  }
+  refuse_if(bytes.size() > most_records * record,
+            "{} has more than {} records, and a file of CIFAR at most 50,000: split it, if it is one", quote(path),
+            with_commas(static_cast<int64_t>(most_records)));
+  refuse_if(bytes.size() % record != 0, "{}: {} bytes are no whole number of records of {}: {}", quote(path),
+            bytes.size(), record, "another data.format, or an incomplete download?");
+  refuse_if(set.shape != cifar,
+            "{}: pictures of 3 channels of 32 x 32, but the model reads {} of {} x {} (embedding.patch)", quote(path),
+            set.shape.channels, set.shape.side, set.shape.side);
   const size_t known = set.labels.size();
   for (size_t at = 0; at < bytes.size(); at += record) {
     const uint8_t* begin = bytes.data() + at;
@@ -177,9 +163,7 @@ bool is_picture(const fs::path& path) {
 void decode_file(const fs::path& path, const std::string& bytes, const ImageShape& shape, std::span<uint8_t> into) {
   const std::string subject = quote(path.string());
   const std::span<const std::byte> file = std::as_bytes(std::span(bytes));
-  if (bytes.empty()) {
-    throw InputError(fmt::format("{} is empty: expected a JPEG or PNG", subject));
-  }
+  refuse_if(bytes.empty(), "{} is empty: expected a JPEG or PNG", subject);
   if (bytes.starts_with("\xFF\xD8")) {
     return decode_jpeg(file, shape, into, subject);
   }
@@ -214,17 +198,14 @@ std::string read_class(const fs::path& folder, int64_t label, ImageSet& set, Pro
     set.labels.push_back(label);
     ++found;
   }
-  if (found == 0 && problems.list().size() < most_problems) {
-    problems.add(fmt::format("{} has no images: a class needs some", quote(folder.string())));
-  }
+  problems.add_if(found == 0 && problems.list().size() < most_problems, "{} has no images: a class needs some",
+                  quote(folder.string()));
   return hashes;
 }
 
 void read_folders(const std::string& path, int64_t classes, ImageSet& set, Problems& problems) {
-  if (!fs::is_directory(path)) {
-    throw InputError(
-        fmt::format("{} is no folder: with data.format=folders it holds one folder for each class", quote(path)));
-  }
+  refuse_if(!fs::is_directory(path), "{} is no folder: with data.format=folders it holds one folder for each class",
+            quote(path));
   std::vector<fs::path> folders;
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : entries_of(path)) {
@@ -233,19 +214,15 @@ void read_folders(const std::string& path, int64_t classes, ImageSet& set, Probl
       names.push_back(entry.path().filename().string());
     }
   }
-  if (folders.empty()) {
-    throw InputError(fmt::format("{} has no folders: expected one for each class, with its images", quote(path)));
-  }
+  refuse_if(folders.empty(), "{} has no folders: expected one for each class, with its images", quote(path));
   if (std::ssize(folders) > classes) {
     throw InputError(
         fmt::format("{} has folders of {} classes, but the model knows {} (head.classes): the label {} "
                     "of {} is beyond",
                     quote(path), folders.size(), classes, classes, quote(names[classes])));
   }
-  if (!set.classes.empty() && set.classes != names) {
-    throw InputError(fmt::format("{} has other classes than the folder before it: {} and {}", quote(path),
-                                 fmt::join(names, ", "), fmt::join(set.classes, ", ")));
-  }
+  refuse_if(!set.classes.empty() && set.classes != names, "{} has other classes than the folder before it: {} and {}",
+            quote(path), fmt::join(names, ", "), fmt::join(set.classes, ", "));
   set.classes = names;
   const int64_t known = set.size();
   std::string hashes;
@@ -261,10 +238,8 @@ ImageSet read_images(const std::vector<std::string>& paths, ImageFormat format, 
                      int64_t classes) {
   ImageSet set{.shape = shape};
   Problems problems;
-  if (format == ImageFormat::idx && paths.size() % 2 != 0) {
-    throw InputError(fmt::format("{} IDX file{}: expected pictures, labels, pictures, labels", paths.size(),
-                                 paths.size() == 1 ? "" : "s"));
-  }
+  refuse_if(format == ImageFormat::idx && paths.size() % 2 != 0,
+            "{} IDX file{}: expected pictures, labels, pictures, labels", paths.size(), paths.size() == 1 ? "" : "s");
   for (size_t i = 0; i < paths.size(); ++i) {
     switch (format) {
       case ImageFormat::idx:

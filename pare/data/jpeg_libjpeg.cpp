@@ -88,10 +88,8 @@ void decode_jpeg(std::span<const std::byte> file, const ImageShape& shape, std::
   if (!read_header(held.decoder, errors, file)) {
     refuse();
   }
-  if (held.decoder.num_components != 1 && held.decoder.num_components != 3) {
-    throw InputError(fmt::format("{}: {} colour components, expected 1 or 3: convert it to RGB", subject,
-                                 held.decoder.num_components));
-  }
+  refuse_if(held.decoder.num_components != 1 && held.decoder.num_components != 3,
+            "{}: {} colour components, expected 1 or 3: convert it to RGB", subject, held.decoder.num_components);
   check_image(held.decoder.image_width, held.decoder.image_height, held.decoder.num_components == 3, shape, subject);
   std::vector<uint8_t> row(static_cast<size_t>(shape.side * shape.channels));
   if (!read_rows(held.decoder, errors, shape, row.data(), into)) {

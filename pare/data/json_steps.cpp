@@ -53,9 +53,7 @@ NormalStep replacement(const JsonStep& step, const std::string& subject) {
   if (is_expression) {
     return ReplaceMatches{Pattern(pattern, subject), content};
   }
-  if (pattern.empty()) {
-    throw InputError(fmt::format("{}: normalizer Replace has an empty pattern", subject));
-  }
+  refuse_if(pattern.empty(), "{}: normalizer Replace has an empty pattern", subject);
   return ReplaceString{pattern, content};
 }
 
@@ -63,9 +61,8 @@ SplitStep metaspace(const json& value, const JsonStep& step, const std::string& 
   using Prepend = SplitBySpace::Prepend;
   const bool prefix = step.flag("add_prefix_space", true);
   const std::string scheme = step.text("prepend_scheme", prefix ? "always" : "never");
-  if (scheme != "always" && scheme != "first" && scheme != "never") {
-    throw InputError(fmt::format("{}: Metaspace.prepend_scheme {} is unknown", subject, quote(scheme)));
-  }
+  refuse_if(scheme != "always" && scheme != "first" && scheme != "never", "{}: Metaspace.prepend_scheme {} is unknown",
+            subject, quote(scheme));
   const bool legacy_never = value.contains("add_prefix_space") && !prefix;
   return SplitBySpace{.replacement = step.text("replacement"),
                       .prepend = legacy_never || scheme == "never" ? Prepend::never
@@ -123,9 +120,7 @@ SplitStep split_step(const json& value, const JsonStep& step, const std::string&
 
 JsonStep::JsonStep(const json& object, std::string subject, std::string place)
     : object_(object), subject_(std::move(subject)), place_(std::move(place)) {
-  if (!object_.is_object()) {
-    throw InputError(fmt::format("{}: {} is {}, expected an object", subject_, place_, object_.type_name()));
-  }
+  refuse_if(!object_.is_object(), "{}: {} is {}, expected an object", subject_, place_, object_.type_name());
 }
 
 std::string JsonStep::text(const std::string& key) const {
@@ -226,14 +221,12 @@ std::vector<NormalStep> read_normalizer(const json& value, const std::string& su
 
 std::vector<SplitStep> read_pre_tokenizer(const json& value, const std::string& subject) {
   std::vector<SplitStep> steps;
-  for_each_step(
-      value, "pretokenizers", subject, "pre_tokenizer",
-      [&](const json& object, const JsonStep& step, const std::string& type) {
-        if (!steps.empty() && std::holds_alternative<SplitToBytes>(steps.back())) {
-          throw InputError(fmt::format("{}: pre_tokenizer {} after ByteLevel is not supported", subject, quote(type)));
-        }
-        steps.push_back(split_step(object, step, type, subject));
-      });
+  for_each_step(value, "pretokenizers", subject, "pre_tokenizer",
+                [&](const json& object, const JsonStep& step, const std::string& type) {
+                  refuse_if(!steps.empty() && std::holds_alternative<SplitToBytes>(steps.back()),
+                            "{}: pre_tokenizer {} after ByteLevel is not supported", subject, quote(type));
+                  steps.push_back(split_step(object, step, type, subject));
+                });
   return steps;
 }
 
@@ -252,9 +245,7 @@ std::vector<DecodeStep> read_decoder(const json& value, const std::string& subje
           steps.emplace_back(DecodeSuffix{step.text("suffix", "</w>")});
         } else if (type == "Replace") {
           const auto [pattern, is_expression] = step.pattern();
-          if (is_expression || pattern.empty()) {
-            throw InputError(fmt::format("{}: decoder Replace by an expression is not supported", subject));
-          }
+          refuse_if(is_expression || pattern.empty(), "{}: decoder Replace by an expression is not supported", subject);
           steps.emplace_back(DecodeReplace{pattern, step.text("content")});
         } else if (type == "ByteFallback") {
           steps.emplace_back(DecodeByteTokens{});
@@ -272,11 +263,9 @@ std::vector<DecodeStep> read_decoder(const json& value, const std::string& subje
 
 std::pair<std::string, std::string> split_merge(const std::string& line, size_t number, const std::string& subject) {
   const size_t space = line.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == line.size() ||
-      line.find(' ', space + 1) != std::string::npos) {
-    throw InputError(
-        fmt::format("{}: merge {} is {}, expected two tokens and a space between", subject, number, quote(line)));
-  }
+  refuse_if(space == std::string::npos || space == 0 || space + 1 == line.size() ||
+                line.find(' ', space + 1) != std::string::npos,
+            "{}: merge {} is {}, expected two tokens and a space between", subject, number, quote(line));
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
@@ -295,9 +284,7 @@ std::vector<BpeMerge> ranked_merges(const std::vector<std::pair<std::string, std
   };
   for (size_t n = 0; n < pairs.size(); ++n) {
     const auto& [left, right] = pairs[n];
-    if (right.size() < continuing_prefix.size()) {
-      throw InputError(fmt::format("{}: merge {} continues no word", subject, n));
-    }
+    refuse_if(right.size() < continuing_prefix.size(), "{}: merge {} continues no word", subject, n);
     merges.push_back({.left = id(left, n),
                       .right = id(right, n),
                       .joined = id(left + right.substr(continuing_prefix.size()), n),

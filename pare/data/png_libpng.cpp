@@ -95,13 +95,10 @@ void decode_png(std::span<const std::byte> bytes, const ImageShape& shape, std::
     refuse();
   }
   const png_byte kind = png_get_color_type(png.reader, png.info);
-  if (png_get_bit_depth(png.reader, png.info) > 8) {
-    throw InputError(fmt::format("{}: 16 bits a channel, expected at most 8: convert it", subject));
-  }
-  if ((kind & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(png.reader, png.info, PNG_INFO_tRNS) != 0) {
-    throw InputError(
-        fmt::format("{}: it is transparent in places, which no channel of the model holds: flatten it", subject));
-  }
+  refuse_if(png_get_bit_depth(png.reader, png.info) > 8, "{}: 16 bits a channel, expected at most 8: convert it",
+            subject);
+  refuse_if((kind & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(png.reader, png.info, PNG_INFO_tRNS) != 0,
+            "{}: it is transparent in places, which no channel of the model holds: flatten it", subject);
   const bool coloured = (kind & PNG_COLOR_MASK_COLOR) != 0;
   check_image(png_get_image_width(png.reader, png.info), png_get_image_height(png.reader, png.info), coloured, shape,
               subject);

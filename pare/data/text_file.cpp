@@ -11,17 +11,13 @@
 
 namespace pare {
 
-namespace {
-
-ByteSource open_plain(std::shared_ptr<const InputFile> file) {
+static ByteSource open_plain(std::shared_ptr<const InputFile> file) {
   return [file = std::move(file), offset = uint64_t{0}](std::span<std::byte> into) mutable {
     const size_t count = file->read_at(offset, into);
     offset += count;
     return count;
   };
 }
-
-}  // namespace
 
 ByteSource open_bytes(const std::filesystem::path& path) {
   auto file = std::make_shared<const InputFile>(path);
@@ -46,11 +42,9 @@ ByteSource open_bytes(const std::filesystem::path& path) {
   return open_plain(std::move(file));
 }
 
-namespace {
-
 // What is not UTF-8 but looks like another encoding of Unicode, by its mark or by its zeros; empty: nothing does. Latin
 // text has a zero in every second byte of UTF-16, which is valid UTF-8 and would pass as so many control characters.
-std::string_view other_encoding(std::string_view text) {
+static std::string_view other_encoding(std::string_view text) {
   using namespace std::string_view_literals;
   for (const auto& [mark, name] : {std::pair{"\xFF\xFE\0\0"sv, "UTF-32LE"sv}, std::pair{"\0\0\xFE\xFF"sv, "UTF-32BE"sv},
                                    std::pair{"\xFF\xFE"sv, "UTF-16LE"sv}, std::pair{"\xFE\xFF"sv, "UTF-16BE"sv}}) {
@@ -74,8 +68,6 @@ std::string_view other_encoding(std::string_view text) {
   return even < odd ? "UTF-16LE" : "UTF-16BE";
 }
 
-}  // namespace
-
 TextFile::TextFile(const std::filesystem::path& path) : subject_(path.string()), source_(open_bytes(path)) {}
 
 bool TextFile::read(std::string& text, size_t bytes) {
@@ -91,10 +83,8 @@ bool TextFile::read(std::string& text, size_t bytes) {
   ended_ = count < bytes;
   const std::string_view piece = std::string_view(text).substr(begin);
   const std::string_view other = offset_ == 0 ? other_encoding(piece) : std::string_view();
-  if (!other.empty()) {
-    throw InputError(
-        fmt::format("{} looks like {}, expected UTF-8: convert it, with iconv -f {} -t UTF-8", subject_, other, other));
-  }
+  refuse_if(!other.empty(), "{} looks like {}, expected UTF-8: convert it, with iconv -f {} -t UTF-8", subject_, other,
+            other);
   if (const std::optional<size_t> wrong = invalid_utf8(piece, !ended_)) {
     throw InputError(fmt::format(
         "{}: the byte 0x{:02X} at {} of the text is not UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,

@@ -42,10 +42,8 @@ bool TextTokens::read(std::vector<TokenId>& ids) {
 TextSequences read_sequences(const std::filesystem::path& path, Tokenizer& tokenizer, int64_t longest,
                              int64_t most_tokens) {
   const int64_t around = std::ssize(tokenizer.before()) + std::ssize(tokenizer.after()), room = longest - around;
-  if (room < 1) {
-    throw InputError(fmt::format("{}: a context of {} has no room for text beside the {} tokens that stand around it",
-                                 tokenizer.subject(), longest, around));
-  }
+  refuse_if(room < 1, "{}: a context of {} has no room for text beside the {} tokens that stand around it",
+            tokenizer.subject(), longest, around);
   TextSequences result;
   TextTokens text(path, tokenizer);
   std::vector<TokenId> ids;
@@ -68,9 +66,7 @@ TextSequences read_sequences(const std::filesystem::path& path, Tokenizer& token
   if (!ids.empty()) {
     take(0, ids.size());
   }
-  if (result.sequences.empty()) {
-    throw InputError(fmt::format("{} gives no tokens: is it empty?", path.string()));
-  }
+  refuse_if(result.sequences.empty(), "{} gives no tokens: is it empty?", path.string());
   return result;
 }
 

@@ -1,7 +1,5 @@
 #include "pare/data/tokenizer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "pare/data/utf8.h"
@@ -147,9 +145,7 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special
       continue;
     }
     const std::string* token = parts_.vocabulary.token(id);
-    if (token == nullptr) {
-      throw InputError(fmt::format("{}: no token has the id {}", parts_.subject, id));
-    }
+    refuse_if(token == nullptr, "{}: no token has the id {}", parts_.subject, id);
     tokens.push_back(*token);
   }
   return decoded(std::move(tokens), parts_.decoder, end);

@@ -79,9 +79,8 @@ bool has_capitals(const Vocabulary& vocabulary) {
 // A little-endian value at `at`, which moves on.
 template <typename Value>
 Value take_value(const std::string& bytes, size_t& at, const std::string& subject) {
-  if (bytes.size() - at < sizeof(Value)) {
-    throw InputError(fmt::format("{}: ends at byte {} within a token: an incomplete download?", subject, bytes.size()));
-  }
+  refuse_if(bytes.size() - at < sizeof(Value), "{}: ends at byte {} within a token: an incomplete download?", subject,
+            bytes.size());
   Value value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   at += sizeof value;
@@ -98,10 +97,8 @@ std::vector<ScoredToken> read_scored(const fs::path& path) {
   refuse_lfs_pointer(bytes, subject);
   size_t at = 0;
   const int32_t longest = take_value<int32_t>(bytes, at, subject);
-  if (longest < 1 || longest > 4096) {
-    throw InputError(
-        fmt::format("{}: its longest token has {} bytes: is this a tokenizer of llama2.c?", subject, longest));
-  }
+  refuse_if(longest < 1 || longest > 4096, "{}: its longest token has {} bytes: is this a tokenizer of llama2.c?",
+            subject, longest);
   std::vector<ScoredToken> tokens;
   while (at < bytes.size()) {
     const float score = take_value<float>(bytes, at, subject);
@@ -111,9 +108,7 @@ std::vector<ScoredToken> read_scored(const fs::path& path) {
                                    tokens.size(), score, length, longest));
     }
     tokens.push_back({bytes.substr(at, static_cast<size_t>(length)), score});
-    if (invalid_utf8(tokens.back().text)) {
-      throw InputError(fmt::format("{}: token {} is not UTF-8", subject, tokens.size() - 1));
-    }
+    refuse_if(invalid_utf8(tokens.back().text), "{}: token {} is not UTF-8", subject, tokens.size() - 1);
     at += static_cast<size_t>(length);
   }
   return tokens;
@@ -285,9 +280,7 @@ std::vector<TokenId> tokens_that_end_texts(const fs::path& folder) {
 }
 
 Tokenizer open_tokenizer(const fs::path& path) {
-  if (!fs::exists(path)) {
-    throw InputError(fmt::format("there is no tokenizer {}", quote(path.string())));
-  }
+  refuse_if(!fs::exists(path), "there is no tokenizer {}", quote(path.string()));
   if (!fs::is_directory(path)) {
     return open_file(path);
   }
@@ -295,10 +288,8 @@ Tokenizer open_tokenizer(const fs::path& path) {
   if (found.size() == 1) {
     return open_file(found.front());
   }
-  if (found.size() > 1) {
-    throw InputError(fmt::format("{} holds several tok*.bin: name one of them (--tokenizer, or data.tokenizer)",
-                                 quote(path.string())));
-  }
+  refuse_if(found.size() > 1, "{} holds several tok*.bin: name one of them (--tokenizer, or data.tokenizer)",
+            quote(path.string()));
   if (fs::exists(path / "tokenizer.model")) {
     return open_file(path / "tokenizer.model");
   }
@@ -312,10 +303,8 @@ Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
   TokenizerParts parts;
   parts.subject = vocabulary.string();
   const json ids = parse_json(read_text_file(vocabulary, largest_vocabulary), parts.subject);
-  if (!ids.is_object() || ids.empty()) {
-    throw InputError(fmt::format("{}: found {}, expected an object of tokens and their ids", parts.subject,
-                                 ids.is_object() ? "an empty object" : ids.type_name()));
-  }
+  refuse_if(!ids.is_object() || ids.empty(), "{}: found {}, expected an object of tokens and their ids", parts.subject,
+            ids.is_object() ? "an empty object" : ids.type_name());
   for (const auto& [token, id] : ids.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= most_tokens ||
         !parts.vocabulary.add(token, id.get<TokenId>())) {
@@ -361,12 +350,10 @@ Tokenizer read_vocab_txt(const fs::path& path) {
     }
     continuing = continuing || lines[n].starts_with("##");
   }
-  if (!continuing || !parts.vocabulary.find("[UNK]")) {
-    throw InputError(
-        fmt::format("{}: {}, so this is no WordPiece vocabulary as BERT has it: another tokenizer's? Give token ids "
-                    "instead of text",
-                    parts.subject, continuing ? "it has no [UNK]" : "no token continues a word ('##...')"));
-  }
+  refuse_if(!continuing || !parts.vocabulary.find("[UNK]"),
+            "{}: {}, so this is no WordPiece vocabulary as BERT has it: another tokenizer's? Give token ids "
+            "instead of text",
+            parts.subject, continuing ? "it has no [UNK]" : "no token continues a word ('##...')");
   const json settings = read_settings(path);
   const auto setting = [&settings](const char* key, bool without) {
     const json value = settings.value(key, json());
@@ -404,10 +391,9 @@ Tokenizer read_llama2c(const fs::path& path) {
   }
   constexpr TokenId begin = 1, first_byte = 3;
   for (TokenId byte = 0; byte < 256; ++byte) {
-    if (parts.vocabulary.find(fmt::format("<0x{:02X}>", byte)) != first_byte + byte) {
-      throw InputError(fmt::format("{}: token {} is not <0x{:02X}>: is this a tokenizer of llama2.c?", parts.subject,
-                                   first_byte + byte, byte));
-    }
+    refuse_if(parts.vocabulary.find(fmt::format("<0x{:02X}>", byte)) != first_byte + byte,
+              "{}: token {} is not <0x{:02X}>: is this a tokenizer of llama2.c?", parts.subject, first_byte + byte,
+              byte);
   }
   parts.normalizer = Normalizer({PrependText{" "}});
   parts.model =

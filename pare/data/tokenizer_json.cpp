@@ -27,10 +27,8 @@ TokenId read_id(const json& value, const std::string& what) {
 
 Vocabulary read_vocabulary(const json& model, const std::string& subject) {
   const json vocab = model.value("vocab", json());
-  if (!vocab.is_object() || vocab.empty()) {
-    throw InputError(fmt::format("{}: model.vocab is {}, expected an object of tokens and their ids", subject,
-                                 vocab.is_object() ? "empty" : vocab.type_name()));
-  }
+  refuse_if(!vocab.is_object() || vocab.empty(), "{}: model.vocab is {}, expected an object of tokens and their ids",
+            subject, vocab.is_object() ? "empty" : vocab.type_name());
   Vocabulary vocabulary;
   for (const auto& [token, id] : vocab.items()) {
     const TokenId number = read_id(id, fmt::format("{}: the id of {}", subject, quote(token)));
@@ -65,14 +63,10 @@ BpeModel read_bpe(const json& model, const Vocabulary& vocabulary, bool bytes, c
                      .byte_fallback = step.flag("byte_fallback", false),
                      .whole_words_first = step.flag("ignore_merges", false),
                      .bytes = bytes};
-  if (bytes && !(options.continuing_prefix + options.word_suffix).empty()) {
-    throw InputError(
-        fmt::format("{}: continuing_subword_prefix and end_of_word_suffix are not supported with ByteLevel", subject));
-  }
+  refuse_if(bytes && !(options.continuing_prefix + options.word_suffix).empty(),
+            "{}: continuing_subword_prefix and end_of_word_suffix are not supported with ByteLevel", subject);
   const json merges = model.value("merges", json());
-  if (!merges.is_array()) {
-    throw InputError(fmt::format("{}: model.merges is {}, expected a list", subject, merges.type_name()));
-  }
+  refuse_if(!merges.is_array(), "{}: model.merges is {}, expected a list", subject, merges.type_name());
   std::vector<std::pair<std::string, std::string>> pairs;
   for (size_t n = 0; n < merges.size(); ++n) {
     pairs.push_back(read_pair(merges[n], n, subject));
@@ -84,9 +78,7 @@ BpeModel read_bpe(const json& model, const Vocabulary& vocabulary, bool bytes, c
 std::vector<AddedToken> read_added(const json& file, const Vocabulary& vocabulary, const std::string& subject) {
   std::vector<AddedToken> tokens;
   const json list = file.value("added_tokens", json::array());
-  if (!list.is_array()) {
-    throw InputError(fmt::format("{}: added_tokens is {}, expected a list", subject, list.type_name()));
-  }
+  refuse_if(!list.is_array(), "{}: added_tokens is {}, expected a list", subject, list.type_name());
   for (size_t n = 0; n < list.size(); ++n) {
     const std::string what = fmt::format("added_tokens[{}]", n);
     const JsonStep step(list[n], subject, what);
@@ -110,9 +102,8 @@ std::vector<AddedToken> read_added(const json& file, const Vocabulary& vocabular
 
 TokenId special_id(const json& special, const std::string& name, const std::string& subject) {
   const json ids = special.is_object() ? special.value(name, json::object()).value("ids", json()) : json();
-  if (!ids.is_array() || ids.size() != 1) {
-    throw InputError(fmt::format("{}: post_processor: the special token {} has no single id", subject, quote(name)));
-  }
+  refuse_if(!ids.is_array() || ids.size() != 1, "{}: post_processor: the special token {} has no single id", subject,
+            quote(name));
   return read_id(ids[0], fmt::format("{}: post_processor: the id of {}", subject, quote(name)));
 }
 
@@ -130,9 +121,7 @@ void read_template(const json& processor, TokenizerParts& parts) {
   bool seen = false;
   for (const json& item : single.is_array() ? single : json::array()) {
     if (item.is_object() && item.contains("Sequence")) {
-      if (seen) {
-        throw InputError(fmt::format("{}: post_processor.single has the text twice", parts.subject));
-      }
+      refuse_if(seen, "{}: post_processor.single has the text twice", parts.subject);
       seen = true;
     } else if (item.is_object() && item.contains("SpecialToken")) {
       const JsonStep step(item["SpecialToken"], parts.subject, "post_processor.single");
@@ -140,9 +129,7 @@ void read_template(const json& processor, TokenizerParts& parts) {
       side.push_back(special_id(processor.value("special_tokens", json()), step.text("id"), parts.subject));
     }
   }
-  if (!seen) {
-    throw InputError(fmt::format("{}: post_processor.single has no place for the text", parts.subject));
-  }
+  refuse_if(!seen, "{}: post_processor.single has no place for the text", parts.subject);
 }
 
 void read_post_processor(const json& processor, TokenizerParts& parts) {
@@ -178,10 +165,7 @@ void read_model(const json& model, TokenizerParts& parts) {
     parts.model = read_bpe(model, parts.vocabulary, bytes, parts.subject);
     return;
   }
-  if (bytes) {
-    throw InputError(
-        fmt::format("{}: the pre-tokenizer ByteLevel is supported with BPE, not with {}", parts.subject, type));
-  }
+  refuse_if(bytes, "{}: the pre-tokenizer ByteLevel is supported with BPE, not with {}", parts.subject, type);
   WordPieceOptions options{.unknown = step.text("unk_token", type == "WordLevel" ? "<unk>" : "[UNK]")};
   if (type == "WordLevel") {
     options.whole_words = true;
@@ -202,10 +186,8 @@ Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject
   TokenizerParts parts;
   parts.subject = subject;
   const json file = parse_json(text, subject);
-  if (!file.is_object() || !file.contains("model")) {
-    throw InputError(
-        fmt::format("{}: no 'model': is this the tokenizer.json of the tokenizers package?", parts.subject));
-  }
+  refuse_if(!file.is_object() || !file.contains("model"),
+            "{}: no 'model': is this the tokenizer.json of the tokenizers package?", parts.subject);
   parts.normalizer = Normalizer(read_normalizer(file.value("normalizer", json()), parts.subject), parts.subject);
   parts.pre_tokenizer = PreTokenizer(read_pre_tokenizer(file.value("pre_tokenizer", json()), parts.subject));
   read_model(file["model"], parts);

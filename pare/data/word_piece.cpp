@@ -1,7 +1,5 @@
 #include "pare/data/word_piece.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "pare/data/utf8.h"
@@ -13,10 +11,7 @@ namespace pare {
 WordPieceModel::WordPieceModel(const Vocabulary& vocabulary, WordPieceOptions options, const std::string& subject)
     : options_(std::move(options)) {
   const std::optional<TokenId> unknown = vocabulary.find(options_.unknown);
-  if (!unknown) {
-    throw InputError(
-        fmt::format("{}: unk_token is {}, which is not in the vocabulary", subject, quote(options_.unknown)));
-  }
+  refuse_if(!unknown, "{}: unk_token is {}, which is not in the vocabulary", subject, quote(options_.unknown));
   unknown_ = *unknown;
   for (const auto& [token, id] : vocabulary.all()) {
     first_.emplace(token, id);

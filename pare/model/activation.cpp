@@ -6,11 +6,9 @@
 
 namespace pare {
 
-namespace {
-
 // 0.5 x (1 + tanh(c (x + 0.044715 x³))) = x sigmoid(x (2c + 2c 0.044715 x²)), with c = sqrt(2/pi).
 // On CPUs libtorch's own is slower, on some ten times, and this is the same function.
-at::Tensor gelu_tanh(const at::Tensor& x) {
+static at::Tensor gelu_tanh(const at::Tensor& x) {
   if (!x.is_cpu()) {
     return at::gelu(x, "tanh");
   }
@@ -21,8 +19,6 @@ at::Tensor gelu_tanh(const at::Tensor& x) {
   }
   return slope.mul_(x).sigmoid_().mul_(x);  // nobody else has seen it: no further memory
 }
-
-}  // namespace
 
 at::Tensor activate(Activation activation, const at::Tensor& x) {
   switch (activation) {

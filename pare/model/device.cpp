@@ -27,10 +27,8 @@ std::vector<std::string> warnings;
 
 void load_cuda() {
   const std::filesystem::path library = cuda_library();
-  if (!std::filesystem::exists(library)) {
-    throw InputError(
-        fmt::format("--device cuda: the libtorch in {} was built without CUDA", library.parent_path().string()));
-  }
+  refuse_if(!std::filesystem::exists(library), "--device cuda: the libtorch in {} was built without CUDA",
+            library.parent_path().string());
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     throw IoError(
         fmt::format("--device cuda: cannot load {}: {} (a torch with all that it depends on brings it: make test)",
@@ -46,9 +44,7 @@ at::Device find_device(const std::string& name) {
   }
   PARE_CHECK(name == "cuda", "the command line knows two devices");
   load_cuda();
-  if (at::getNumGPUs() == 0) {
-    throw InputError("--device cuda: this machine has no CUDA device that libtorch can use");
-  }
+  refuse_if(at::getNumGPUs() == 0, "--device cuda: this machine has no CUDA device that libtorch can use");
   static bool tried = false;
   if (!std::exchange(tried, true)) {
     std::error_code unknown;

@@ -90,10 +90,9 @@ Weights random_weights(const Architecture& architecture, uint64_t seed, Dtype dt
   Weights weights;
   const double largest = largest_of(dtype);
   for (const TensorSpec& spec : tensor_table(architecture)) {
-    if (std::abs(spec.initial) > largest) {
-      throw InputError(fmt::format("tensor {} begins with {:g}, which {} cannot hold (up to {:g}): choose another type",
-                                   quote(spec.name), spec.initial, word(dtype), largest));
-    }
+    refuse_if(std::abs(spec.initial) > largest,
+              "tensor {} begins with {:g}, which {} cannot hold (up to {:g}): choose another type", quote(spec.name),
+              spec.initial, word(dtype), largest);
     const Maker maker{spec, architecture.width, draw};
     weights[spec.name] = Weight::leaf(spec.name, spec.index ? Dtype::i32 : dtype, spec.shape, [maker, seed, dtype] {
       at::Generator generator = at::detail::createCPUGenerator(seed_of(seed, maker.spec.name));

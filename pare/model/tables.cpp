@@ -1,7 +1,6 @@
 #include "pare/model/tables.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -56,10 +55,8 @@ Positions checked(const Architecture& a, Positions positions) {
     return positions;
   }
   const int64_t last = end_of(positions) - 1;
-  if (last >= a.context) {
-    throw InputError(
-        fmt::format("position {} is past the {} learned positions of the model: shorten the input", last, a.context));
-  }
+  refuse_if(last >= a.context, "position {} is past the {} learned positions of the model: shorten the input", last,
+            a.context);
   return positions;
 }
 

@@ -15,8 +15,6 @@
 
 #include "pare/passes/pass.h"
 
-#include <fmt/format.h>
-
 #include "pare/algebra/remove_matrices.h"
 #include "pare/support/error.h"
 
@@ -30,10 +28,8 @@ std::optional<int64_t> block_of(const Architecture& architecture, const std::str
   }
   const std::vector<int64_t> layers = layer_blocks(architecture);
   const size_t number = std::stoul(layer);
-  if (number >= layers.size()) {
-    throw InputError(
-        fmt::format("eliminate_projection{{layer={}}}: the model has {} layers, counted from 0", layer, layers.size()));
-  }
+  refuse_if(number >= layers.size(), "eliminate_projection{{layer={}}}: the model has {} layers, counted from 0", layer,
+            layers.size());
   return layers[number];
 }
 

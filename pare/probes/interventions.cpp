@@ -83,9 +83,7 @@ void check_interventions(const Interventions& wanted, const Architecture& a) {
   const auto has_norm = [](const Block& b) {
     return b.attention.norm || b.attention.output_norm || (b.mlp && (b.mlp->norm || b.mlp->output_norm));
   };
-  if (wanted.zero_gains > 0 && !some(has_norm) && !a.final_norm) {
-    problems.add("zero-gains: the model has no norms");
-  }
+  problems.add_if(wanted.zero_gains > 0 && !some(has_norm) && !a.final_norm, "zero-gains: the model has no norms");
   if (wanted.gauge && some([](const Block& b) { return !can_be_gauged(b.attention); })) {
     problems.add("gauge: values and output are one collapsed matrix, so there is no basis between them to change");
   }

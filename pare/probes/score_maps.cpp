@@ -4,14 +4,10 @@
 
 namespace pare {
 
-namespace {
-
 // [out, d] of a dense layer, or of the identity.
-at::Tensor matrix_of(const Linear& linear, int64_t width, const at::TensorOptions& options) {
+static at::Tensor matrix_of(const Linear& linear, int64_t width, const at::TensorOptions& options) {
   return linear.weight.defined() ? linear.weight.tensor().to(at::kDouble) : at::eye(width, options);
 }
-
-}  // namespace
 
 ScoreMaps score_maps(const AttentionLayer& layer, bool tabled) {
   const Attention& t = layer.spec;

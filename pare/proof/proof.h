@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "pare/checkpoint/model.h"
+
 namespace pare {
 
 enum class How {

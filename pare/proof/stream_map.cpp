@@ -8,16 +8,12 @@
 
 namespace pare {
 
-namespace {
-
 // A product that only has to be right to a few digits of each row and column. Scaled, so that nothing leaves the range
 // of float32.
-at::Tensor rough_product(const at::Tensor& a, const at::Tensor& b) {
+static at::Tensor rough_product(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.abs().amax(-1, true).clamp_min(1e-300), y = b.abs().amax(-2, true).clamp_min(1e-300);
   return at::matmul((a / x).to(at::kFloat), (b / y).to(at::kFloat)).to(at::kDouble) * x * y;
 }
-
-}  // namespace
 
 StreamMap stream_map(const at::Tensor& map, const at::Tensor& units, MapGroup group) {
   const at::Tensor values = at::linalg_svdvals(map);

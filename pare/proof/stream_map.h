@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "pare/linear/map_fit.h"
+#include "pare/proof/model_view.h"
 
 namespace pare {
 

@@ -52,8 +52,7 @@ ReportVerdict proof_verdict(const TwinProof& proof) {
       .number = fmt::format("{} measured, {} counted", with_commas(proof.measured.redundant()),
                             with_commas(proof.counted.total)),
       .words = fmt::format("Checked on a small model of the same kind, of width {} with {} parameters. Measured: its "
-                           "parameters minus the "
-                           "rank of its Jacobian (gap between singular values: {:.0e}).",
+                           "parameters minus the rank of its Jacobian (gap between singular values: {:.0e}).",
                            proof.twin.width, with_commas(proof.measured.parameters), proof.measured.gap),
       .tone = proof.is_complete() ? Tone::good : Tone::bad};
   if (!proof.measured.is_determined() || !proof.counted.is_exact()) {

@@ -211,9 +211,8 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
       {.title = "Losses",
        .words = fmt::format(
            "The loss is the mean over the validation set, and over the seeds. A difference is the mean over pairs of "
-           "runs "
-           "with the same seed, with its 95 % interval (Student's t). The seed sets the initial weights; all runs saw "
-           "the data in the same order. Lower or higher means that the interval excludes 0. {}",
+           "runs with the same seed, with its 95 % interval (Student's t). The seed sets the initial weights; all runs "
+           "saw the data in the same order. Lower or higher means that the interval excludes 0. {}",
            comparison.margin
                ? fmt::format("Equal means that it lies within the margin, {:g} nats (--margin).", *comparison.margin)
                : "No loss is called equal without a margin (--margin)."),

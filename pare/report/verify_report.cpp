@@ -178,12 +178,10 @@ Figure heads_figure(const LayerGaps& gaps) {
 ReportSection layers_section(const Verification& v) {
   ReportSection section{
       .title = "Layer by layer",
-      .words = fmt::format(
-          "{} sequences, the worst one among them, were run through both models. For comparison, the second line is "
-          "the "
-          "reference against itself with every weight moved by one rounding of {}: what is at or below it can be "
-          "explained by rounding.",
-          v.layers.layers.empty() ? 0 : v.layers.layers.front().residual.size(), word(v.floor_dtype))};
+      .words = fmt::format("{} sequences, the worst one among them, were run through both models. For comparison, the "
+                           "second line is the reference against itself with every weight moved by one rounding of {}: "
+                           "what is at or below it can be explained by rounding.",
+                           v.layers.layers.empty() ? 0 : v.layers.layers.front().residual.size(), word(v.floor_dtype))};
   if (!v.layers.note.empty()) {
     section.words += fmt::format(" Not all of it could be compared: {}.", v.layers.note);
   }

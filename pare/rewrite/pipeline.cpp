@@ -48,10 +48,8 @@ void check_option(const Pass& pass, const std::string& name, const std::string& 
     // A matrix's name is looked for where there is a model: the pass says what the model does not have.
     const bool name_allowed = std::ranges::find(values, "MATRIX") != values.end() && !value.empty();
     const bool known = value != "N" && std::ranges::find(values, value) != values.end();
-    if (!known && !name_allowed && !(number_allowed && is_number(value))) {
-      throw InputError(fmt::format("{}{{{}={}}}: expected {}", pass.id, name, escaped(value),
-                                   option.values == "N" ? "a whole number" : fmt::format("one of {}", option.values)));
-    }
+    refuse_if(!known && !name_allowed && !(number_allowed && is_number(value)), "{}{{{}={}}}: expected {}", pass.id,
+              name, escaped(value), option.values == "N" ? "a whole number" : fmt::format("one of {}", option.values));
     return;
   }
   throw InputError(fmt::format("pass {} has no option {}{} (options: {})", pass.id, quote(name),
@@ -70,9 +68,7 @@ PassCall parse_call(std::string text) {
   const Pass& pass = find_pass(text.substr(0, brace));
   Options options;
   if (brace != std::string::npos) {
-    if (text.back() != '}') {
-      throw InputError(fmt::format("pass {}: expected {{option=value,...}} after its name", quote(text)));
-    }
+    refuse_if(text.back() != '}', "pass {}: expected {{option=value,...}} after its name", quote(text));
     for (const std::string& entry : split(text.substr(brace + 1, text.size() - brace - 2), ',')) {
       const size_t equals = entry.find('=');
       const std::string name = entry.substr(0, equals);

@@ -295,9 +295,8 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
 }
 
 void check_passes(const RewriteOptions& options) {
-  if (options.passes && options.passes->empty()) {
-    throw InputError("the list of passes is empty: name one, or give no list, and auto chooses");
-  }
+  refuse_if(options.passes && options.passes->empty(),
+            "the list of passes is empty: name one, or give no list, and auto chooses");
   if (options.dump_after.empty() || options.dump_after == "all") {
     return;
   }

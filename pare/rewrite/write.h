@@ -8,6 +8,7 @@
 
 #include "pare/checkpoint/companions.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/passes/pass.h"
 #include "pare/rewrite/explain.h"
 
 namespace pare {

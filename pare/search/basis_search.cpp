@@ -10,10 +10,8 @@
 
 namespace pare {
 
-namespace {
-
 // Few of many rows, from all over.
-MapSamples every(int64_t step, MapSamples samples) {
+static MapSamples every(int64_t step, MapSamples samples) {
   for (at::Tensor* rows : {&samples.reference, &samples.candidate, &samples.weights}) {
     if (rows->defined() && rows->dim() > 0) {
       *rows = rows->slice(0, 0, std::nullopt, step);
@@ -21,8 +19,6 @@ MapSamples every(int64_t step, MapSamples samples) {
   }
   return samples;
 }
-
-}  // namespace
 
 BasisSearch::BasisSearch(Relations& relations, at::Device device)
     : relations_(relations),

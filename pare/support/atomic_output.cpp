@@ -127,12 +127,8 @@ void check_replaced(const fs::path& target, OutputKind kind, const ReplaceCheck&
             ? fmt::format("{} is a file, expected the name of a folder: choose another output", subject)
             : fmt::format("{} is a folder, expected a file: name one in it, such as {}/NAME", subject, shown(target)));
   }
-  if (!replace) {
-    throw InputError(fmt::format("{} exists already: choose another output, or replace it with --force", subject));
-  }
-  if (link) {
-    throw InputError(fmt::format("{} is a link, which is not replaced: name what it points to, or remove it", subject));
-  }
+  refuse_if(!replace, "{} exists already: choose another output, or replace it with --force", subject);
+  refuse_if(link, "{} is a link, which is not replaced: name what it points to, or remove it", subject);
   replace(target);
 }
 
@@ -150,18 +146,15 @@ std::string shown(const fs::path& path) {
 }
 
 fs::path output_target(const fs::path& given) {
-  if (given == "-") {
-    throw InputError("'-' is no output: results are files and never go to stdout; give a name (./- is one)");
-  }
+  refuse_if(given == "-", "'-' is no output: results are files and never go to stdout; give a name (./- is one)");
   // The text stays what it is: 'link/../out' is for the system to resolve, and not what its words suggest.
   fs::path target = given;
   while (!target.has_filename() && target.has_relative_path()) {
     target = target.parent_path();
   }
   const fs::path name = target.filename();
-  if (name.empty() || name == "." || name == "..") {
-    throw InputError(fmt::format("{} cannot be an output: it has no name of its own", quote(given.string())));
-  }
+  refuse_if(name.empty() || name == "." || name == "..", "{} cannot be an output: it has no name of its own",
+            quote(given.string()));
   return target;
 }
 

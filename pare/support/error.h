@@ -1,6 +1,8 @@
 #pragma once
 // The kinds of errors, and two answers that end a command. Only cli/main.cpp prints them and picks the exit code.
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -25,6 +27,14 @@ struct Error : std::runtime_error {
 struct InputError : Error {
   using Error::Error;
 };
+
+// What is wrong, and what was expected, as fmt::format says it.
+template <class... Args>
+void refuse_if(bool wrong, fmt::format_string<Args...> text, Args&&... args) {
+  if (wrong) {
+    throw InputError(fmt::format(text, std::forward<Args>(args)...));
+  }
+}
 
 // The system refused: a file, a disk, memory. Exit code 1.
 struct IoError : Error {
@@ -55,6 +65,12 @@ struct Interrupted : std::runtime_error {
 class Problems {
  public:
   void add(std::string problem) { list_.push_back(std::move(problem)); }
+  template <class... Args>
+  void add_if(bool wrong, fmt::format_string<Args...> text, Args&&... args) {
+    if (wrong) {
+      add(fmt::format(text, std::forward<Args>(args)...));
+    }
+  }
   bool empty() const { return list_.empty(); }
   const std::vector<std::string>& list() const { return list_; }
   // Throws InputError "SUBJECT: PROBLEM", or "SUBJECT: N problems" with a line and a reason each.

@@ -63,20 +63,14 @@ InputFile::InputFile(fs::path path)
     fail_io("open", path_, errno);
   }
   const struct stat info = examined(descriptor_, path_);
-  if (S_ISDIR(info.st_mode)) {
-    throw InputError(fmt::format("{} is a folder, expected a file", quote(shown(path_))));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    throw InputError(fmt::format("{} is not a regular file", quote(shown(path_))));
-  }
+  refuse_if(S_ISDIR(info.st_mode), "{} is a folder, expected a file", quote(shown(path_)));
+  refuse_if(!S_ISREG(info.st_mode), "{} is not a regular file", quote(shown(path_)));
   opened_ = state_of(info);
 }
 
 void InputFile::check_unchanged() const {
-  if (state_of(examined(descriptor_, path_)) != opened_) {
-    throw InputError(fmt::format("{} changed while it was read: wait until no other program writes or replaces it",
-                                 quote(shown(path_))));
-  }
+  refuse_if(state_of(examined(descriptor_, path_)) != opened_,
+            "{} changed while it was read: wait until no other program writes or replaces it", quote(shown(path_)));
 }
 
 size_t InputFile::read_at(uint64_t offset, std::span<std::byte> into) const {
@@ -168,11 +162,9 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
 
 std::string read_text_file(const fs::path& path, uint64_t max_bytes) {
   InputFile file(path);
-  if (file.size() > max_bytes) {
-    throw InputError(fmt::format("{} has {} bytes, more than the {} that a file of its kind may have",
-                                 quote(shown(path)), with_commas(static_cast<int64_t>(file.size())),
-                                 with_commas(static_cast<int64_t>(max_bytes))));
-  }
+  refuse_if(file.size() > max_bytes, "{} has {} bytes, more than the {} that a file of its kind may have",
+            quote(shown(path)), with_commas(static_cast<int64_t>(file.size())),
+            with_commas(static_cast<int64_t>(max_bytes)));
   std::string text(file.size(), '\0');
   text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
   return text;
@@ -185,12 +177,10 @@ void write_text_file(const fs::path& path, std::string_view text) {
 }
 
 void refuse_lfs_pointer(std::string_view begin, const std::string& subject) {
-  if (begin.starts_with("version https://git-lfs")) {
-    throw InputError(
-        fmt::format("{} is a Git LFS pointer and not the file itself: run 'git lfs install' and then 'git lfs pull' in "
-                    "the repository that it was cloned from",
-                    subject));
-  }
+  refuse_if(begin.starts_with("version https://git-lfs"),
+            "{} is a Git LFS pointer and not the file itself: run 'git lfs install' and then 'git lfs pull' in "
+            "the repository that it was cloned from",
+            subject);
 }
 
 ScratchFolder::ScratchFolder(const std::string& name) {

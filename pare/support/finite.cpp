@@ -6,12 +6,10 @@
 
 namespace pare {
 
-namespace {
-
 // An infinity or NaN has an exponent of ones only, so adding one at its end carries into the sign's place.
 // No comparisons and no branches: compilers turn this into vector code on any machine.
 template <typename Word>
-bool all_finite(std::span<const std::byte> bytes, Word exponent, Word one) {
+static bool all_finite(std::span<const std::byte> bytes, Word exponent, Word one) {
   const Word* words = reinterpret_cast<const Word*>(bytes.data());
   Word carries = 0;
   for (size_t i = 0; i < bytes.size() / sizeof(Word); ++i) {
@@ -19,8 +17,6 @@ bool all_finite(std::span<const std::byte> bytes, Word exponent, Word one) {
   }
   return (carries >> (8 * sizeof(Word) - 1)) == 0;
 }
-
-}  // namespace
 
 bool all_finite(std::span<const std::byte> bytes, FloatFormat format) {
   switch (format) {

@@ -73,9 +73,7 @@ class Builder {
   }
 
   bool open(json value) {
-    if (open_.size() == max_depth) {
-      throw InputError(fmt::format("{}: nested deeper than {} levels", subject_, max_depth));
-    }
+    refuse_if(open_.size() == max_depth, "{}: nested deeper than {} levels", subject_, max_depth);
     open_.push_back(insert(std::move(value)));
     return true;
   }

@@ -7,18 +7,14 @@
 
 namespace pare {
 
-namespace {
-
 // Three significant digits without a loose ".0": 999, 1.5K, 124M.
-std::string scaled(double number, std::string_view suffix) {
+static std::string scaled(double number, std::string_view suffix) {
   std::string digits = fmt::format("{:.{}f}", number, number < 99.95 ? 1 : 0);
   if (digits.ends_with(".0")) {
     digits.resize(digits.size() - 2);
   }
   return digits + std::string(suffix);
 }
-
-}  // namespace
 
 std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);

@@ -10,10 +10,8 @@ namespace pare {
 
 namespace fs = std::filesystem;
 
-namespace {
-
 // Whether a path without links in it is `place`, or is somewhere below.
-bool is_within(const fs::path& path, const fs::path& place) {
+static bool is_within(const fs::path& path, const fs::path& place) {
   std::error_code missing;
   for (fs::path at = path;; at = at.parent_path()) {
     if (fs::equivalent(at, place, missing)) {
@@ -24,8 +22,6 @@ bool is_within(const fs::path& path, const fs::path& place) {
     }
   }
 }
-
-}  // namespace
 
 void check_output(const fs::path& path, OutputKind kind, const ReplaceCheck& replace, uint64_t bytes) {
   check_target(path, kind, replace);
@@ -49,10 +45,8 @@ void check_input_stays(const fs::path& input, const fs::path& output) {
   if (read.empty() || folder.empty()) {
     return;  // then one cannot be read, or the other not be written, and whoever tries says so
   }
-  if (is_within(folder, read)) {
-    throw InputError(fmt::format("the output {} lies in {}: choose another, what is read is never changed",
-                                 quote(output.string()), quote(input.string())));
-  }
+  refuse_if(is_within(folder, read), "the output {} lies in {}: choose another, what is read is never changed",
+            quote(output.string()), quote(input.string()));
   bool holds = is_within(read, target);
   if (fs::is_directory(read, missing)) {
     for (const fs::directory_entry& entry : entries_of(read)) {
@@ -62,12 +56,10 @@ void check_input_stays(const fs::path& input, const fs::path& output) {
       }
     }
   }
-  if (holds) {
-    throw InputError(
-        fmt::format("the output {} is {} itself, holds it or holds a file of it: choose another, what is "
-                    "read is never changed",
-                    quote(output.string()), quote(input.string())));
-  }
+  refuse_if(holds,
+            "the output {} is {} itself, holds it or holds a file of it: choose another, what is "
+            "read is never changed",
+            quote(output.string()), quote(input.string()));
 }
 
 }  // namespace pare

@@ -15,9 +15,7 @@ size_t display_width(std::string_view text) {
   return text.size() - static_cast<size_t>(std::ranges::count_if(text, continues));
 }
 
-namespace {
-
-std::optional<size_t> width_at(int file) {
+static std::optional<size_t> width_at(int file) {
   constexpr size_t least = 40, most = 10'000;
   const char* columns = std::getenv("COLUMNS");
   size_t width = columns == nullptr ? 0 : std::strtoul(columns, nullptr, 10);
@@ -27,8 +25,6 @@ std::optional<size_t> width_at(int file) {
   }
   return width == 0 ? std::nullopt : std::optional(std::clamp(width, least, most));
 }
-
-}  // namespace
 
 std::optional<size_t> known_width() {
   return width_at(STDOUT_FILENO);

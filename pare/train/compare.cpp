@@ -33,9 +33,8 @@ struct ReadRun {
 
 ReadRun read_run(const std::string& path) {
   std::error_code unknown;
-  if (!std::filesystem::exists(std::filesystem::path(path) / "data.json", unknown)) {
-    throw InputError(fmt::format("{} is not a run: expected a folder that 'pare train' wrote", quote(path)));
-  }
+  refuse_if(!std::filesystem::exists(std::filesystem::path(path) / "data.json", unknown),
+            "{} is not a run: expected a folder that 'pare train' wrote", quote(path));
   ReadRun run{.path = path};
   run.config = read_run_config(path);
   run.manifest = read_run_json(path, "data.json");
@@ -412,12 +411,10 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
   std::map<std::string, size_t> rows;
   std::vector<std::vector<const ReadRun*>> seeds;
   for (const ReadRun& run : runs) {
-    if (std::ssize(run.losses) < comparison.step) {
-      throw InputError(
-          fmt::format("{} was measured after step {}, but its metrics.jsonl has the losses of {} steps "
-                      "only: was it edited?",
-                      quote(run.path), comparison.step, run.losses.size()));
-    }
+    refuse_if(std::ssize(run.losses) < comparison.step,
+              "{} was measured after step {}, but its metrics.jsonl has the losses of {} steps "
+              "only: was it edited?",
+              quote(run.path), comparison.step, run.losses.size());
     const auto [place, added] = rows.emplace(without_seed(run), comparison.rows.size());
     if (added) {
       const MorphConfig& morph = run.config.morph;

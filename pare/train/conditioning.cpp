@@ -11,11 +11,9 @@
 
 namespace pare {
 
-namespace {
-
 // The nearest orthogonal matrix of each, by X ← 1.5 X - 0.5 X Xᵀ X: products alone, which a GPU can record. A singular
 // value grows by half each time until it is near 1, so 24 times reach from 1e-4.
-at::Tensor nearest_orthogonal(const at::Tensor& matrices) {
+static at::Tensor orthogonalised(const at::Tensor& matrices) {
   constexpr int times = 24;
   at::Tensor x = matrices / matrices.flatten(1).norm(2, 1).clamp_min(1e-30).view({-1, 1, 1});
   for (int i = 0; i < times; ++i) {
@@ -23,8 +21,6 @@ at::Tensor nearest_orthogonal(const at::Tensor& matrices) {
   }
   return x;
 }
-
-}  // namespace
 
 ConditioningLoss::ConditioningLoss(const Architecture& last, at::Device device) {
   const Streams streams = find_streams(last);
@@ -58,7 +54,7 @@ at::Tensor ConditioningLoss::penalty(const Architecture& now,
     scaled.push_back(w * squares.clamp_min(1e-30).rsqrt().unsqueeze(1));
   }
   const at::Tensor all = at::stack(scaled);
-  return (all - nearest_orthogonal(all.detach())).square().sum() / static_cast<double>(all.size(1));
+  return (all - orthogonalised(all.detach())).square().sum() / static_cast<double>(all.size(1));
 }
 
 RewriteOutlook rewrite_outlook(const Model& model) {

@@ -290,17 +290,13 @@ static void describe(Io& io, WrittenConfig& w) {
   group(io, "checkpoint", c.checkpoint);
 }
 
-namespace {
-
-Architecture architecture_of(const nlohmann::json& json, const TrainConfig& config, const std::string& subject,
-                             const FindArchitecture& find) {
+static Architecture architecture_of(const nlohmann::json& json, const TrainConfig& config, const std::string& subject,
+                                    const FindArchitecture& find) {
   if (json.is_null()) {
     return open_model(config.from).model.architecture;
   }
   return json.is_string() ? find(json.get<std::string>()) : architecture_from_json(json, subject + ": architecture");
 }
-
-}  // namespace
 
 TrainConfig train_config_from_json(const nlohmann::json& json, const std::string& subject,
                                    const FindArchitecture& find) {
@@ -309,9 +305,8 @@ TrainConfig train_config_from_json(const nlohmann::json& json, const std::string
   JsonReader reader(json, "", problems, contradictions);
   reader.read(json, "", written);
   TrainConfig& config = written.config;
-  if (written.architecture.json.is_null() && config.from.empty()) {
-    problems.add("architecture: is required, or a model to start from (from)");
-  }
+  problems.add_if(written.architecture.json.is_null() && config.from.empty(),
+                  "architecture: is required, or a model to start from (from)");
   if (problems.empty()) {
     config.architecture = architecture_of(written.architecture.json, config, subject, find);
     config.morph.steps = written.morph.steps;

@@ -83,10 +83,9 @@ class ImageSequences : public Sequences {
     const int64_t classes = config.architecture.head.classes.value_or(0);
     const ImageSet train = read_images(config.data.train, format, shape, classes);
     const ImageSet other = read_images(config.data.validation, format, shape, classes);
-    if (!other.classes.empty() && other.classes != train.classes) {
-      throw InputError(fmt::format("data.validation: its {} classes have other names than the {} of data.train",
-                                   other.classes.size(), train.classes.size()));
-    }
+    refuse_if(!other.classes.empty() && other.classes != train.classes,
+              "data.validation: its {} classes have other names than the {} of data.train", other.classes.size(),
+              train.classes.size());
     manifest_ = {{"train", set_json(train)},
                  {"validation", set_json(other)},
                  {"contents", {{"train", image_contents(train)}, {"validation", image_contents(other)}}},
@@ -103,10 +102,9 @@ class ImageSequences : public Sequences {
       manifest_["validation_share"] = config.data.validation_share;
     }
     validation_ = shuffled(validation_);
-    if (training() == 0 || validation() == 0) {
-      throw InputError(fmt::format("the data: {} images are left for training and {} for validation: both need one",
-                                   training(), validation()));
-    }
+    refuse_if(training() == 0 || validation() == 0,
+              "the data: {} images are left for training and {} for validation: both need one", training(),
+              validation());
   }
 
   int64_t training() const override { return train_.labels.size(0); }

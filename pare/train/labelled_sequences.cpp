@@ -81,25 +81,18 @@ LabelledFiles read_labelled(const std::vector<std::string>& paths, const TrainCo
       const std::string subject = fmt::format("{}, line {}", quote(path), ++number);
       Labelled line = labelled_line(std::string_view(text).substr(begin, end - begin), tokenizer, subject);
       const int64_t largest = *std::ranges::max_element(line.tokens);
-      if (line.label >= classes) {
-        problems.add(fmt::format("{}: the label {} is not one of {} classes", subject, line.label, classes));
-      }
-      if (largest >= config.architecture.vocab) {
-        problems.add(
-            fmt::format("{}: the token {} is beyond a vocabulary of {}", subject, largest, config.architecture.vocab));
-      }
-      if (std::ssize(line.tokens) > context) {
-        problems.add(fmt::format("{}: {} tokens are more than the context, {}", subject, line.tokens.size(), context));
-      }
+      problems.add_if(line.label >= classes, "{}: the label {} is not one of {} classes", subject, line.label, classes);
+      problems.add_if(largest >= config.architecture.vocab, "{}: the token {} is beyond a vocabulary of {}", subject,
+                      largest, config.architecture.vocab);
+      problems.add_if(std::ssize(line.tokens) > context, "{}: {} tokens are more than the context, {}", subject,
+                      line.tokens.size(), context);
       result.all.push_back(std::move(line));
       begin = end + 1;
       if (problems.list().size() >= 20) {  // and so on
         return result;
       }
     }
-    if (number == 0) {
-      problems.add(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
-    }
+    problems.add_if(number == 0, "{} is empty: there is nothing to learn from it", quote(path));
     result.files.push_back({{"path", path}, {"bytes", text.size()}, {"lines", number}, {"sha256", sha256_of(text)}});
   }
   return result;
@@ -124,10 +117,9 @@ class LabelledSequences : public Sequences {
       train_.resize(train_.size() - static_cast<size_t>(kept));
     }
     manifest_["first_validation_line"] = config.data.validation.empty() ? train_.size() : 0;
-    if (train_.empty() || validation_.empty()) {
-      throw InputError(fmt::format("the data: {} lines are left for training and {} for validation: both need one",
-                                   train_.size(), validation_.size()));
-    }
+    refuse_if(train_.empty() || validation_.empty(),
+              "the data: {} lines are left for training and {} for validation: both need one", train_.size(),
+              validation_.size());
   }
 
   int64_t training() const override { return std::ssize(train_); }

@@ -49,12 +49,10 @@ void check_positive(const MorphPlan& plan, const Model& start) {
     }
     const at::Tensor factors = load_double(gain->second) + norm.offset;
     const int64_t bad = (factors < smallest_gain).sum().item<int64_t>();
-    if (bad > 0) {
-      throw InputError(
-          fmt::format("morph.to: {} of {} gains of {} are not positive, and the token table, to which the "
-                      "head is tied, would take their roots: untie the head (morph.to.head.tied=false)",
-                      bad, factors.size(0), name_of(norm.module)));
-    }
+    refuse_if(bad > 0,
+              "morph.to: {} of {} gains of {} are not positive, and the token table, to which the "
+              "head is tied, would take their roots: untie the head (morph.to.head.tied=false)",
+              bad, factors.size(0), name_of(norm.module));
   }
 }
 
@@ -173,9 +171,8 @@ Morph::Tensors Morph::state() const {
 void Morph::restore(const Tensors& state) const {
   for (auto& [name, constant] : this->state()) {
     const auto found = state.find(name);
-    if (found == state.end() || found->second.dim() != 0) {
-      throw InputError(fmt::format("the checkpoint has no {}: is it of another run?", quote(name)));
-    }
+    refuse_if(found == state.end() || found->second.dim() != 0, "the checkpoint has no {}: is it of another run?",
+              quote(name));
     constant.copy_(found->second);
   }
 }

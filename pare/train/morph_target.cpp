@@ -55,10 +55,9 @@ void change_blocks(json& architecture, const char* sublayer, const json& changes
 json& entry_at(json& list, const std::string& part, const std::string& subject) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-  if (error != std::errc() || end != part.data() + part.size() || number >= list.size()) {
-    throw InputError(fmt::format("{}: {} is not an entry of a list of {}: expected a number from 0 on, or * for each",
-                                 subject, quote(part), list.size()));
-  }
+  refuse_if(error != std::errc() || end != part.data() + part.size() || number >= list.size(),
+            "{}: {} is not an entry of a list of {}: expected a number from 0 on, or * for each", subject, quote(part),
+            list.size());
   return list[number];
 }
 
@@ -70,9 +69,7 @@ Architecture morph_target(const Architecture& source, const json& to, const std:
   if (to.contains("blocks") && to["blocks"].is_array()) {
     return architecture_from_json(to, subject);
   }
-  if (to.empty()) {
-    throw InputError(fmt::format("{}: {{}} changes nothing: name what goes, such as {}.norms=none", subject, subject));
-  }
+  refuse_if(to.empty(), "{}: {{}} changes nothing: name what goes, such as {}.norms=none", subject, subject);
   json target = architecture_to_json(source), changes = to;
   if (const auto norms = changes.find("norms"); norms != changes.end()) {
     if (*norms != "none") {

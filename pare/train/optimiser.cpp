@@ -1,7 +1,6 @@
 #include "pare/train/optimiser.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -90,10 +89,8 @@ void AdamW::restore(const Tensors& state, int64_t steps) {
       const std::string& name = names_[group.numbers[i]];
       const auto take = [&](const char* kind, at::Tensor& into) {
         const auto found = state.find(name + kind);
-        if (found == state.end() || found->second.sizes() != into.sizes()) {
-          throw InputError(fmt::format("the optimiser's state has no {}{} of this run's shape: is it of another model?",
-                                       name, kind));
-        }
+        refuse_if(found == state.end() || found->second.sizes() != into.sizes(),
+                  "the optimiser's state has no {}{} of this run's shape: is it of another model?", name, kind);
         into.copy_(found->second);
       };
       take(".mean", group.means[i]);

@@ -117,11 +117,10 @@ int open_or_refuse(const fs::path& path, int flags) {
 
 int locked(const fs::path& path) {
   std::error_code unknown;
-  if (!fs::is_directory(path, unknown) || !fs::exists(path / config_file, unknown) ||
-      !fs::exists(path / data_file, unknown)) {
-    throw InputError(fmt::format("{} is not a run: expected a folder that 'pare train' wrote, with {} and {}",
-                                 quote(path.string()), config_file, data_file));
-  }
+  refuse_if(!fs::is_directory(path, unknown) || !fs::exists(path / config_file, unknown) ||
+                !fs::exists(path / data_file, unknown),
+            "{} is not a run: expected a folder that 'pare train' wrote, with {} and {}", quote(path.string()),
+            config_file, data_file);
   return lock_folder(path);
 }
 
@@ -146,19 +145,17 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
     const std::string subject = fmt::format("{}, line {}", (run / metrics_file).string(), lines.size() + 1);
     MetricLine& line = lines.emplace_back(MetricLine{text.substr(begin, end - begin), {}});
     line.json = parse_json(line.text, subject);
-    if (!line.json.is_object() || !line.json.contains("step") || !line.json["step"].is_number_integer()) {
-      throw InputError(fmt::format("{} has no step", subject));
-    }
+    refuse_if(!line.json.is_object() || !line.json.contains("step") || !line.json["step"].is_number_integer(),
+              "{} has no step", subject);
     for (const char* key : {"loss", "lr", "cross_entropy", "validation", "accuracy"}) {
       if (line.json.contains(key) && !line.json[key].is_number()) {
         throw InputError(
             fmt::format("{}: {} is {}, not a number: was it edited?", subject, key, line.json[key].dump()));
       }
     }
-    if (line.json.contains("loss") != line.json.contains("lr") ||
-        line.json.contains("validation") != line.json.contains("accuracy")) {
-      throw InputError(fmt::format("{} has half of what a step writes: was it edited?", subject));
-    }
+    refuse_if(line.json.contains("loss") != line.json.contains("lr") ||
+                  line.json.contains("validation") != line.json.contains("accuracy"),
+              "{} has half of what a step writes: was it edited?", subject);
     begin = end + 1;
   }
   return lines;
@@ -194,24 +191,20 @@ int64_t measured_steps(const fs::path& run) {
 
 std::string stored_hashes(const fs::path& run) {
   std::error_code unknown;
-  if (!fs::exists(run / hashes_file, unknown)) {
-    throw InputError(
-        fmt::format("{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun "
-                    "with",
-                    quote(run.string()), hashes_file));
-  }
+  refuse_if(!fs::exists(run / hashes_file, unknown),
+            "{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun "
+            "with",
+            quote(run.string()), hashes_file);
   return read_text_file(run / hashes_file, largest_run_file);
 }
 
 // Refuses a file that is not the one that the run began with: it would be believed, and what was computed came from
 // another.
 void check_unedited(const fs::path& run, const std::string& name, const std::string& text) {
-  if (stored_hashes(run).find(hash_line(name, text)) == std::string::npos) {
-    throw InputError(
-        fmt::format("{} is not as it was when the run began ({} has another SHA-256): what was computed did not come "
-                    "from it. Put it back, or begin a new run with the change",
-                    quote((run / name).string()), hashes_file));
-  }
+  refuse_if(stored_hashes(run).find(hash_line(name, text)) == std::string::npos,
+            "{} is not as it was when the run began ({} has another SHA-256): what was computed did not come "
+            "from it. Put it back, or begin a new run with the change",
+            quote((run / name).string()), hashes_file);
 }
 
 [[noreturn]] Architecture no_names(const std::string& word) {
@@ -296,9 +289,7 @@ std::vector<int64_t> RunFolder::checkpoints() const {
       steps.push_back(step);
     }
   }
-  if (steps.empty()) {
-    throw InputError(fmt::format("{} has no checkpoint: it cannot be continued", quote(path_.string())));
-  }
+  refuse_if(steps.empty(), "{} has no checkpoint: it cannot be continued", quote(path_.string()));
   std::ranges::sort(steps);
   return steps;
 }
@@ -310,10 +301,8 @@ RunFolder::Continuation RunFolder::continuation() const {
   for (; !steps.empty(); steps.pop_back()) {
     result.step = steps.back();
     const std::string subject = quote(checkpoint_path(result.step).string());
-    if (result.step > planned) {
-      throw InputError(
-          fmt::format("{} is beyond the {} steps of this run: was it renamed? Remove it", subject, planned));
-    }
+    refuse_if(result.step > planned, "{} is beyond the {} steps of this run: was it renamed? Remove it", subject,
+              planned);
     if (const std::string damage = damage_of(checkpoint_path(result.step)); !damage.empty()) {
       result.damaged.push_back(fmt::format("{} is not whole, so it is left out ({})", subject, damage));
       continue;
@@ -411,9 +400,8 @@ nlohmann::json read_run_json(const fs::path& run, const char* name) {
   const std::string text = read_text_file(path, largest_run_file);
   check_unedited(run, name, text);
   nlohmann::json json = parse_json(text, path.string());
-  if (!json.is_object() || json.empty()) {
-    throw InputError(fmt::format("{} is no object with something in it: is this a run folder?", path.string()));
-  }
+  refuse_if(!json.is_object() || json.empty(), "{} is no object with something in it: is this a run folder?",
+            path.string());
   return json;
 }
 

@@ -1,7 +1,6 @@
 #include "pare/train/samples.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -69,29 +68,22 @@ SamplesConfig complete_samples(const TrainConfig& config, const ModelFolder& fol
     samples.prefix = {before.begin(), before.end()};
   }
   Problems problems;
-  if (a.task != Task::causal_lm) {
-    problems.add(fmt::format("data.samples.model: {} is a {}, which draws no text: expected a causal_lm",
-                             quote(samples.model), word(a.task)));
-  }
-  if (samples.prefix.empty()) {
-    problems.add(
-        fmt::format("data.samples.prefix: neither a tokenizer of {} nor bos_token_id of its config.json says what a "
-                    "text begins with: name the tokens, such as data.samples.prefix=[10]",
-                    quote(samples.model)));
-  }
+  problems.add_if(a.task != Task::causal_lm,
+                  "data.samples.model: {} is a {}, which draws no text: expected a causal_lm", quote(samples.model),
+                  word(a.task));
+  problems.add_if(samples.prefix.empty(),
+                  "data.samples.prefix: neither a tokenizer of {} nor bos_token_id of its config.json says what a "
+                  "text begins with: name the tokens, such as data.samples.prefix=[10]",
+                  quote(samples.model));
   for (const int64_t token : samples.prefix) {
-    if (token >= a.vocab) {
-      problems.add(fmt::format("data.samples.prefix: {} is no token of a vocabulary of {}", token, a.vocab));
-    }
+    problems.add_if(token >= a.vocab, "data.samples.prefix: {} is no token of a vocabulary of {}", token, a.vocab);
   }
-  if (samples.length > a.context + 1) {
-    problems.add(fmt::format("data.samples.length: {} tokens, but the model reads {}, and draws one more",
-                             samples.length, a.context));
-  }
-  if (samples.length <= std::ssize(samples.prefix)) {
-    problems.add(fmt::format("data.samples.length: {} tokens leave nothing to draw after a prefix of {}",
-                             samples.length, samples.prefix.size()));
-  }
+  problems.add_if(samples.length > a.context + 1,
+                  "data.samples.length: {} tokens, but the model reads {}, and draws one more", samples.length,
+                  a.context);
+  problems.add_if(samples.length <= std::ssize(samples.prefix),
+                  "data.samples.length: {} tokens leave nothing to draw after a prefix of {}", samples.length,
+                  samples.prefix.size());
   problems.throw_if_any("the samples");
   return samples;
 }

@@ -79,14 +79,11 @@ using Sweep = std::vector<std::vector<Choice>>;
 
 std::vector<Choice> variants_of(const json& variants, const std::string& subject) {
   std::vector<Choice> choices;
-  if (!variants.is_object() || variants.empty()) {
-    throw InputError(fmt::format("{}: sweep.variants is not an object of variants, each with its changes", subject));
-  }
+  refuse_if(!variants.is_object() || variants.empty(),
+            "{}: sweep.variants is not an object of variants, each with its changes", subject);
   for (const auto& [name, changes] : variants.items()) {
-    if (!changes.is_object() || name.empty() || shown_value(name) != name || name.starts_with(".")) {
-      throw InputError(fmt::format("{}: sweep.variants.{} is not a name for a folder with an object of changes",
-                                   subject, escaped(name)));
-    }
+    refuse_if(!changes.is_object() || name.empty() || shown_value(name) != name || name.starts_with("."),
+              "{}: sweep.variants.{} is not a name for a folder with an object of changes", subject, escaped(name));
     Choice choice{name, {}};
     for (const auto& [key, value] : changes.items()) {
       choice.changes.emplace_back(key, value);
@@ -114,9 +111,7 @@ std::string label_of(const std::string& key, const json& axes) {
 }
 
 Sweep sweep_of(const json& written, const std::string& subject) {
-  if (!written.is_object()) {
-    throw InputError(fmt::format("{}: sweep is {}, expected an object", subject, written.type_name()));
-  }
+  refuse_if(!written.is_object(), "{}: sweep is {}, expected an object", subject, written.type_name());
   Sweep sweep;
   if (const auto variants = written.find("variants"); variants != written.end()) {
     sweep.push_back(variants_of(*variants, subject));
@@ -126,9 +121,7 @@ Sweep sweep_of(const json& written, const std::string& subject) {
     if (key == "variants") {
       continue;
     }
-    if (!values.is_array() || values.empty()) {
-      throw InputError(fmt::format("{}: sweep.{} is not a list of values", subject, escaped(key)));
-    }
+    refuse_if(!values.is_array() || values.empty(), "{}: sweep.{} is not a list of values", subject, escaped(key));
     const std::string set = key == "seeds" ? "seed" : key, label = label_of(key, written);
     std::vector<Choice> choices;
     for (const json& value : values) {
@@ -139,9 +132,7 @@ Sweep sweep_of(const json& written, const std::string& subject) {
   if (!seeds.empty()) {
     sweep.push_back(std::move(seeds));
   }
-  if (sweep.empty()) {
-    throw InputError(fmt::format("{}: sweep is empty: expected seeds, variants or keys with lists of values", subject));
-  }
+  refuse_if(sweep.empty(), "{}: sweep is empty: expected seeds, variants or keys with lists of values", subject);
   return sweep;
 }
 
@@ -163,10 +154,8 @@ void set_key(json& config, const std::string& key, const json& value, const Find
 
 void set_key(json& config, const std::string& assignment, const FindArchitecture& find) {
   const size_t equals = assignment.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    throw InputError(
-        fmt::format("{} is not KEY=VALUE ('pare train --print-config' lists the keys)", quote(assignment)));
-  }
+  refuse_if(equals == std::string::npos || equals == 0,
+            "{} is not KEY=VALUE ('pare train --print-config' lists the keys)", quote(assignment));
   const std::string text = assignment.substr(equals + 1);
   json value = json::parse(text, nullptr, false);
   set_key(config, assignment.substr(0, equals), value.is_discarded() ? json(text) : value, find);

@@ -9,9 +9,7 @@
 
 namespace pare {
 
-namespace {
-
-LossHead head_of(const Model& model, at::ScalarType dtype, at::Device device) {
+static LossHead head_of(const Model& model, at::ScalarType dtype, at::Device device) {
   const auto load = [&](const TensorId& id) {
     const auto found = model.weights.find(name_of(id));
     return found == model.weights.end() ? at::Tensor() : found->second.load().to(device, dtype);
@@ -22,28 +20,21 @@ LossHead head_of(const Model& model, at::ScalarType dtype, at::Device device) {
           .softcap = head.softcap};
 }
 
-}  // namespace
-
 Teacher::Teacher(const Model& model, at::ScalarType dtype, at::Device device)
     : executor_(model, dtype, device), head_(head_of(model, dtype, device)) {}
 
 void check_teacher(const TrainConfig& config, const Architecture& student, const Architecture& teacher) {
   Problems problems;
-  if (teacher.task != student.task) {
-    problems.add(fmt::format("its task is {}, this run's {}", word(teacher.task), word(student.task)));
-  }
-  if (teacher.vocab != student.vocab) {
-    problems.add(fmt::format("its vocabulary has {} tokens, this run's {}: a token would mean something else to each",
-                             teacher.vocab, student.vocab));
-  }
-  if (teacher.head.classes != student.head.classes) {
-    problems.add(fmt::format("it knows {} classes, this run {}", teacher.head.classes.value_or(0),
-                             student.head.classes.value_or(0)));
-  }
-  if (teacher.context < context_of(config)) {
-    problems.add(fmt::format("it reads {} tokens, and sequences have {}: make context smaller", teacher.context,
-                             context_of(config)));
-  }
+  problems.add_if(teacher.task != student.task, "its task is {}, this run's {}", word(teacher.task),
+                  word(student.task));
+  problems.add_if(teacher.vocab != student.vocab,
+                  "its vocabulary has {} tokens, this run's {}: a token would mean something else to each",
+                  teacher.vocab, student.vocab);
+  problems.add_if(teacher.head.classes != student.head.classes, "it knows {} classes, this run {}",
+                  teacher.head.classes.value_or(0), student.head.classes.value_or(0));
+  problems.add_if(teacher.context < context_of(config),
+                  "it reads {} tokens, and sequences have {}: make context smaller", teacher.context,
+                  context_of(config));
   problems.throw_if_any(fmt::format("the teacher {}", quote(config.teacher)));
 }
 

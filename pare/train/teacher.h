@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "pare/checkpoint/model_folder.h"
 #include "pare/model/executor.h"
 #include "pare/train/config.h"
 #include "pare/train/loss.h"

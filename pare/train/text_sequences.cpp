@@ -33,10 +33,8 @@ nlohmann::ordered_json contents_json(const TokenArray& tokens) {
 
 void check_vocabulary(const TokenArray& tokens, int64_t vocab, Problems& problems) {
   for (const TokenFile& file : tokens.files()) {
-    if (file.largest >= vocab) {
-      problems.add(fmt::format("{} has the token {}, but the Architecture's vocabulary ends before {}",
-                               quote(file.path), file.largest, vocab));
-    }
+    problems.add_if(file.largest >= vocab, "{} has the token {}, but the Architecture's vocabulary ends before {}",
+                    quote(file.path), file.largest, vocab);
   }
 }
 
@@ -50,12 +48,9 @@ TokenShards tokens_of(const TrainConfig& config) {
                     quote(reading.tokenizer->subject()), with_commas(reading.tokenizer->vocabulary().end() - 1),
                     with_commas(config.architecture.vocab)));
   }
-  if (data.samples.count > 0) {
-    throw InputError(
-        "data.samples: they are drawn once, for all runs that shall learn from the same. Draw them with the same "
-        "command, "
-        "--prepare and -o SAMPLES, then train with data.shards=SAMPLES instead of data.samples");
-  }
+  refuse_if(data.samples.count > 0,
+            "data.samples: they are drawn once, for all runs that shall learn from the same. Draw them with the same "
+            "command, --prepare and -o SAMPLES, then train with data.shards=SAMPLES instead of data.samples");
   if (data.shards.empty()) {
     return {open_tokens(data.train, reading), open_tokens(data.validation, reading), tokenizer_json(reading)};
   }
@@ -94,25 +89,21 @@ class WindowedText : public Sequences {
     training_ = apart ? all : all - validation_;
     first_validation_ = apart ? 0 : training_;
     Problems problems;
-    if (sequence_ > 0 && length() > sequence_) {
-      problems.add(fmt::format(
-          "context: {} tokens and their targets are {}, but the sequences in {} have {}: context={} "
-          "reads them",
-          context_, length(), quote(config.data.shards), sequence_, masked_lm_ ? sequence_ : sequence_ - 1));
-    }
+    problems.add_if(sequence_ > 0 && length() > sequence_,
+                    "context: {} tokens and their targets are {}, but the sequences in {} have {}: context={} "
+                    "reads them",
+                    context_, length(), quote(config.data.shards), sequence_, masked_lm_ ? sequence_ : sequence_ - 1);
     check_vocabulary(train_, vocab_, problems);
     check_vocabulary(other_, vocab_, problems);
     check_length(train_, "data.train", all, problems);
     check_length(other_, "data.validation", apart ? validation_ : 1, problems);
-    if (all > 0 && !apart && (training_ < 1 || validation_ < 1)) {
-      problems.add(fmt::format(
-          "data.validation_share: of the {} windows of {} tokens, {} are left for training and {} for validation: "
-          "both need one",
-          all, context_, training_, validation_));
-    }
-    if (all > std::numeric_limits<int32_t>::max()) {
-      problems.add(fmt::format("data.train: {} windows are more than 2^31: train with a longer context", all));
-    }
+    problems.add_if(
+        all > 0 && !apart && (training_ < 1 || validation_ < 1),
+        "data.validation_share: of the {} windows of {} tokens, {} are left for training and {} for validation: "
+        "both need one",
+        all, context_, training_, validation_);
+    problems.add_if(all > std::numeric_limits<int32_t>::max(),
+                    "data.train: {} windows are more than 2^31: train with a longer context", all);
     problems.throw_if_any("the data");
   }
 
@@ -165,9 +156,7 @@ class WindowedText : public Sequences {
   }
 
   void check_length(const TokenArray& tokens, const char* key, int64_t windows, Problems& problems) const {
-    if (windows < 1) {
-      problems.add(fmt::format("{}: {} tokens are too few for one sequence of {}", key, tokens.size(), length()));
-    }
+    problems.add_if(windows < 1, "{}: {} tokens are too few for one sequence of {}", key, tokens.size(), length());
   }
 
   // As BERT does: of the tokens to guess, 80 % become the mask token, 10 % another one, 10 % stay. At least one is

@@ -195,12 +195,9 @@ TokenArray open_part(const std::string& folder, const nlohmann::json& json, cons
 PreparedShards write_shards(const TrainConfig& config, const fs::path& folder, at::Device device,
                             int64_t tokens_per_shard) {
   const DataConfig& data = config.data;
-  if (config.task != TrainTask::causal_lm && config.task != TrainTask::masked_lm) {
-    throw InputError(fmt::format("only text is prepared: the task {} reads none", word(config.task)));
-  }
-  if (!data.shards.empty()) {
-    throw InputError(fmt::format("data.shards: {} is prepared already", quote(data.shards)));
-  }
+  refuse_if(config.task != TrainTask::causal_lm && config.task != TrainTask::masked_lm,
+            "only text is prepared: the task {} reads none", word(config.task));
+  refuse_if(!data.shards.empty(), "data.shards: {} is prepared already", quote(data.shards));
   AtomicFolder output(folder, [](const fs::path& path) {
     throw InputError(fmt::format("{} exists already: choose another folder, or remove it", quote(path.string())));
   });

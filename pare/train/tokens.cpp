@@ -101,12 +101,10 @@ void read_ids(const std::string& path, DataFormat format, TokenFile& found, Sha2
     widen(piece.data(), size, tokens);
     take(tokens);
   });
-  if (found.bytes % static_cast<uint64_t>(size) != 0) {
-    throw InputError(
-        fmt::format("{} has {} bytes, which are no whole number of tokens of {} bytes: another data.format, "
-                    "or an incomplete download?",
-                    quote(path), found.bytes, size));
-  }
+  refuse_if(found.bytes % static_cast<uint64_t>(size) != 0,
+            "{} has {} bytes, which are no whole number of tokens of {} bytes: another data.format, "
+            "or an incomplete download?",
+            quote(path), found.bytes, size);
 }
 
 void read_text(const std::string& path, Tokenizer& tokenizer, TokenFile& found, Sha256& hash, const TakeTokens& take) {
@@ -249,9 +247,7 @@ TokenFile each_token(const std::string& path, const TokenReading& reading, const
   } else {
     read_ids(path, reading.format, found, hash, counted);
   }
-  if (found.tokens == 0) {
-    throw InputError(fmt::format("{} is empty: there is nothing to learn from it", quote(path)));
-  }
+  refuse_if(found.tokens == 0, "{} is empty: there is nothing to learn from it", quote(path));
   found.sha256 = hash.hex();
   return found;
 }

@@ -354,12 +354,12 @@ TrainResult train(const TrainConfig& config, const std::shared_ptr<const Sequenc
     if (!is_out_of_memory(error)) {
       throw;
     }
-    throw InputError(fmt::format(
-        "{}: out of memory with batch={}, context={} and {} parameters. Make batch smaller, and accumulate larger by "
-        "as "
-        "much, which gives the same steps; or context, or the model. What was saved stays, and --resume continues it",
-        quote(options.folder.string()), config.batch, context_of(config),
-        with_commas(count(config.architecture).total)));
+    throw InputError(
+        fmt::format("{}: out of memory with batch={}, context={} and {} parameters. Make batch smaller, and accumulate "
+                    "larger by as much, which gives the same steps; or context, or the model. What was saved stays, "
+                    "and --resume continues it",
+                    quote(options.folder.string()), config.batch, context_of(config),
+                    with_commas(count(config.architecture).total)));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "pare/checkpoint/model_folder.h"
+#include "pare/model/blockwise.h"
 #include "pare/model/ends.h"
 #include "pare/verify/metrics.h"
 

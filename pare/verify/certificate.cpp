@@ -99,16 +99,13 @@ const json& files_of(const json& certificate, const char* side) {
   const json* place = &certificate;
   for (const char* key : {side, "files"}) {
     const auto found = place->find(key);
-    if (found == place->end() || !found->is_object()) {
-      throw InputError(fmt::format("{} has no object {}.files: not a certificate of pare?", file_name, side));
-    }
+    refuse_if(found == place->end() || !found->is_object(), "{} has no object {}.files: not a certificate of pare?",
+              file_name, side);
     place = &*found;
   }
   for (const auto& [name, hash] : place->items()) {
-    if (!hash.is_string()) {
-      throw InputError(
-          fmt::format("{}: {}.files.{} is not a SHA-256 in hexadecimal digits", file_name, side, escaped(name)));
-    }
+    refuse_if(!hash.is_string(), "{}: {}.files.{} is not a SHA-256 in hexadecimal digits", file_name, side,
+              escaped(name));
   }
   return *place;
 }
@@ -177,10 +174,8 @@ std::optional<json> read_certificate(const fs::path& folder) {
     return std::nullopt;
   }
   json certificate = parse_json(read_text_file(path, largest_certificate), path.string());
-  if (!certificate.is_object()) {
-    throw InputError(fmt::format("{} holds {}, expected an object: not a certificate of pare?", path.string(),
-                                 certificate.is_null() ? "null" : certificate.type_name()));
-  }
+  refuse_if(!certificate.is_object(), "{} holds {}, expected an object: not a certificate of pare?", path.string(),
+            certificate.is_null() ? "null" : certificate.type_name());
   files_of(certificate, "reference");
   files_of(certificate, "candidate");
   return certificate;
@@ -200,9 +195,7 @@ void check_certified(const json& certificate, const ordered_json& candidate) {
     }
   }
   for (const auto& [name, hash] : found.items()) {
-    if (!certified.contains(name)) {
-      problems.add(fmt::format("{} was not certified", quote(name)));
-    }
+    problems.add_if(!certified.contains(name), "{} was not certified", quote(name));
   }
   if (!problems.empty()) {
     problems.throw_if_any(fmt::format("{} (rewrite the model again, or remove the certificate)",
@@ -213,18 +206,14 @@ void check_certified(const json& certificate, const ordered_json& candidate) {
 Claim read_claim(const json& certificate, const ordered_json& reference) {
   Claim claim{.reference_matches = files_of(certificate, "reference") == json(reference.at("files"))};
   const auto passes = certificate.find("passes");
-  if (passes == certificate.end() || !passes->is_array() || passes->size() > most_claimed) {
-    throw InputError(
-        fmt::format("{} has no list of at most {} passes: not a certificate of pare?", file_name, most_claimed));
-  }
+  refuse_if(passes == certificate.end() || !passes->is_array() || passes->size() > most_claimed,
+            "{} has no list of at most {} passes: not a certificate of pare?", file_name, most_claimed);
   for (const json& pass : *passes) {
     const auto id = pass.is_object() ? pass.find("id") : pass.end();
-    if (id == pass.end() || !id->is_string() || !is_pass_id(id->get_ref<const std::string&>())) {
-      throw InputError(
-          fmt::format("{}: a pass has an id that is not a word of up to {} letters, digits and underscores: not a "
-                      "certificate of pare?",
-                      file_name, longest_id));
-    }
+    refuse_if(id == pass.end() || !id->is_string() || !is_pass_id(id->get_ref<const std::string&>()),
+              "{}: a pass has an id that is not a word of up to {} letters, digits and underscores: not a "
+              "certificate of pare?",
+              file_name, longest_id);
     claim.passes.push_back(id->get<std::string>());
   }
   return claim;

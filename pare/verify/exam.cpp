@@ -140,9 +140,7 @@ Allowed Exam::allowed_of(const Rows& noise) const {
 }
 
 at::Tensor Exam::beyond() const {
-  const std::vector<at::Tensor> all =
-      mapped(parts(), [](const Part& part) { return excess(*part.rows, allowed_of(*part.noise)); });
-  return at::cat(all);
+  return at::cat(mapped(parts(), [this](const Part& part) { return excess(*part.rows, allowed_of(*part.noise)); }));
 }
 
 std::string Exam::reason_of(const Rows& noise, int64_t row) const {

@@ -184,9 +184,8 @@ std::optional<std::string> warning_of_guessing(std::string_view whose, double na
   }
   return fmt::format(
       "{} is worse than guessing on these tokens: {:.4g} nats a token, where guessing takes ln {} = {:.2f}. Are they "
-      "the "
-      "tokens that it was trained on? Check which tokenizer made them (--text takes the model's own), and which token "
-      "its texts begin with",
+      "the tokens that it was trained on? Check which tokenizer made them (--text takes the model's own), and which "
+      "token its texts begin with",
       whose, nats, choices, guessed);
 }
 

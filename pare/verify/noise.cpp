@@ -72,13 +72,9 @@ Model Rounding::moved(const Model& model, uint64_t seed) const {
   return result;
 }
 
-namespace {
-
-uint64_t mixed(uint64_t x) {
+static uint64_t mixed(uint64_t x) {
   return mixed_bits(x + golden_bits);
 }
-
-}  // namespace
 
 at::Tensor moved(const at::Tensor& rows, int64_t first_row, const Movement& movement, double fraction) {
   at::Tensor values = rows.to(at::kDouble).clone(at::MemoryFormat::Contiguous);

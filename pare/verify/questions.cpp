@@ -249,17 +249,13 @@ std::vector<Inputs> draw_wanted(const Architecture& reference, const Wanted& wan
   return drawn;
 }
 
-namespace {
-
-std::string file_lines(const ModelFolder& model) {
+static std::string file_lines(const ModelFolder& model) {
   std::string lines;
   for (const auto& [name, hash] : file_hashes(model)) {
     lines += fmt::format("{} {}\n", name, hash);
   }
   return lines;
 }
-
-}  // namespace
 
 uint64_t drawn_seed(const ModelFolder& reference, const ModelFolder& candidate, uint64_t seed) {
   const std::string hash =

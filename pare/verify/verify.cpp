@@ -109,9 +109,7 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
   const Architecture &a = reference.model.architecture, &b = candidate.model.architecture;
   Problems problems;
   const auto same = [&problems](const std::string& what, const auto& first, const auto& second) {
-    if (first != second) {
-      problems.add(fmt::format("{} is {} in the reference but {} in the candidate", what, first, second));
-    }
+    problems.add_if(first != second, "{} is {} in the reference but {} in the candidate", what, first, second);
   };
   const auto images = [](const Architecture& architecture) -> std::string {
     const std::optional<Patch>& patch = architecture.embedding.patch;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pare/checkpoint/model_folder.h"
+#include "pare/model/executor.h"
 #include "pare/proof/proof.h"
 #include "pare/verify/coverage.h"
 #include "pare/verify/metrics.h"

@@ -4,8 +4,6 @@
 
 namespace pare {
 
-namespace {
-
 // The first files said gelu and meant the other one; Hugging Face corrects them so. One spelling means what it says.
 const Field corrected_activation = {[](Config& config, const Key& key, Draft& draft) {
                                       field::activation.read(config, key, draft);
@@ -19,8 +17,6 @@ const Field corrected_activation = {[](Config& config, const Key& key, Draft& dr
                                         config[key.name()] = "gelu_python";
                                       }
                                     }};
-
-}  // namespace
 
 const Family& family_gemma() {
   using namespace field;

@@ -7,8 +7,6 @@
 
 namespace pare {
 
-namespace {
-
 // Scores may be divided by the number of the layer, too, or by nothing.
 const Field scales = {
     [](Config& config, const Key& key, Draft& draft) {
@@ -27,8 +25,6 @@ const Field scales = {
       config[key.name()] = scaled;
       config["scale_attn_by_inverse_layer_idx"] = scaled ? first.has_value() : last != first;
     }};
-
-}  // namespace
 
 const Family& family_gpt2() {
   using namespace field;

@@ -8,8 +8,6 @@
 
 namespace pare {
 
-namespace {
-
 // How many dimensions of a head turn.
 const Field rotary_width = {
     [](Config& config, const Key& key, Draft& draft) {
@@ -23,8 +21,6 @@ const Field rotary_width = {
       const Attention& attention = draft.block.attention;
       config[key.name()] = attention.rope ? attention.rope->width : attention.head_width;
     }};
-
-}  // namespace
 
 const Family& family_gptj() {
   using namespace field;

@@ -8,17 +8,13 @@
 
 namespace pare {
 
-namespace {
-
-void finish(Config& config, Draft& draft) {
+static void finish(Config& config, Draft& draft) {
   const Attention& attention = draft.block.attention;
   if (attention.qk_norm && attention.head_width != draft.a.width / attention.heads) {
     config.problem(fmt::format("head_dim is {}; with qk_layernorm it has to be hidden_size {} / num_attention_heads {}",
                                attention.head_width, draft.a.width, attention.heads));
   }
 }
-
-}  // namespace
 
 const Family& family_phi() {
   using namespace field;

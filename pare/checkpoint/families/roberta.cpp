@@ -6,8 +6,6 @@
 
 namespace pare {
 
-namespace {
-
 // Padding reads the row of its own number, and the first token the row after it: the rows before are never read.
 const Field padding = {
     [](Config& config, const Key& key, Draft& draft) {
@@ -27,8 +25,6 @@ const Field padding = {
     [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
       config[key.name()] = draft.a.embedding.position_pad.value_or(key.fallback.get<int64_t>());
     }};
-
-}  // namespace
 
 const Family& family_roberta() {
   using namespace field;

@@ -4,9 +4,7 @@
 
 namespace pare {
 
-namespace {
-
-Heads heads_of(const FamilyTable& table, const BertHeads& heads) {
+static Heads heads_of(const FamilyTable& table, const BertHeads& heads) {
   const auto module = [](std::string_view name) { return std::string(name); };
   const HeadTransform pool = {.activation = Activation::tanh};
   const std::string pooler = fmt::format("{}{}", table.base_prefix, heads.pooler);
@@ -42,8 +40,6 @@ Heads heads_of(const FamilyTable& table, const BertHeads& heads) {
       {"ForQuestionAnswering", Task::question_answering, {.bias = true, .classes = 2}, {{"qa_outputs", "head"}}});
   return {.classes = std::move(classes), .tied = true, .tied_bias = heads.tied_bias};
 }
-
-}  // namespace
 
 FamilyTable bert_like(FamilyTable table, const BertHeads& heads) {
   const Norm after = layer_norm(NormPlace::post);

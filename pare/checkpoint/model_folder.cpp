@@ -44,19 +44,18 @@ ParsedConfig parse(std::string_view text, const std::string& subject) {
 
 std::string read_config_file(const fs::path& folder) {
   const fs::path path = folder / config_name;
-  std::error_code refused;
-  if (!fs::is_directory(folder, refused)) {
+  if (!is_folder(folder)) {
     refuse_not_a_model(folder);
   }
   // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
   for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
-    if (fs::exists(folder / adapter, refused)) {
+    if (path_exists(folder / adapter)) {
       throw InputError(fmt::format("{} holds an adapter, {}, which is not supported: merge it into its base model {}",
                                    quote(folder.string()), quote(adapter),
-                                   fs::exists(path, refused) ? "or take it away" : "first"));
+                                   path_exists(path) ? "or take it away" : "first"));
     }
   }
-  if (!fs::exists(fs::symlink_status(path, refused))) {
+  if (std::error_code refused; !fs::exists(fs::symlink_status(path, refused))) {
     refuse_not_a_model(folder);
   }
   return read_text_file(path, largest_config);
@@ -103,8 +102,7 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
 }  // namespace
 
 ModelFolder open_model(const fs::path& folder, UnknownKeys unknown) {
-  std::error_code missing;
-  refuse_if(fs::exists(folder / "metrics.jsonl", missing) && fs::is_directory(folder / "checkpoints", missing),
+  refuse_if(path_exists(folder / "metrics.jsonl") && is_folder(folder / "checkpoints"),
             "{} is a training run: its models are in {}", quote(folder.string()), (folder / "checkpoints").string());
   ModelFolder opened;
   opened.path = folder;

@@ -21,18 +21,8 @@ namespace {
 
 constexpr const char* a_model = "a model is a folder with config.json and safetensors";
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
 bool is_model(const fs::path& folder) {
-  return is_there(folder / "config.json");
+  return path_exists(folder / "config.json");
 }
 
 // Sorted; hidden files are nobody's model.
@@ -230,7 +220,7 @@ void refuse_not_a_model(const fs::path& path) {
   if (is_folder(path)) {
     refuse_folder(path);
   }
-  if (is_there(path)) {
+  if (path_exists(path)) {
     refuse_file(path);
   }
   const std::string word = path.string();

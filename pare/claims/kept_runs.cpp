@@ -120,8 +120,7 @@ TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) 
 
 KeptRuns::KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
     : path_(folder / kept_runs_file), claim_(std::move(claim)), scale_(to_words(scale)) {
-  std::error_code unknown;
-  if (!fs::exists(path_, unknown)) {
+  if (!path_exists(path_)) {
     return;
   }
   const nlohmann::json json = parse_json(read_text_file(path_, largest_kept_file), path_.string());
@@ -170,8 +169,7 @@ void KeptRuns::keep(const TrainedRun& run, const PlannedRun& planned) {
 }
 
 void KeptRuns::begin() const {
-  std::error_code unknown;
-  if (!fs::exists(path_, unknown)) {
+  if (!path_exists(path_)) {
     store();
   }
 }

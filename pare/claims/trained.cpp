@@ -43,8 +43,7 @@ Architecture preset_or_refuse(const std::string& word) {
 std::optional<std::string> in_corpora(const fs::path& data, const std::string& name) {
   for (const char* ending : {"", ".xz", ".gz"}) {
     const fs::path path = data / (name + ending);
-    std::error_code unknown;
-    if (fs::exists(path, unknown)) {
+    if (path_exists(path)) {
       return path.string();
     }
   }
@@ -271,8 +270,7 @@ class Training {
     const std::string teacher =
         planned.teacher.empty() ? planned.config["teacher"].get<std::string>() : planned.teacher;
     const fs::path folder = folder_of("samples-of-" + teacher + "-" + sha256_of(data.dump()).substr(0, 8));
-    std::error_code unknown;
-    if (!fs::exists(folder, unknown)) {
+    if (!path_exists(folder)) {
       write_shards(
           train_config_from_json({{"from", config["teacher"]}, {"data", data}}, planned.name(), preset_or_refuse),
           folder, find_device(trial_.device));
@@ -283,8 +281,7 @@ class Training {
   // Of a run that others start from: trained again where its folder is gone.
   fs::path checkpoint_of(const std::string& name) {
     starts_.insert(name);
-    std::error_code unknown;
-    if (!fs::exists(folder_of(name), unknown) || !is_finished(name)) {
+    if (!path_exists(folder_of(name)) || !is_finished(name)) {
       train_and_keep(planned(name));
     }
     return checkpoints_of(folder_of(name)).back().folder;
@@ -309,8 +306,7 @@ class Training {
     const TrainConfig config = config_of(planned, true);
     TrainedRun run = run_of(planned);
     const Clock::time_point begun = Clock::now();
-    std::error_code unknown;
-    const bool goes_on = fs::exists(folder, unknown);
+    const bool goes_on = path_exists(folder);
     try {
       const TrainResult result = train(
           config, data_.open(config),

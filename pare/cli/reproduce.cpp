@@ -90,18 +90,16 @@ std::vector<Fact> hashes_of_inputs(const AskedClaim& asked) {
 // A folder that has runs of this claim, or nothing, or that is not there yet.
 void check_folder_of_runs(const AskedClaim& asked) {
   const std::filesystem::path folder = output_target(asked.output);
-  std::error_code unknown;
-  if (!std::filesystem::exists(folder, unknown)) {
+  if (!path_exists(folder)) {
     check_target(folder, OutputKind::folder, nullptr);
     return;
   }
-  refuse_if(!std::filesystem::is_directory(folder, unknown), "{} is no folder: name one for what {} trains",
-            quote(shown(folder)), asked.claim);
+  refuse_if(!is_folder(folder), "{} is no folder: name one for what {} trains", quote(shown(folder)), asked.claim);
   std::vector<std::filesystem::directory_entry> there = entries_of(folder);
   std::erase_if(there, [](const std::filesystem::directory_entry& entry) {  // of a run that was killed as it began
     return entry.path().filename().string().starts_with(fmt::format(".{}.", kept_runs_file));
   });
-  refuse_if(!there.empty() && !std::filesystem::exists(folder / kept_runs_file, unknown),
+  refuse_if(!there.empty() && !path_exists(folder / kept_runs_file),
             "{} is not empty and has no {} to go on from: name another folder", quote(shown(folder)), kept_runs_file);
 }
 
@@ -154,9 +152,7 @@ void check_training(const AskedClaim& asked, const PaperClaim& claim, uint64_t s
             claim.trains() ? "draws its data and is trained at once" : "trains nothing");
   refuse_if(claim.keeps_runs() && asked.force, "{} goes on in the folder of -o and replaces no run: leave --force out",
             claim.id);
-  std::error_code unknown;
-  refuse_if(!asked.data.empty() && !std::filesystem::is_directory(asked.data, unknown),
-            "--data {}: there is no such folder", quote(asked.data));
+  refuse_if(!asked.data.empty() && !is_folder(asked.data), "--data {}: there is no such folder", quote(asked.data));
   refuse_if(!asked.data.empty() && asked.scale == "smoke",
             "smoke scale draws its data: give --scale small too, or leave --data out");
   refuse_if(claim.keeps_runs() && asked.data.empty() && asked.scale != "smoke" && asked.output.empty(),

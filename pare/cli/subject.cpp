@@ -36,10 +36,8 @@ Architecture read_architecture_file(const std::string& path) {
 }  // namespace
 
 Architecture find_architecture(const std::string& word) {
-  std::error_code ignored;
-  refuse_if(std::filesystem::is_directory(word, ignored),
-            "{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word));
-  if (std::filesystem::exists(word, ignored)) {
+  refuse_if(is_folder(word), "{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word));
+  if (path_exists(word)) {
     if (other_format(word) || std::filesystem::path(word).extension() == ".safetensors") {
       refuse_not_a_model(word);
     }
@@ -65,8 +63,7 @@ ModelFolder open_and_warn(const std::string& folder, const Settings& settings) {
 }
 
 Subject find_subject(const std::string& word, const Settings& settings) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(word, ignored)) {
+  if (is_folder(word)) {
     ModelFolder stored = open_and_warn(word, settings);
     return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }

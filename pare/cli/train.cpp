@@ -75,10 +75,9 @@ nlohmann::json read_configuration(const TrainFlags& flags) {
     return nlohmann::json::object();  // all of it is on the command line
   }
   refuse_if(!flags.resume, "no configuration was named: pare train CONFIG.json -o RUN (--print-config lists its keys)");
-  std::error_code unknown;
-  if (!std::filesystem::exists(std::filesystem::path(flags.out) / "config.json", unknown)) {
+  if (!path_exists(std::filesystem::path(flags.out) / "config.json")) {
     throw InputError(fmt::format("{} is no run that could be continued: {}", quote(flags.out),
-                                 std::filesystem::exists(flags.out, unknown)
+                                 path_exists(flags.out)
                                      ? "it has no config.json. For the runs of a sweep, name its configuration, too"
                                      : "nothing is there. To begin one: pare train CONFIG.json -o RUN"));
   }

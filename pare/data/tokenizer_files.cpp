@@ -227,9 +227,8 @@ std::vector<TokenId> tokens_before_texts(const fs::path& folder) {
       // A kind that is not supported: nobody asked for it, and config.json may say as much.
     }
   }
-  std::error_code unknown;
   const fs::path path = folder / "config.json";
-  if (!fs::exists(path, unknown)) {
+  if (!path_exists(path)) {
     return {};
   }
   const nlohmann::json json = parse_json(read_text_file(path, largest_config), path.string());

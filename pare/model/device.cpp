@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -61,9 +62,8 @@ at::Device find_device(const std::string& name) {
 CudaPart load_cuda_part(const std::filesystem::path& folder) {
   CudaPart part;
   for (const char* place : {"libpare_cuda.so", "../lib/libpare_cuda.so"}) {
-    std::error_code unknown;
     const std::filesystem::path file = folder / place;
-    if (!std::filesystem::exists(file, unknown)) {
+    if (!path_exists(file)) {
       continue;
     }
     part.library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -35,11 +35,6 @@ void sync_path(const fs::path& path) {
   }
 }
 
-bool is_folder(const fs::path& path) {
-  std::error_code missing;
-  return fs::is_directory(path, missing);
-}
-
 void sync_tree(const fs::path& path) {
   if (is_folder(path)) {
     for (const fs::directory_entry& entry : entries_of(path)) {

@@ -147,6 +147,16 @@ int lock_folder(const std::filesystem::path& folder) {
   }
 }
 
+bool path_exists(const fs::path& path) {
+  std::error_code unknown;
+  return fs::exists(path, unknown);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code unknown;
+  return fs::is_directory(path, unknown);
+}
+
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::directory_entry> entries;

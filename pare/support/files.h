@@ -84,6 +84,10 @@ Locked try_lock(int number, const std::filesystem::path& path);
 // means nothing once its process is gone. InputError where another holds it.
 int lock_folder(const std::filesystem::path& folder);
 
+// Whether something is there, and whether that is a folder; not where nobody may look.
+bool path_exists(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+
 // What is in a folder, sorted by name. IoError when it cannot be listed.
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
 

@@ -32,8 +32,7 @@ struct ReadRun {
 };
 
 ReadRun read_run(const std::string& path) {
-  std::error_code unknown;
-  refuse_if(!std::filesystem::exists(std::filesystem::path(path) / "data.json", unknown),
+  refuse_if(!path_exists(std::filesystem::path(path) / "data.json"),
             "{} is not a run: expected a folder that 'pare train' wrote", quote(path));
   ReadRun run{.path = path};
   run.config = read_run_config(path);
@@ -64,8 +63,7 @@ bool is_packaging(const std::string& key, const nlohmann::json& a, const nlohman
 bool has_same_order(const ReadRun& a, const ReadRun& b) {
   const std::filesystem::path files[] = {std::filesystem::path(a.path) / "order.i32",
                                          std::filesystem::path(b.path) / "order.i32"};
-  std::error_code unknown;
-  if (!std::filesystem::exists(files[0], unknown) || !std::filesystem::exists(files[1], unknown)) {
+  if (!path_exists(files[0]) || !path_exists(files[1])) {
     return false;
   }
   const InputFile first(files[0]), second(files[1]);

@@ -98,8 +98,7 @@ void write_checkpoint(const fs::path& target, const StoredState& state, int64_t 
   write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
   write_optimiser(output.temporary() / optimiser_file, state.optimiser, step,
                   weights_hash(open_model(output.temporary())));
-  std::error_code unknown;
-  if (const fs::path kept = target.parent_path().parent_path() / tokenizer_folder; fs::is_directory(kept, unknown)) {
+  if (const fs::path kept = target.parent_path().parent_path() / tokenizer_folder; is_folder(kept)) {
     for (const fs::directory_entry& file : entries_of(kept)) {
       copy_text(file.path(), output.temporary() / file.path().filename());
     }
@@ -116,9 +115,7 @@ int open_or_refuse(const fs::path& path, int flags) {
 }
 
 int locked(const fs::path& path) {
-  std::error_code unknown;
-  refuse_if(!fs::is_directory(path, unknown) || !fs::exists(path / config_file, unknown) ||
-                !fs::exists(path / data_file, unknown),
+  refuse_if(!is_folder(path) || !path_exists(path / config_file) || !path_exists(path / data_file),
             "{} is not a run: expected a folder that 'pare train' wrote, with {} and {}", quote(path.string()),
             config_file, data_file);
   return lock_folder(path);
@@ -190,8 +187,7 @@ int64_t measured_steps(const fs::path& run) {
 }
 
 std::string stored_hashes(const fs::path& run) {
-  std::error_code unknown;
-  refuse_if(!fs::exists(run / hashes_file, unknown),
+  refuse_if(!path_exists(run / hashes_file),
             "{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun "
             "with",
             quote(run.string()), hashes_file);
@@ -348,8 +344,7 @@ void RunFolder::save(int64_t step, const StoredState& state, int64_t keep) const
   if (metrics_ && ::fsync(metrics_->number()) != 0) {  // never behind the weights
     fail_io("sync", path_ / metrics_file, errno);
   }
-  std::error_code unknown;
-  if (!fs::exists(checkpoint_path(step), unknown) || !damage_of(checkpoint_path(step)).empty()) {
+  if (!path_exists(checkpoint_path(step)) || !damage_of(checkpoint_path(step)).empty()) {
     write_checkpoint(checkpoint_path(step), state, step);
   }
   if (keep == 0) {

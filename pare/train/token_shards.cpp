@@ -137,11 +137,10 @@ TokenReading reading_of_model(const fs::path& folder) {
 
 nlohmann::json read_manifest(const std::string& folder) {
   const fs::path path = fs::path(folder) / shards_file;
-  std::error_code unknown;
-  if (!fs::exists(folder, unknown)) {
+  if (!path_exists(folder)) {
     refuse_shards(folder, "is not there");
   }
-  if (!fs::exists(path, unknown)) {
+  if (!path_exists(path)) {
     refuse_shards(folder, fmt::format("has no {}", shards_file));
   }
   nlohmann::json json = parse_json(read_text_file(path, largest_shards_file), path.string());
@@ -252,8 +251,7 @@ TokenReading reading_of_run(const TrainConfig& config) {
     return token_reading(data);
   }
   const std::string path = made_with.value("path", "");
-  std::error_code unknown;
-  if (!fs::exists(path, unknown)) {
+  if (!path_exists(path)) {
     return token_reading(data);
   }
   TokenReading reading{.tokenizer = std::make_shared<Tokenizer>(open_tokenizer(path))};

@@ -144,12 +144,11 @@ class Run {
 
   // What is trained first, and the morph where one is under way. What cannot be mixed is no run.
   StoredState begin() {
-    std::error_code unknown;
     std::optional<MorphPlan> plan;
     if (config_.morph.to) {
       plan = plan_morph(config_.architecture, *config_.morph.to, "morph.to");
     }
-    const bool goes_on = options_.resume && std::filesystem::exists(options_.folder, unknown);
+    const bool goes_on = options_.resume && path_exists(options_.folder);
     StoredState state = goes_on ? stored() : drawn(plan);
     if (plan && agenda_.done < config_.morph.steps) {
       agenda_.morph_steps = config_.morph.steps;

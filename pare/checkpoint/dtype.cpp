@@ -16,6 +16,7 @@ struct Row {
   int64_t bits;
   std::string_view word;
   std::array<std::string_view, 3> synonyms = {};
+  double roundoff = 0, smallest = 0;  // of what weights may be
 };
 
 constexpr std::array rows = {
@@ -28,10 +29,10 @@ constexpr std::array rows = {
     Row{Dtype::i32, "I32", 32, ""},
     Row{Dtype::u64, "U64", 64, ""},
     Row{Dtype::i64, "I64", 64, ""},
-    Row{Dtype::f16, "F16", 16, "float16", {"fp16", "f16", "half"}},
-    Row{Dtype::bf16, "BF16", 16, "bfloat16", {"bf16"}},
-    Row{Dtype::f32, "F32", 32, "float32", {"fp32", "f32", "float"}},
-    Row{Dtype::f64, "F64", 64, "float64", {"fp64", "f64", "double"}},
+    Row{Dtype::f16, "F16", 16, "float16", {"fp16", "f16", "half"}, 0x1p-11, 0x1p-25},
+    Row{Dtype::bf16, "BF16", 16, "bfloat16", {"bf16"}, 0x1p-8, 0x1p-134},
+    Row{Dtype::f32, "F32", 32, "float32", {"fp32", "f32", "float"}, 0x1p-24, 0x1p-150},
+    Row{Dtype::f64, "F64", 64, "float64", {"fp64", "f64", "double"}, 0x1p-53, 0},
     Row{Dtype::c64, "C64", 64, ""},
     Row{Dtype::f8_e4m3, "F8_E4M3", 8, ""},
     Row{Dtype::f8_e5m2, "F8_E5M2", 8, ""},
@@ -72,9 +73,8 @@ int64_t dtype_bits(Dtype dtype) {
 }
 
 const std::vector<std::string>& dtype_names() {
-  static const std::vector<std::string> names = [] {
-    return mapped(rows, [](const Row& candidate) { return std::string(candidate.name); });
-  }();
+  static const std::vector<std::string> names =
+      mapped(rows, [](const Row& candidate) { return std::string(candidate.name); });
   return names;
 }
 
@@ -98,33 +98,13 @@ int64_t bytes_of(int64_t elements, Dtype dtype) {
 }
 
 double unit_roundoff(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return 0x1p-53;
-    case Dtype::f32:
-      return 0x1p-24;
-    case Dtype::f16:
-      return 0x1p-11;
-    case Dtype::bf16:
-      return 0x1p-8;
-    default:
-      PARE_UNREACHABLE("weights are floats");
-  }
+  PARE_CHECK(row(dtype).roundoff > 0, "weights are floats");
+  return row(dtype).roundoff;
 }
 
 double smallest_rounding(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-      return 0;
-    case Dtype::f32:
-      return 0x1p-150;
-    case Dtype::f16:
-      return 0x1p-25;
-    case Dtype::bf16:
-      return 0x1p-134;
-    default:
-      PARE_UNREACHABLE("weights are floats");
-  }
+  PARE_CHECK(row(dtype).roundoff > 0, "weights are floats");
+  return row(dtype).smallest;
 }
 
 }  // namespace pare

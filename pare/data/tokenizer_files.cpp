@@ -108,7 +108,7 @@ std::vector<ScoredToken> read_scored(const fs::path& path) {
                                    tokens.size(), score, length, longest));
     }
     tokens.push_back({bytes.substr(at, static_cast<size_t>(length)), score});
-    refuse_if(invalid_utf8(tokens.back().text), "{}: token {} is not UTF-8", subject, tokens.size() - 1);
+    refuse_if(invalid_utf8(tokens.back().text).has_value(), "{}: token {} is not UTF-8", subject, tokens.size() - 1);
     at += static_cast<size_t>(length);
   }
   return tokens;

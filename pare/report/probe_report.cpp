@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "pare/probes/collapses.h"
 #include "pare/probes/probe_results.h"
 #include "pare/report/html.h"
 #include "pare/report/probe_sections.h"
@@ -49,27 +50,11 @@ const char* explanation_of(Collapse collapse) {
 }
 
 ReportVerdict verdict_of(const CollapseFinding& finding) {
-  ReportVerdict verdict{.name = title_of(finding.collapse)};
-  switch (finding.verdict) {
-    case CollapseVerdict::none:
-      verdict.word = "none";
-      verdict.tone = Tone::good;
-      break;
-    case CollapseVerdict::partial:
-      verdict.word = "partial";
-      verdict.tone = Tone::fair;
-      break;
-    case CollapseVerdict::collapsed:
-      verdict.word = "collapsed";
-      verdict.tone = Tone::bad;
-      break;
-    case CollapseVerdict::structural:
-      verdict.word = "structural";
-      break;
-    case CollapseVerdict::undetermined:
-      verdict.word = "undetermined";
-      break;
-  }
+  ReportVerdict verdict{.name = title_of(finding.collapse), .word = word(finding.verdict)};
+  verdict.tone = finding.verdict == CollapseVerdict::none        ? Tone::good
+                 : finding.verdict == CollapseVerdict::partial   ? Tone::fair
+                 : finding.verdict == CollapseVerdict::collapsed ? Tone::bad
+                                                                 : Tone::neutral;
   verdict.number = finding.measure + ": " + (finding.number ? fmt::format("{:.3g}", *finding.number) : "not defined");
   verdict.words =
       fmt::format("{}{}\nRule – {}.{}", explanation_of(finding.collapse),

@@ -2,18 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
-#include <string_view>
 
 namespace pare {
 
-// Three significant digits without a loose ".0": 999, 1.5K, 124M.
-static std::string scaled(double number, std::string_view suffix) {
+// Three significant digits without a loose ".0", in the first unit of thousands that does not print as 1000: 1.5K,
+// 124M.
+static std::string scaled(double number, const std::array<const char*, 4>& units) {
+  size_t unit = 0;
+  for (number /= 1e3; unit + 1 < units.size() && std::abs(number) >= 999.5; ++unit) {
+    number /= 1e3;
+  }
   std::string digits = fmt::format("{:.{}f}", number, number < 99.95 ? 1 : 0);
   if (digits.ends_with(".0")) {
     digits.resize(digits.size() - 2);
   }
-  return digits + std::string(suffix);
+  return digits + units[unit];
 }
 
 std::string with_commas(int64_t number) {
@@ -27,33 +32,12 @@ std::string with_commas(int64_t number) {
 }
 
 std::string human_count(int64_t number) {
-  double n = static_cast<double>(number);
-  double size = std::abs(n);
-  if (size < 1000) {
-    return std::to_string(number);
-  }
-  // 999,950 and more would print as 1000K.
-  if (size < 999.5e3) {
-    return scaled(n / 1e3, "K");
-  }
-  if (size < 999.5e6) {
-    return scaled(n / 1e6, "M");
-  }
-  return size < 999.5e9 ? scaled(n / 1e9, "B") : scaled(n / 1e12, "T");
+  const double n = static_cast<double>(number);
+  return std::abs(n) < 1000 ? std::to_string(number) : scaled(n, {"K", "M", "B", "T"});
 }
 
 std::string human_bytes(uint64_t bytes) {
-  double n = static_cast<double>(bytes);
-  if (n < 1000) {
-    return std::to_string(bytes) + " B";
-  }
-  if (n < 999.5e3) {
-    return scaled(n / 1e3, " KB");
-  }
-  if (n < 999.5e6) {
-    return scaled(n / 1e6, " MB");
-  }
-  return n < 999.5e9 ? scaled(n / 1e9, " GB") : scaled(n / 1e12, " TB");
+  return bytes < 1000 ? std::to_string(bytes) + " B" : scaled(static_cast<double>(bytes), {" KB", " MB", " GB", " TB"});
 }
 
 std::string human_time(double seconds) {

@@ -11,6 +11,7 @@
 #include "pare/arch/count.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
+#include "pare/support/files.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"

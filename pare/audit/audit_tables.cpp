@@ -43,9 +43,7 @@ std::string headline(const Audit& audit) {
 }
 
 std::string part_table(const Audit& audit) {
-  Table table({Align::left, Align::right, Align::right, Align::right});
-  table.row({"part", "per layer", "parameters", "share"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right}, {"part", "per layer", "parameters", "share"});
   for (const PartRow& row : audit.parts) {
     const std::string per_layer = !row.in_blocks ? "-" : row.per_layer ? with_commas(*row.per_layer) : "varies";
     table.row(
@@ -58,9 +56,7 @@ std::string part_table(const Audit& audit) {
 }
 
 std::string byte_table(const Audit& audit) {
-  Table table({Align::left, Align::right, Align::right});
-  table.row({"stored as", "weights", "cache per token"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right}, {"stored as", "weights", "cache per token"});
   for (Dtype dtype : shown_dtypes) {
     table.row({std::string(word(dtype)), human_bytes(bytes_of(audit.parameters, dtype)),
                audit.cache_elements == 0 ? "-" : with_commas(bytes_of(audit.cache_elements, dtype)) + " B"});
@@ -80,9 +76,7 @@ double speedup(const Skipless& s) {
 }
 
 std::string skipless_table(const Skipless& s) {
-  Table table({Align::left, Align::right});
-  table.row({"no skip, no norm: without query (Q) and output (P)", ""});
-  table.rule();
+  Table table({Align::left, Align::right}, {"no skip, no norm: without query (Q) and output (P)", ""});
   table.row({"Q+P weights per layer", with_commas(s.query_output)});
   table.row({"K+V weights per layer", with_commas(s.key_value)});
   table.row({"FFN weights per layer", with_commas(s.mlp)});

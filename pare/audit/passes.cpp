@@ -71,9 +71,8 @@ bool has_subject(const PassStep& step) {
 }
 
 std::string saving_table(const PassAudit& audit) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right});
-  table.row({"exact rewrite", "parameters", std::string(word(audit.dtype)), "share", "decoding"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right},
+              {"exact rewrite", "parameters", std::string(word(audit.dtype)), "share", "decoding"});
   for (const PassStep& step : audit.alone) {
     if (step.proposal.applies) {
       table.row(
@@ -127,9 +126,7 @@ std::string condition_table(const std::vector<Conditioning>& conditioning) {
     cells[*c.matrix.block][c.matrix.slot] =
         fmt::format("{} -> {}{}", condition_text(c.stored), condition_text(c.gauged), c.chosen ? " *" : "");
   }
-  Table table({Align::left, Align::right, Align::right, Align::right});
-  table.row({"condition", "query", "key", "value"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right}, {"condition", "query", "key", "value"});
   for (const auto& [block, matrices] : cells) {
     std::vector<std::string> row = {fmt::format("block {}", block)};
     for (Slot matrix : {Slot::query, Slot::key, Slot::value}) {

@@ -29,9 +29,8 @@ std::string lower_bound_text(const Redundancy& counted) {
 }
 
 std::string symmetry_table(const RedundancyAudit& audit, int64_t removable) {
-  Table table({Align::left, Align::right, Align::right, Align::right});
-  table.row({"symmetry of the weights", "places", "parameters", "share"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right},
+              {"symmetry of the weights", "places", "parameters", "share"});
   for (const SymmetryCount& row : audit.counted.symmetries) {
     table.row({row.symmetry, with_commas(row.places), with_commas(row.parameters),
                share_of(row.parameters, audit.parameters)});

@@ -36,9 +36,8 @@ std::string costs_text() {
       "token above the model itself, on real text; ± is half of the 95 % interval, which one seed does not have "
       "(experiments/norm-removal):",
       2);
-  Table table({Align::left, Align::left, Align::right, Align::right, Align::right});
-  table.row({"  trained away", "model", "steps", "cost", "seeds"});
-  table.rule();
+  Table table({Align::left, Align::left, Align::right, Align::right, Align::right},
+              {"  trained away", "model", "steps", "cost", "seeds"});
   for (const MeasuredCost& cost : costs) {
     table.row({"  " + cost.what, cost.model, with_commas(cost.steps), cost_in_words(cost), seeds_in_words(cost)});
   }

@@ -116,12 +116,9 @@ std::string text_of(const Grid& grid) {
   for (size_t i = 0; i < grid.rows.front().size(); ++i) {
     alignment.push_back(grid.align(i));
   }
-  Table columns(alignment);
-  for (const std::vector<std::string>& row : grid.rows) {
-    columns.row(row);
-    if (&row == &grid.rows.front()) {
-      columns.rule();
-    }
+  Table columns(alignment, grid.rows.front());
+  for (size_t i = 1; i < grid.rows.size(); ++i) {
+    columns.row(grid.rows[i]);
   }
   return columns.text();
 }

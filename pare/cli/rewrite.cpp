@@ -66,9 +66,8 @@ RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, c
 
 std::string pass_table(const Rewritten& result) {
   const bool compat = result.plan.form == WrittenForm::compat;
-  Table table({Align::left, Align::right, Align::right});
-  table.row({"pass", compat ? "made neutral" : "parameters less", fmt::format("predicted in {}", word(result.dtype))});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right}, {"pass", compat ? "made neutral" : "parameters less",
+                                                          fmt::format("predicted in {}", word(result.dtype))});
   for (size_t n = 0; n < result.pipeline.steps.size(); ++n) {
     const PassStep& step = result.pipeline.steps[n];
     const StoredChange& change = result.plan.changes[n];

@@ -72,10 +72,9 @@ std::string model_table(const ModelFolder& reference, const ModelFolder& candida
 }
 
 std::string metrics_table(const Verification& v) {
-  Table table({Align::left, Align::right, Align::right});
-  table.row({fmt::format("candidate in {}", word(v.compute_dtype)), "difference",
-             fmt::format("noise of {}", word(v.floor_dtype))});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right},
+              {fmt::format("candidate in {}", word(v.compute_dtype)), "difference",
+               fmt::format("noise of {}", word(v.floor_dtype))});
   const Metrics &m = v.metrics, &n = v.noise_floor;
   table.row({"largest relative error", small(m.max_relative_logit_error), small(n.max_relative_logit_error)});
   table.row({"mean KL, nats per row", small(m.mean_kl_nats), small(n.mean_kl_nats)});
@@ -137,9 +136,7 @@ std::string alignment_text(const std::optional<Alignment>& alignment) {
   if (alignment->groups.empty()) {
     return fmt::format("modulo gauge: {}\n\n", alignment->note);
   }
-  Table table({Align::left, Align::right, Align::right});
-  table.row({"difference of the weights", "before", "aligned"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right}, {"difference of the weights", "before", "aligned"});
   for (const AlignedGroup& group : alignment->groups) {
     table.row({group.group, small(group.before), small(group.after)});
   }
@@ -191,9 +188,8 @@ std::string self_test_text(const std::vector<SelfTest>& tests) {
   if (tests.empty()) {
     return "";
   }
-  Table table({Align::left, Align::right, Align::right});
-  table.row({"self test: this tensor moved by", "rows catch", "rows miss"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right},
+              {"self test: this tensor moved by", "rows catch", "rows miss"});
   for (const SelfTest& test : tests) {
     table.row({test.tensor, test.smallest_caught > 0 ? fmt::format("{:.1e}", test.smallest_caught) : "nothing",
                test.largest_missed > 0 ? fmt::format("{:.1e}", test.largest_missed) : "-"});

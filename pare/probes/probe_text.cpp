@@ -71,9 +71,8 @@ std::string point_label(const PointMeasures& point) {
 }
 
 std::string ranks_text(const ProbeResults& results) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"place", "rank", "effective", "stable", "to rank one", "affine"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"place", "rank", "effective", "stable", "to rank one", "affine"});
   for (const PointMeasures& point : results.points) {
     const RankMeasures& r = point.ranks;
     table.row({point_label(point), spread_text(r.rank), spread_text(r.effective_rank), spread_text(r.stable_rank),
@@ -87,9 +86,8 @@ std::string hypothesis_text(const Hypothesis& hypothesis) {
 }
 
 std::string norms_text(const ProbeResults& results) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"norm", "|Δrank|", "|Δaffine|", "H1", "H2", "H3", "H4"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"norm", "|Δrank|", "|Δaffine|", "H1", "H2", "H3", "H4"});
   for (const NormMeasures& norm : results.norms) {
     const std::string name = norm.name.starts_with("blocks.") ? norm.name.substr(7) : norm.name;
     table.row({name, spread_text(norm.rank_change), spread_text(norm.affine_rank_change),
@@ -106,9 +104,8 @@ void add_mean(Spread& to, const Spread& of) {
 }
 
 std::string heads_by_layer(const ProbeResults& results) {
-  Table table({Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"layer", "entropy/uniform", "σ1/σ2", "asymmetry", "dimension"});
-  table.rule();
+  Table table({Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"layer", "entropy/uniform", "σ1/σ2", "asymmetry", "dimension"});
   for (const LayerMeasures& layer : results.layers) {
     Spread relative, gap, asymmetry, dimension;
     for (const HeadMeasures& head : layer.heads) {
@@ -126,9 +123,8 @@ std::string heads_by_layer(const ProbeResults& results) {
 }
 
 std::string heads_one_by_one(const ProbeResults& results) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"head", "entropy", "to uniform", "σ1/σ2", "asymmetry", "dimension"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"head", "entropy", "to uniform", "σ1/σ2", "asymmetry", "dimension"});
   for (const LayerMeasures& layer : results.layers) {
     for (size_t h = 0; h < layer.heads.size(); ++h) {
       const HeadMeasures& head = layer.heads[h];
@@ -141,9 +137,8 @@ std::string heads_one_by_one(const ProbeResults& results) {
 }
 
 std::string layers_text(const ProbeResults& results) {
-  Table table({Align::right, Align::right, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"layer", "rank", "of all", "2d - r", "MLP", "(H-1)k", "angles between heads"});
-  table.rule();
+  Table table({Align::right, Align::right, Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"layer", "rank", "of all", "2d - r", "MLP", "(H-1)k", "angles between heads"});
   for (const LayerMeasures& layer : results.layers) {
     Spread angles;  // degrees
     for (const HeadPair& pair : layer.pairs) {
@@ -173,9 +168,8 @@ std::string contexts_text(const ProbeResults& results) {
   if (by_length.empty()) {
     return "";
   }
-  Table table({Align::right, Align::right, Align::right});
-  table.row({"tokens", "σ1/σ2, mean of heads", "least .. most of a head"});
-  table.rule();
+  Table table({Align::right, Align::right, Align::right},
+              {"tokens", "σ1/σ2, mean of heads", "least .. most of a head"});
   for (const auto& [tokens, gap] : by_length) {
     table.row({std::to_string(tokens), gap.count > 0 ? number_text(gap.mean) : dash,
                gap.count > 0 ? fmt::format("{} .. {}", number_text(gap.least), number_text(gap.most)) : dash});

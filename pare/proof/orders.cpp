@@ -44,7 +44,7 @@ bool is_legal(const NeuronOrder& order, const ModelView& a, int64_t n) {
   }
   const std::vector<FreeFactor> free = free_factors(a.architecture(), n);
   for (const auto& [slot, factors] : order.factors) {
-    const auto found = std::ranges::find(free, s, &FreeFactor::slot);
+    const auto found = std::ranges::find(free, slot, &FreeFactor::slot);
     if (found == free.end() || factors.dim() != 1 || factors.numel() != count) {
       return false;
     }

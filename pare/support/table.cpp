@@ -129,6 +129,11 @@ std::string fitted(std::string_view lines) {
   return result;
 }
 
+Table::Table(std::vector<Align> columns, std::vector<std::string> head) : Table(std::move(columns)) {
+  row(std::move(head));
+  rule();
+}
+
 void Table::row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }

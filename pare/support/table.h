@@ -30,6 +30,7 @@ enum class Align { left, right };
 class Table {
  public:
   explicit Table(std::vector<Align> columns) : columns_(std::move(columns)) {}
+  Table(std::vector<Align> columns, std::vector<std::string> head);  // with a rule below it
   void row(std::vector<std::string> cells);
   void rule();  // a line of dashes across the table
   std::string text() const;

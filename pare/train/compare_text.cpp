@@ -10,9 +10,8 @@
 namespace pare {
 
 std::string comparison_text(const RunComparison& comparison) {
-  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right});
-  table.row({"run", "parameters", "loss", "difference", "seeds", "accuracy"});
-  table.rule();
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right, Align::right},
+              {"run", "parameters", "loss", "difference", "seeds", "accuracy"});
   const ComparedRuns& first = comparison.rows.front();
   std::string words;
   bool equality = false;  // might be what is asked

@@ -20,6 +20,14 @@ struct Precondition {
   std::string remedy;  // what would have to change; empty where it holds
   std::optional<double> measured, limit;
 };
+// One that does not hold.
+inline Precondition in_the_way(const ModuleId& module, std::string expected, std::string found, std::string remedy) {
+  return {.where = name_of(module),
+          .block = module.block,
+          .expected = std::move(expected),
+          .found = std::move(found),
+          .remedy = std::move(remedy)};
+}
 
 // The condition number of a matrix whose inverse the rewrite needs, as stored and in the best gauge of its heads.
 struct Conditioning {

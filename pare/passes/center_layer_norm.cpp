@@ -44,14 +44,6 @@ const char* norm_in_words(NormKind kind) {
   return "a norm";
 }
 
-Precondition in_the_way(const ModuleId& module, const char* expected, std::string found, const char* remedy) {
-  return {.where = name_of(module),
-          .block = module.block,
-          .expected = expected,
-          .found = std::move(found),
-          .remedy = remedy};
-}
-
 // Why a table that is also the head has to keep its means; none where it need not.
 std::vector<Precondition> tied_obstacles(const Model& model, const Streams& streams,
                                          const std::vector<NormBetween>& norms) {

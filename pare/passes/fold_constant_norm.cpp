@@ -155,14 +155,6 @@ void fold_into_heads(Model& model, const ModuleId& matrix, const ModuleId& norm,
   add_constant(model, bias_of(matrix), repeated);
 }
 
-Precondition in_the_way(const ModuleId& module, std::string expected, std::string found, std::string remedy) {
-  return {.where = name_of(module),
-          .block = module.block,
-          .expected = std::move(expected),
-          .found = std::move(found),
-          .remedy = std::move(remedy)};
-}
-
 // ---- the pass
 
 std::vector<ModuleId> all_norms(const Architecture& architecture) {

@@ -82,11 +82,7 @@ std::optional<Precondition> obstacle(const Model& model, const Site& at, bool ma
   const PlacedNorm& site = at.norm;
   const Stream* const stream = at.stream;
   const auto fails = [&](const char* expected, std::string found, const char* remedy) {
-    return Precondition{.where = name_of(site.module),
-                        .block = site.module.block,
-                        .expected = expected,
-                        .found = std::move(found),
-                        .remedy = remedy};
+    return in_the_way(site.module, expected, std::move(found), remedy);
   };
   if (!site.norm->gain && !site.norm->bias) {
     return fails("a gain or a bias", "there is none", "");

@@ -53,27 +53,19 @@ bool holds_table(const Stream& stream) {
   return std::ranges::any_of(stream.ports, [](const Port& port) { return port.tensor == weight_of(token_table); });
 }
 
-Precondition not_turned(const ModuleId& module, const char* expected, std::string found, const char* remedy) {
-  return {.where = name_of(module),
-          .block = module.block,
-          .expected = expected,
-          .found = std::move(found),
-          .remedy = remedy};
-}
-
 std::optional<Precondition> obstacle_of(const Model& model, const Streams& streams, const NormBetween& norm) {
   if (norm.norm.kind == NormKind::layer) {
-    return not_turned(norm.module, "an RMSNorm", "it is a LayerNorm", "center_layer_norm, where it applies");
+    return in_the_way(norm.module, "an RMSNorm", "it is a LayerNorm", "center_layer_norm, where it applies");
   }
   if (norm.norm.kind == NormKind::dyt) {
-    return not_turned(norm.module, "an RMSNorm", "it is a DyT", "none: it sees each coordinate");
+    return in_the_way(norm.module, "an RMSNorm", "it is a DyT", "none: it sees each coordinate");
   }
   const bool tied = is_table_of_both_ends(model.architecture) && holds_table(streams.all[norm.writes]);
   if (norm.norm.gain && !tied) {
-    return not_turned(norm.module, "a norm without gain", "it has a gain", "fold_norm_gain, where it applies");
+    return in_the_way(norm.module, "a norm without gain", "it has a gain", "fold_norm_gain, where it applies");
   }
   if (!has_uniform_gain(model, norm)) {
-    return not_turned(norm.module, "a uniform gain before a tied head", "it is not uniform",
+    return in_the_way(norm.module, "a uniform gain before a tied head", "it is not uniform",
                       "untie the head, which costs more, and fold_norm_gain");
   }
   return std::nullopt;
@@ -88,13 +80,13 @@ std::optional<Precondition> obstacle_of(const Touch& touch) {
       return std::nullopt;
     case TouchKind::identity:
     case TouchKind::shrunk:
-      return not_turned(touch.module, expected, text_of(touch), "rotate before the matrix is removed");
+      return in_the_way(touch.module, expected, text_of(touch), "rotate before the matrix is removed");
     case TouchKind::activation:
-      return not_turned(touch.module, expected, text_of(touch), "none: it sees each coordinate");
+      return in_the_way(touch.module, expected, text_of(touch), "none: it sees each coordinate");
     case TouchKind::hidden:
     case TouchKind::pooled:
     case TouchKind::elsewhere:
-      return not_turned(touch.module, expected, text_of(touch), "none: its basis is part of the answer");
+      return in_the_way(touch.module, expected, text_of(touch), "none: its basis is part of the answer");
   }
   PARE_UNREACHABLE("a touch that is no kind");
 }

@@ -58,11 +58,7 @@ std::optional<Precondition> pair_obstacle(const Architecture& a, const PairSite&
   const Attention& t = a.blocks[site.block].attention;
   const bool values = site.pair == Pair::value_output;
   const auto fails = [&](std::string expected, std::string found, const char* remedy) {
-    return Precondition{.where = name_of(site.shrunk()),
-                        .block = site.block,
-                        .expected = std::move(expected),
-                        .found = std::move(found),
-                        .remedy = remedy};
+    return in_the_way(site.shrunk(), std::move(expected), std::move(found), remedy);
   };
   if (is_tabled(a, site.block)) {
     return fails("a separate matrix", "it is inside the first-layer table", "");

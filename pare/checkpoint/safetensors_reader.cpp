@@ -25,8 +25,7 @@ static SafetensorsHeader read_header(const InputFile& file) {
   uint64_t length = 0;
   std::memcpy(&length, prefix.data(), prefix.size());
   refuse_if(length > file.size() - prefix.size(),
-            "{}: the header should have {} bytes but the file has {}: no safetensors file, or an "
-            "incomplete download?",
+            "{}: the header should have {} bytes but the file has {}: no safetensors file, or an incomplete download?",
             subject, length, file.size());
   refuse_if(length > max_safetensors_header, "{}: the header has {} bytes, the format allows {}", subject, length,
             max_safetensors_header);
@@ -78,8 +77,7 @@ void SafetensorsFile::read(const std::string& name, uint64_t offset, std::span<s
   uint64_t size = tensor.end - tensor.begin;
   PARE_CHECK(offset <= size && into.size() <= size - offset, "beyond the data of tensor " + quote(name));
   refuse_if(state_->file.read_at(tensor.begin + offset, into) < into.size(),
-            "tensor {} ends at byte {} but {} is shorter now than when it was opened: is another "
-            "program writing it?",
+            "tensor {} ends at byte {} but {} is shorter now than when it was opened: is another program writing it?",
             quote(name), tensor.end, quote(shown(path())));
 }
 

@@ -352,10 +352,12 @@ bool BpeModel::may_cut_between(std::string_view left, std::string_view right) {
 }
 
 void BpeModel::merge_word() {
-  refuse_if(word_.size() > most_symbols,
-            "{}: the text has a word of more than {} characters that might become one token: is it text? Part "
-            "it, by spaces or lines",
-            subject_, with_commas(static_cast<int64_t>(most_symbols)));
+  if (word_.size() > most_symbols) {
+    throw InputError(
+        fmt::format("{}: the text has a word of more than {} characters that might become one token: is it text? Part "
+                    "it, by spaces or lines",
+                    subject_, with_commas(static_cast<int64_t>(most_symbols))));
+  }
   if (word_.size() > scanned_symbols) {
     merge_by_queue();
   } else if (word_.size() > 1) {

@@ -9,8 +9,7 @@ void check_image(int64_t width, int64_t height, bool coloured, const ImageShape&
             "{}: {} x {} pixels, expected {} x {}: cut or scale the images first", subject, width, height, shape.side,
             shape.side);
   refuse_if(coloured && shape.channels == 1,
-            "{}: it has colours, and the model reads one channel: make the images grey first, or "
-            "use three channels",
+            "{}: it has colours, and the model reads one channel: make the images grey first, or use three channels",
             subject);
   refuse_if(shape.channels != 1 && shape.channels != 3, "{}: a picture has 1 or 3 channels, but the model reads {}",
             subject, shape.channels);

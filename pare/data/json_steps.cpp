@@ -263,9 +263,11 @@ std::vector<DecodeStep> read_decoder(const json& value, const std::string& subje
 
 std::pair<std::string, std::string> split_merge(const std::string& line, size_t number, const std::string& subject) {
   const size_t space = line.find(' ');
-  refuse_if(space == std::string::npos || space == 0 || space + 1 == line.size() ||
-                line.find(' ', space + 1) != std::string::npos,
-            "{}: merge {} is {}, expected two tokens and a space between", subject, number, quote(line));
+  if (space == std::string::npos || space == 0 || space + 1 == line.size() ||
+      line.find(' ', space + 1) != std::string::npos) {
+    throw InputError(
+        fmt::format("{}: merge {} is {}, expected two tokens and a space between", subject, number, quote(line)));
+  }
   return {line.substr(0, space), line.substr(space + 1)};
 }
 

@@ -8,10 +8,10 @@
 
 namespace pare {
 
-struct Audit;          // audit.h
-struct ProbeResults;   // probe_results.h
-struct RunComparison;  // compare.h
-struct Verification;   // verify.h
+struct Audit;          // pare/audit/audit.h
+struct ProbeResults;   // pare/probes/probe_results.h
+struct RunComparison;  // pare/train/compare.h
+struct Verification;   // pare/verify/verify.h
 
 // `described`, `reference` and `candidate` come from describe_files.
 
@@ -23,7 +23,8 @@ Report audit_report(const std::string& name, const Audit& audit, const nlohmann:
 // Training runs side by side: the table of losses, and the curves with the spread of the seeds.
 Report compare_report(const RunComparison& comparison, const ReportOrigin& origin);
 
-// A verdict for each collapse, then ranks, entropy, heads, angles, spectra and widths. `inputs`: what the sequences were.
+// A verdict for each collapse, then ranks, entropy, heads, angles, spectra and widths. `inputs`: what the sequences
+// were.
 Report probe_report(const std::string& name, const ProbeResults& results, const nlohmann::ordered_json& described,
                     const std::string& inputs, const ReportOrigin& origin);
 

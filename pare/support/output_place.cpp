@@ -57,8 +57,7 @@ void check_input_stays(const fs::path& input, const fs::path& output) {
     }
   }
   refuse_if(holds,
-            "the output {} is {} itself, holds it or holds a file of it: choose another, what is "
-            "read is never changed",
+            "the output {} is {} itself, holds it or holds a file of it: choose another, what is read is never changed",
             quote(output.string()), quote(input.string()));
 }
 

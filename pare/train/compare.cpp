@@ -410,8 +410,7 @@ RunComparison compare_runs(const std::vector<std::string>& paths, const std::opt
   std::vector<std::vector<const ReadRun*>> seeds;
   for (const ReadRun& run : runs) {
     refuse_if(std::ssize(run.losses) < comparison.step,
-              "{} was measured after step {}, but its metrics.jsonl has the losses of {} steps "
-              "only: was it edited?",
+              "{} was measured after step {}, but its metrics.jsonl has the losses of {} steps only: was it edited?",
               quote(run.path), comparison.step, run.losses.size());
     const auto [place, added] = rows.emplace(without_seed(run), comparison.rows.size());
     if (added) {

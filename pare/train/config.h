@@ -13,7 +13,7 @@
 
 namespace pare {
 
-class Problems;  // error.h
+class Problems;  // pare/support/error.h
 
 enum class TrainTask { causal_lm, masked_lm, classifier, sorting, copying, addition };
 enum class DataFormat { bytes, uint16, uint32, idx, cifar10, cifar100, folders };

@@ -36,18 +36,16 @@ void check_samples(const TrainConfig& c, Problems& problems) {
                   word(c.task));
   problems.add_if(d.samples.model.empty() && c.from.empty(),
                   "data.samples.model: name the folder of the model that draws them, or a model to start from (from)");
-  problems.add_if(
-      !d.train.empty() || !d.shards.empty(),
-      "data.samples: they are drawn instead of what data.train or data.shards name: leave those keys out, or "
-      "data.samples");
+  problems.add_if(!d.train.empty() || !d.shards.empty(),
+                  "data.samples: they are drawn instead of what data.train or data.shards name: leave those keys out, "
+                  "or data.samples");
 }
 
 // Which keys of the data go with what is learned.
 void check_text_data(const TrainConfig& c, Problems& problems) {
   const DataConfig& d = c.data;
   problems.add_if(is_of_images(d.format),
-                  "data.format: {} are images, and the Architecture reads tokens (it has no "
-                  "embedding.patch)",
+                  "data.format: {} are images, and the Architecture reads tokens (it has no embedding.patch)",
                   word(d.format));
   problems.add_if(!d.tokenizer.empty() && d.format != DataFormat::bytes,
                   "data.tokenizer: files of {} hold token ids already", word(d.format));
@@ -70,8 +68,7 @@ void check_text_data(const TrainConfig& c, Problems& problems) {
 void check_image_data(const TrainConfig& c, Problems& problems) {
   const DataConfig& d = c.data;
   problems.add_if(!is_of_images(d.format),
-                  "data.format: {} is text, and the Architecture reads images: idx, cifar10, cifar100 or "
-                  "folders",
+                  "data.format: {} is text, and the Architecture reads images: idx, cifar10, cifar100 or folders",
                   word(d.format));
   problems.add_if(d.train.empty(), "data.train: images are needed to learn from");
   problems.add_if(!d.tokenizer.empty() || !d.shards.empty(), "data.{}: images have no tokens",
@@ -121,10 +118,9 @@ void check_task(const TrainConfig& c, Problems& problems) {
 }
 
 void check_conditioning(const TrainConfig& config, Problems& problems) {
-  problems.add_if(
-      config.conditioning.weight > 0 && ConditioningLoss(last_architecture(config), at::kCPU).empty(),
-      "conditioning.weight: eliminate_projection will remove no matrix of the model that the run ends with, so "
-      "none has to be inverted (pare audit says what stands in the way)");
+  problems.add_if(config.conditioning.weight > 0 && ConditioningLoss(last_architecture(config), at::kCPU).empty(),
+                  "conditioning.weight: eliminate_projection will remove no matrix of the model that the run ends "
+                  "with, so none has to be inverted (pare audit says what stands in the way)");
 }
 
 void check_morph(const TrainConfig& config, Problems& problems) {

@@ -188,8 +188,7 @@ int64_t measured_steps(const fs::path& run) {
 
 std::string stored_hashes(const fs::path& run) {
   refuse_if(!path_exists(run / hashes_file),
-            "{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun "
-            "with",
+            "{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun with",
             quote(run.string()), hashes_file);
   return read_text_file(run / hashes_file, largest_run_file);
 }

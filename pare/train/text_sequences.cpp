@@ -97,11 +97,10 @@ class WindowedText : public Sequences {
     check_vocabulary(other_, vocab_, problems);
     check_length(train_, "data.train", all, problems);
     check_length(other_, "data.validation", apart ? validation_ : 1, problems);
-    problems.add_if(
-        all > 0 && !apart && (training_ < 1 || validation_ < 1),
-        "data.validation_share: of the {} windows of {} tokens, {} are left for training and {} for validation: "
-        "both need one",
-        all, context_, training_, validation_);
+    problems.add_if(all > 0 && !apart && (training_ < 1 || validation_ < 1),
+                    "data.validation_share: of the {} windows of {} tokens, {} are left for training and {} for "
+                    "validation: both need one",
+                    all, context_, training_, validation_);
     problems.add_if(all > std::numeric_limits<int32_t>::max(),
                     "data.train: {} windows are more than 2^31: train with a longer context", all);
     problems.throw_if_any("the data");

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/dtype.h"
 #include "pare/cli/output.h"

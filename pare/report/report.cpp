@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "pare/report/assets.h"
 #include "pare/report/figure.h"
 #include "pare/report/html.h"

@@ -7,12 +7,12 @@
 
 namespace pare {
 
-enum class Stored { float32, bfloat16, float16 };
+enum class Element { float32, bfloat16, float16 };
 
 // Row-major, rows one after another.
 struct MatrixView {
   const void* data = nullptr;
-  Stored type = Stored::float32;
+  Element type = Element::float32;
   int64_t columns = 0;
 };
 

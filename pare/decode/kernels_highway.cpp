@@ -42,11 +42,11 @@ HWY_INLINE float wide(const hwy::float16_t* x) {
 }
 
 // Eight sums: as many products are under way as two units with a latency of four take.
-template <class Element>
-void multiply(const Element* data, int64_t columns, int64_t first, int64_t last, const float* x, float* y) {
+template <class Number>
+void multiply(const Number* data, int64_t columns, int64_t first, int64_t last, const float* x, float* y) {
   const int64_t n = static_cast<int64_t>(hn::Lanes(Floats()));
   for (int64_t r = first; r < last; ++r) {
-    const Element* row = data + r * columns;
+    const Number* row = data + r * columns;
     Vector a = hn::Zero(Floats()), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
     int64_t i = 0;
     for (; i + 8 * n <= columns; i += 8 * n) {
@@ -117,11 +117,11 @@ void multiply_bfloat16(const uint16_t* data, int64_t columns, int64_t first, int
 
 void multiply_rows(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* scratch, float* y) {
   switch (matrix.type) {
-    case Stored::float32:
+    case Element::float32:
       return multiply(static_cast<const float*>(matrix.data), matrix.columns, first, last, x, y);
-    case Stored::bfloat16:
+    case Element::bfloat16:
       return multiply_bfloat16(static_cast<const uint16_t*>(matrix.data), matrix.columns, first, last, x, scratch, y);
-    case Stored::float16:
+    case Element::float16:
       return multiply(static_cast<const hwy::float16_t*>(matrix.data), matrix.columns, first, last, x, y);
   }
 }

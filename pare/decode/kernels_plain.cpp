@@ -25,11 +25,11 @@ float wide(Float16 x) {
   return from_float16(x.bits);
 }
 
-template <class Element>
+template <class Number>
 void multiply(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* y) {
   constexpr int64_t lanes = 16;  // independent sums, so that a compiler may use vectors
   for (int64_t r = first; r < last; ++r) {
-    const Element* row = static_cast<const Element*>(matrix.data) + r * matrix.columns;
+    const Number* row = static_cast<const Number*>(matrix.data) + r * matrix.columns;
     float sums[lanes] = {};
     int64_t i = 0;
     for (; i + lanes <= matrix.columns; i += lanes) {
@@ -52,11 +52,11 @@ void multiply(const MatrixView& matrix, int64_t first, int64_t last, const float
 
 void multiply_rows(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float*, float* y) {
   switch (matrix.type) {
-    case Stored::float32:
+    case Element::float32:
       return multiply<float>(matrix, first, last, x, y);
-    case Stored::bfloat16:
+    case Element::bfloat16:
       return multiply<Bfloat16>(matrix, first, last, x, y);
-    case Stored::float16:
+    case Element::float16:
       return multiply<Float16>(matrix, first, last, x, y);
   }
 }

@@ -13,9 +13,9 @@ namespace pare {
 
 namespace {
 
-Stored stored_as(at::ScalarType type) {
+Element element_of(at::ScalarType type) {
   PARE_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "a matrix of 16 or 32 bits");
-  return type == at::kFloat ? Stored::float32 : type == at::kBFloat16 ? Stored::bfloat16 : Stored::float16;
+  return type == at::kFloat ? Element::float32 : type == at::kBFloat16 ? Element::bfloat16 : Element::float16;
 }
 
 std::vector<float> numbers_of(const at::Tensor& tensor) {
@@ -62,7 +62,7 @@ Product::Product(const Linear& linear)
     : bias_(linear.bias.defined() ? linear.bias.tensor().contiguous() : at::Tensor()) {
   if (linear.weight.defined()) {
     weight_ = linear.weight.tensor().contiguous();
-    view_ = {weight_.const_data_ptr(), stored_as(weight_.scalar_type()), weight_.size(1)};
+    view_ = {weight_.const_data_ptr(), element_of(weight_.scalar_type()), weight_.size(1)};
   }
   PARE_CHECK(!bias_.defined() || bias_.scalar_type() == at::kFloat, "a bias in float32");
 }
@@ -159,12 +159,12 @@ void add_row(const at::Tensor& table, int64_t row, float factor, std::span<float
       y[i] += factor * static_cast<float>(numbers[i]);
     }
   };
-  switch (stored_as(table.scalar_type())) {
-    case Stored::float32:
+  switch (element_of(table.scalar_type())) {
+    case Element::float32:
       return add(table.const_data_ptr<float>() + row * table.size(1));
-    case Stored::bfloat16:
+    case Element::bfloat16:
       return add(table.const_data_ptr<at::BFloat16>() + row * table.size(1));
-    case Stored::float16:
+    case Element::float16:
       return add(table.const_data_ptr<at::Half>() + row * table.size(1));
   }
 }

@@ -4,8 +4,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include <optional>
 #include <c10/util/Exception.h>
+#include <optional>
 
 #include <filesystem>
 #include <string>

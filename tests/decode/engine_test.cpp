@@ -93,8 +93,8 @@ TEST_CASE("rows times a vector, in every type and length, and by a part of the r
     }
     const at::Tensor matrix = at::randn({11, columns}, at::kDouble);
     for (const auto& [type, stored] :
-         {std::pair(at::kFloat, Stored::float32), std::pair(at::kBFloat16, Stored::bfloat16),
-          std::pair(at::kHalf, Stored::float16)}) {
+         {std::pair(at::kFloat, Element::float32), std::pair(at::kBFloat16, Element::bfloat16),
+          std::pair(at::kHalf, Element::float16)}) {
       CAPTURE(columns);
       CAPTURE(type);
       const at::Tensor narrow = matrix.to(type).contiguous();

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -204,16 +205,19 @@ std::string for_terminal(std::string_view text) {
   return shown;
 }
 
+// Thrown where a text goes on that nobody reads any more, as behind `head`: no error, but its end.
+struct ReaderGone {};
+
 class Screen {
  public:
   explicit Screen(const Tokenizer* tokenizer) : tokenizer_(tokenizer), terminal_(::isatty(STDOUT_FILENO) == 1) {}
 
   void begin(const Prompt& prompt) {
     if (std::exchange(begun_, true)) {
-      print_text("\n");  // an empty line between texts
+      print("\n");  // an empty line between texts
     }
     if (tokenizer_ == nullptr) {
-      print_text(fmt::format("{}", fmt::join(prompt.ids, " ")));
+      print(fmt::format("{}", fmt::join(prompt.ids, " ")));
     } else {
       print(prompt.text ? *prompt.text : tokenizer_->decode(known(prompt.ids)));
     }
@@ -221,15 +225,20 @@ class Screen {
 
   Shown shown() {
     if (tokenizer_ == nullptr) {
-      return {.text = {}, .token = [](TokenId id) { print_text(fmt::format(" {}", id)); }};
+      return {.text = {}, .token = [this](TokenId id) { print(fmt::format(" {}", id)); }};
     }
     return {.text = [this](std::string_view text) { print(text); }, .token = {}};
   }
 
-  void end() { print_text("\n"); }
+  void end() { print("\n"); }
 
  private:
-  void print(std::string_view text) { print_text(terminal_ ? for_terminal(text) : std::string(text)); }
+  void print(std::string_view text) {
+    print_text(terminal_ ? for_terminal(text) : std::string(text));
+    if (std::ferror(stdout) != 0) {
+      throw ReaderGone();
+    }
+  }
 
   std::vector<TokenId> known(std::vector<TokenId> ids) const {
     std::erase_if(ids, [this](TokenId id) { return !tokenizer_->has(id); });
@@ -338,6 +347,26 @@ void warn_of_missing_text(const std::vector<Generated>& all, const Tokenizer& to
   }
 }
 
+// Up to the one that Ctrl-C ended.
+std::vector<Generated> generate_all(Decoder& decoder, const Tokenizer* tokenizer, const std::vector<Prompt>& prompts,
+                                    const GenerateOptions& options, bool json) {
+  std::vector<Generated> all;
+  Screen screen(tokenizer);
+  for (const Prompt& prompt : prompts) {
+    if (!json) {
+      screen.begin(prompt);
+    }
+    all.push_back(generate(decoder, tokenizer, prompt.ids, all.size(), options, json ? Shown() : screen.shown()));
+    if (!json) {
+      screen.end();
+    }
+    if (all.back().finish == Finish::interrupted) {
+      break;
+    }
+  }
+  return all;
+}
+
 void generate_command(const GenerateFlags& flags, const Settings& settings) {
   check_flags(flags);
   const ModelFolder stored = open_and_warn(flags.model, settings);
@@ -353,18 +382,10 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(flags.dtype).value());
   Decoder decoder(stored.model, {.dtype = dtype, .device = chosen_device(settings)});
   std::vector<Generated> all;
-  Screen screen(reader);
-  for (const Prompt& prompt : prompts) {
-    if (!settings.json) {
-      screen.begin(prompt);
-    }
-    all.push_back(generate(decoder, reader, prompt.ids, all.size(), options, settings.json ? Shown() : screen.shown()));
-    if (!settings.json) {
-      screen.end();
-    }
-    if (all.back().finish == Finish::interrupted) {
-      break;
-    }
+  try {
+    all = generate_all(decoder, reader, prompts, options, settings.json);
+  } catch (const ReaderGone&) {
+    return;
   }
   const bool interrupted = all.back().finish == Finish::interrupted;
   if (interrupted) {

@@ -187,6 +187,19 @@ def check_interrupt(place):
                                                     (130, "interrupted", "interrupted", True, len(said.get("log_probabilities", [])))))
 
 
+def check_reader_gone(place):
+    """As with `| head`: nobody reads on, so nothing more is written, and that is no error."""
+    process = subprocess.Popen([str(PARE), "generate", "endless", PROMPT, "-n", "10000000"], cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.read(process.stdout.fileno(), 10)
+    process.stdout.close()
+    try:
+        place.report.check("a reader that goes away", expect((process.wait(timeout=120), process.stderr.read()), (0, b"")))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        place.report.check("a reader that goes away", "it went on writing")
+    process.stderr.close()
+
+
 def main():
     report = Report("generate")
     with tempfile.TemporaryDirectory() as folder:
@@ -197,6 +210,7 @@ def main():
         check_ends(place)
         check_refusals(place)
         check_interrupt(place)
+        check_reader_gone(place)
     report.finish()
 
 

@@ -63,6 +63,16 @@ def check_greedy(place):
     place.report.check("the same in float64", expect(longer["tokens"], best[:5]))
 
 
+def check_types(place):
+    """Weights of 16 bits stay so, and mean the same numbers as in float32."""
+    for dtype in ("float64", "bfloat16", "float16"):
+        place.report.check(f"init in {dtype}", ended(place.pare("init", "model.json", "-o", dtype, "--generic", "--dtype", dtype)))
+        shutil.copy(place.folder / "model" / "tokenizer.json", place.folder / dtype)
+        kept, widened = place.document(dtype, PROMPT), place.document(dtype, PROMPT, "--dtype", "float32")
+        place.report.check(f"stored in {dtype}", expect((kept["dtype"], widened["dtype"]), ("float32" if dtype == "float64" else dtype, "float32")))
+        place.report.check(f"the same text from {dtype}", expect(kept["generations"][0]["tokens"], widened["generations"][0]["tokens"]))
+
+
 def check_settings(place):
     greedy, hot = place.one("model", PROMPT), ["--temperature", "2"]
     for flags in (["--top-k", "1"], ["--top-p", "0.000001"], ["--min-p", "1"]):
@@ -205,6 +215,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         place = Place(report, pathlib.Path(folder))
         check_greedy(place)
+        check_types(place)
         check_settings(place)
         check_prompts(place)
         check_ends(place)

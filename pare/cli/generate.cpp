@@ -282,13 +282,13 @@ void say_what_happened(const std::vector<Generated>& all) {
   }
   const Rates rates = rates_of(all);
   const auto counted = [](int64_t tokens, const std::optional<double>& rate) {
-    return with_commas(tokens) + (rate ? fmt::format(" ({} tokens/s)", with_commas(std::llround(*rate))) : "");
+    return with_commas(tokens) + (rate ? fmt::format(" ({}/s)", with_commas(std::llround(*rate))) : "");
   };
   std::vector<std::string> reasons;
   for (const auto& [finish, count] : ends) {
     reasons.push_back(all.size() == 1 ? words.at(finish) : fmt::format("{} ({})", words.at(finish), count));
   }
-  log_info(fmt::format("tokens read: {}; drawn: {}; ended by {}", counted(prompt, rates.prompt),
+  log_info(fmt::format("tokens read {}, drawn {}; ended by {}", counted(prompt, rates.prompt),
                        counted(fresh, rates.decode), fmt::join(reasons, ", ")));
 }
 

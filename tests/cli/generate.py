@@ -96,9 +96,9 @@ def check_prompts(place):
     text = place.pare("generate", "model", PROMPT, "mat")
     shown = "\n".join(f"{each['prompt']}{each['text']}\n" for each in place.document("model", PROMPT, "mat")["generations"])
     place.report.check("two texts, a line between them", expect(text.stdout, shown))
-    place.report.check("how fast, on stderr", ended(text, 0, ["tokens/s", "the end of the context (2)"]))
+    place.report.check("how fast, on stderr", ended(text, 0, ["tokens read ", "/s), drawn ", "the end of the context (2)"]))
     quiet = place.pare("generate", "model", PROMPT, "--quiet")
-    place.report.check("--quiet", ended(quiet, 0, [PROMPT], ["tokens/s"]))
+    place.report.check("--quiet", ended(quiet, 0, [PROMPT], ["tokens read "]))
     place.report.check("tokens beyond the tokenizer's", ended(quiet, 0, ["tokens drawn are not in model/tokenizer.json, and have no text"]))
     ids = place.pare("generate", "bare", "--tokens", "ids.json", "-n", "3")
     tokens = [each["prompt_tokens"] + each["tokens"] for each in place.document("bare", "--tokens", "ids.json", "-n", "3")["generations"]]

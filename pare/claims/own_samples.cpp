@@ -174,7 +174,7 @@ struct OwnForms {
     changes.insert(changes.end(), architecture.begin(), architecture.end());
     PlanForm form = changing(made(id, TrainedOff::norms_and_skips, keys), changes);
     form.from = before.id;
-    form.start_seed = 0;
+    form.start_seed = own.corpus.empty() ? 0 : 1;  // the first seed whose short run ended
     form.start_rate = before.rates.front();
     form.passes = passes;
     return form;
@@ -220,6 +220,9 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
   const std::vector<PlanForm> compared =
       forms.compared("own-short-", OwnForms::joined(own.short_run, {"morph.steps=2000"}), brief);
   all.insert(all.end(), compared.begin(), compared.end());
+  if (own.corpus.empty()) {  // at the recipe's rate every run of the larger model stopped
+    all[recipes + 1].rates.push_back(1e-3);
+  }
   all.push_back(forms.after_norms("own-then-skips", compared.front(), "", {},
                                   OwnForms::joined({"morph.to.mlp.skip=false", recipe_conditioning}, brief)));
   all.push_back(forms.after_norms("own-then-widened", compared.front(), "absorb_skip{widen=true}", widened,
@@ -241,6 +244,9 @@ std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>
   }
   for (const int64_t seed : seeds) {
     lines.push_back({.forms = {compared, then}, .seeds = {seed}});
+  }
+  if (own.corpus.empty()) {
+    lines.push_back({.forms = {compared[1]}, .rates = {1}, .seeds = seeds});
   }
   lines.push_back({.forms = {then, names.end() - 1}, .seeds = {seeds.begin(), seeds.begin() + 3}});
   lines.push_back({.forms = {recipe, compared}, .seeds = {seeds.front()}});

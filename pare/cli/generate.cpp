@@ -115,7 +115,8 @@ std::vector<Prompt> read_prompts(const GenerateFlags& flags, const ModelFolder& 
       prompts.push_back({fmt::format("{}: sequence {}", flags.tokens, prompts.size()), std::nullopt, std::move(row)});
     }
   } else if (flags.prompts.empty() && flags.files.empty()) {
-    const std::vector<TokenId> before = tokens_before_texts(stored.path);
+    const std::vector<TokenId> before =
+        tokenizer && !tokenizer->before().empty() ? tokenizer->before() : tokens_before_texts(stored.path);
     if (before.empty() || std::any_of(before.begin(), before.end(), [&](TokenId id) { return id >= a.vocab; })) {
       throw InputError(
           fmt::format("no prompt is given, and neither a tokenizer of {} nor bos_token_id of its config.json says what "
@@ -168,6 +169,12 @@ void check_flags(const GenerateFlags& flags) {
 }
 
 // None where only ids are given and read, and the folder has no tokenizer.
+// Those that the model names, else those of the tokenizer that the command names.
+std::vector<TokenId> tokens_that_end(const GenerateFlags& flags, const ModelFolder& stored) {
+  std::vector<TokenId> ends = tokens_that_end_texts(stored.path);
+  return ends.empty() && is_folder(flags.tokenizer) ? tokens_that_end_texts(flags.tokenizer) : ends;
+}
+
 std::optional<Tokenizer> find_tokenizer(const GenerateFlags& flags, const ModelFolder& stored) {
   const bool text = !flags.prompts.empty() || !flags.files.empty() || !flags.stops.empty();
   const std::filesystem::path path = flags.tokenizer.empty() ? stored.path : std::filesystem::path(flags.tokenizer);
@@ -384,7 +391,7 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
                                 .seed = settings.seed,
                                 .max_tokens = flags.max_tokens,
                                 .stops = flags.stops,
-                                .ends = tokens_that_end_texts(stored.path)};
+                                .ends = tokens_that_end(flags, stored)};
   const at::Device device = chosen_device(settings);
   const Dtype dtype = flags.dtype.empty() ? usual_dtype(stored.dtype, device) : *float_dtype_from_word(flags.dtype);
   Decoder decoder(stored.model, {.dtype = scalar_type(dtype), .device = device});
@@ -403,7 +410,8 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
   }
   say_what_happened(all);
   if (settings.json) {
-    nlohmann::ordered_json document = document_of(flags, settings, dtype, prompts, all, tokenizer.has_value());
+    nlohmann::ordered_json document =
+        document_of(flags, settings, dtype_of(decoder.dtype()), prompts, all, tokenizer.has_value());
     if (interrupted) {
       document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
     }
@@ -446,7 +454,7 @@ void add_generate(CLI::App& app, const Settings& settings) {
       ->check(number_between(0, 1, true))
       ->type_name("P");
   command->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less [1]")
-      ->check(number_between(0, 1000, false))
+      ->check(number_between(0.001, 1000, true))
       ->type_name("X");
   command->add_option("--stop", flags->stops, "end before this text; may be given again")
       ->type_name("TEXT")

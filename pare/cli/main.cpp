@@ -1,5 +1,8 @@
 // The only place that prints errors and ends the program.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -46,6 +49,10 @@ int main(int argc, char** argv) {
   // A closed stdout shows as EPIPE where it is written, a file size limit as EFBIG.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  // Else the first file that is opened would be the stdin that nobody gave.
+  if (fcntl(STDIN_FILENO, F_GETFD) < 0) {
+    open("/dev/null", O_RDONLY);
+  }
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const bool silent = pare::has_flag(arguments, "--json") && pare::has_flag(arguments, "--quiet");
   pare::install_interrupt_handler(silent ? pare::InterruptNotice::silent : pare::InterruptNotice::shown);

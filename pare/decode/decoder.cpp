@@ -57,6 +57,7 @@ constexpr size_t tokens_at_once = 512;
 struct Decoder::State {
   Architecture architecture;
   at::Device device;
+  at::ScalarType dtype;
   std::unique_ptr<Fast> fast;  // on a CPU, if the engine lacks nothing
   std::optional<Executor> executor;
   Cache cache;
@@ -83,12 +84,16 @@ void check_continues_text(const Architecture& architecture, const std::string& s
 }
 
 Decoder::Decoder(const Model& model, const Arithmetic& arithmetic)
-    : state_(new State{.architecture = model.architecture, .device = arithmetic.device, .cache = Cache()}) {
+    : state_(new State{.architecture = model.architecture,
+                       .device = arithmetic.device,
+                       .dtype = arithmetic.dtype,
+                       .cache = Cache()}) {
   const bool narrow = arithmetic.dtype == at::kBFloat16 || arithmetic.dtype == at::kHalf;
   if (arithmetic.device.is_cpu() && (narrow || arithmetic.dtype == at::kFloat) && !engine_lacks(model.architecture)) {
     state_->fast = std::make_unique<Fast>(model, arithmetic.dtype);
   } else {
-    state_->executor.emplace(model, arithmetic.dtype, arithmetic.device);
+    state_->dtype = arithmetic.device.is_cpu() && narrow ? at::kFloat : arithmetic.dtype;
+    state_->executor.emplace(model, state_->dtype, arithmetic.device);
   }
 }
 
@@ -126,6 +131,10 @@ int64_t Decoder::length() const {
 
 int64_t Decoder::context() const {
   return state_->architecture.context;
+}
+
+at::ScalarType Decoder::dtype() const {
+  return state_->dtype;
 }
 
 int64_t Decoder::vocab() const {

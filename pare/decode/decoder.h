@@ -1,5 +1,6 @@
 #pragma once
-// One sequence, token by token: what comes next after those read so far. The Executor with its cache computes it.
+// One sequence, token by token: what comes next after those read so far. On a CPU the engine computes it, else, and
+// what the engine does not run, the Executor.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +17,8 @@ void check_continues_text(const Architecture& architecture, const std::string& s
 
 class Decoder {
  public:
-  // Of a model that continues text.
+  // Of a model that continues text. On a CPU a type of 16 bits is that of the matrices, and the arithmetic is float32;
+  // a model that the engine does not run is float32 altogether.
   explicit Decoder(const Model& model, const Arithmetic& arithmetic = {.dtype = at::kFloat});
   ~Decoder();
   Decoder(Decoder&&) noexcept;
@@ -33,6 +35,7 @@ class Decoder {
   int64_t length() const;   // tokens read
   int64_t context() const;  // tokens that it can read
   int64_t vocab() const;
+  at::ScalarType dtype() const;  // of its weights
 
  private:
   struct State;

@@ -131,8 +131,9 @@ std::vector<Candidate> candidates(std::span<const float> logits, std::span<const
         all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.probability < b.probability; });
     return {{most->id, 1}};
   }
+  const double most = largest(all);  // taken off first: however cold, the likeliest stays a number
   for (Candidate& each : all) {
-    each.probability /= sampling.temperature;
+    each.probability = (each.probability - most) / sampling.temperature;
   }
   keep_top_k(all, sampling.top_k);
   to_probabilities(all);

@@ -18,12 +18,21 @@ void pause() {
 }  // namespace
 
 Team::Team(int size) : size_(size) {
-  for (int member = 1; member < size; ++member) {
-    others_.emplace_back([this, member] { work(member); });
+  try {
+    for (int member = 1; member < size; ++member) {
+      others_.emplace_back([this, member] { work(member); });
+    }
+  } catch (...) {  // no more threads: those that are there would be waited for, and they wait
+    send_home();
+    throw;
   }
 }
 
 Team::~Team() {
+  send_home();
+}
+
+void Team::send_home() {
   over_ = true;
   ++runs_;
   runs_.notify_all();

@@ -24,6 +24,7 @@ class Team {
 
  private:
   void work(int member);
+  void send_home();
 
   int size_;
   const std::function<void(int)>* part_ = nullptr;

@@ -70,6 +70,11 @@ def check_types(place):
         shutil.copy(place.folder / "model" / "tokenizer.json", place.folder / dtype)
         kept, widened = place.document(dtype, PROMPT), place.document(dtype, PROMPT, "--dtype", "float32")
         place.report.check(f"stored in {dtype}", expect((kept["dtype"], widened["dtype"]), ("float32" if dtype == "float64" else dtype, "float32")))
+        if dtype == "bfloat16":  # a form that the engine does not run: float32, and it says so
+            (place.folder / "gated.json").write_text(json.dumps(ARCHITECTURE | {"context": 40, "blocks": [
+                {**block, "attention": block["attention"] | {"gate": "position"}} for block in ARCHITECTURE["blocks"]]}))
+            place.report.check("init gated", ended(place.pare("init", "gated.json", "-o", "gated", "--generic", "--dtype", dtype)))
+            place.report.check("left to the Executor", expect(place.document("gated", "--tokens", "ids.json", "-n", "3")["dtype"], "float32"))
         place.report.check(f"the same text from {dtype}", expect(kept["generations"][0]["tokens"], widened["generations"][0]["tokens"]))
 
 
@@ -77,6 +82,9 @@ def check_settings(place):
     greedy, hot = place.one("model", PROMPT), ["--temperature", "2"]
     for flags in (["--top-k", "1"], ["--top-p", "0.000001"], ["--min-p", "1"]):
         place.report.check(f"{flags} leaves the most likely", expect(place.one("model", PROMPT, *hot, *flags)["tokens"], greedy["tokens"]))
+    place.report.check("as cold as can be", expect(place.one("model", PROMPT, "--temperature", "1e-320")["tokens"], greedy["tokens"]))
+    closed = subprocess.run([PARE, "generate", "model", "-"], cwd=place.folder, capture_output=True, text=True, preexec_fn=lambda: os.close(0))
+    place.report.check("a closed stdin is an empty one", ended(closed, 1, ["stdin is empty"]))
     drawn = place.one("model", PROMPT, *hot)["tokens"]
     place.report.check("one seed, one text", expect(place.one("model", PROMPT, *hot, "--seed", "0")["tokens"], drawn))
     place.report.check("another seed, another", "the same" if place.one("model", PROMPT, *hot, "--seed", "1")["tokens"] == drawn else "")

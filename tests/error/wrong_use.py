@@ -94,7 +94,7 @@ USAGE = [  # arguments, words
     (["generate", "model", "--tokens", "ids.json", "--temperature", "nan"], ["--temperature", "'nan'"]),
     (["generate", "model", "--tokens", "ids.json", "--top-p", "0"], ["--top-p", "above 0 and at most 1"]),
     (["generate", "model", "--tokens", "ids.json", "--min-p", "2"], ["--min-p", "at most 1"]),
-    (["generate", "model", "--tokens", "ids.json", "--repetition-penalty", "0"], ["--repetition-penalty", "above 0"]),
+    (["generate", "model", "--tokens", "ids.json", "--repetition-penalty", "0"], ["--repetition-penalty", "0.001"]),
     (["generate", "model", "--tokens", "ids.json", "--max-tokens", "0"], ["--max-tokens", "from 1"]),
     (["generate", "model", "--tokens", "ids.json", "--tokenizer", "nothing"], ["there is no tokenizer 'nothing'"]),
     (["run", "model/config.json", "-o", "out", "--tokens", "ids.json"], ["model/config.json"]),

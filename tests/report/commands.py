@@ -98,7 +98,7 @@ def check_costs(report, work):
     report.check("audit: how to train them away", "" if f'<pre class="command">{chr(10).join(away["commands"])}</pre>' in text else "no command")
     card = [v for v in verdicts_of(work / "tables.html") if v[1].startswith("Removable after training without norms")]
     report.check("audit: what would go then", "" if card and f"{away['removable']:,} parameters" in card[0][3] else f"{card}")
-    missing = [m for m in away["measured"] if f">{m['nats']:+.4f}" not in text]
+    missing = [m for m in away["measured"] if (">stopped" if m["nats"] is None else f">{m['nats']:+.4f}") not in text]
     report.check("audit: what it cost elsewhere", expect([len(away["measured"]) > 0, missing], [True, []]))
 
 

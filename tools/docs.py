@@ -32,7 +32,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(str(p.r
 LANGUAGES = {"console", "text", "json", "cpp", "cmake", "python", "bash"}
 COMMENT = re.compile(r"^<!-- docs: (.*) -->$")
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-TIME = re.compile(r"^ ?(?:s|ms|min|h|tokens/s|steps/s)\b")
+TIME = re.compile(r"^ ?(?:s|ms|min|h|tokens/s|steps/s)\b|^/s\b")
 NAMED = re.compile(r"(?:`|^)pare ([a-z]+)\b([^`]*?)(?:`|$)", re.M)
 FROM_COMMIT = re.compile(r"^\*Printed by commit .*\*$")
 

@@ -121,6 +121,10 @@ Share share_of(int64_t n, int member, int members) {
   return {std::min(n, lines * member / members * 16), std::min(n, lines * (member + 1) / members * 16)};
 }
 
+Share scaled(Share share, int64_t factor) {
+  return {share.first * factor, share.last * factor};
+}
+
 }  // namespace
 
 struct Engine::State {
@@ -128,6 +132,11 @@ struct Engine::State {
 
   void embed(int64_t id, std::span<float> stream) const;
   void take_output(Member& m, const Layer& layer, Sublayer which);
+  // Whether each member has as many heads of keys as another: then nobody waits until a head has been attended.
+  bool heads_apart(const Attention& t) const { return t.kv_heads % team.size() == 0; }
+  Share heads_of(int64_t count, int member) const {
+    return {count * member / team.size(), count * (member + 1) / team.size()};
+  }
   void project(int member, int64_t n);
   void remember(int member, int64_t n);
   void attend(int member, int64_t n);
@@ -218,24 +227,21 @@ void Engine::State::project(int member, int64_t n) {
   const bool pre = layer.attention_norm && layer.attention_norm->place == NormPlace::pre;
   apply(pre ? layer.attention_norm : std::nullopt, m.stream, std::span(m.input).first(m.stream.size()));
   const int64_t queries = t.heads * t.head_width, keys = t.kv_heads * t.head_width;
+  const Share of_keys =
+      heads_apart(t) ? scaled(heads_of(t.kv_heads, member), t.head_width) : share_of(keys, member, team.size());
+  const Share of_queries =
+      heads_apart(t) ? scaled(of_keys, t.heads / t.kv_heads) : share_of(queries, member, team.size());
+  const auto part = [&](const Product& product, int64_t from, Share share, std::vector<float>& to) {
+    product.rows(from + share.first, from + share.last, m.input, m.scratch, to.data() + share.first);
+  };
   if (layer.projections.has_matrix()) {
-    const Share share = share_of(queries + 2 * keys, member, team.size());
-    const auto within = [&](int64_t from, int64_t count, std::vector<float>& to) {
-      const int64_t first = std::max(share.first, from), last = std::min(share.last, from + count);
-      if (first < last) {
-        layer.projections.rows(first, last, m.input, m.scratch, to.data() + (first - from));
-      }
-    };
-    within(0, queries, query);
-    within(queries, keys, key);
-    within(queries + keys, keys, value);
-    return;
+    part(layer.projections, 0, of_queries, query);
+    part(layer.projections, queries, of_keys, key);
+    return part(layer.projections, queries + keys, of_keys, value);
   }
-  const Share of_keys = share_of(keys, member, team.size()), of_queries = share_of(queries, member, team.size());
-  layer.key.rows(of_keys.first, of_keys.last, m.input, m.scratch, key.data() + of_keys.first);
-  layer.value.rows(of_keys.first, of_keys.last, m.input, m.scratch, value.data() + of_keys.first);
-  const Product& query_product = is<SameAsKey>(t.query) ? layer.key : layer.query;
-  query_product.rows(of_queries.first, of_queries.last, m.input, m.scratch, query.data() + of_queries.first);
+  part(is<SameAsKey>(t.query) ? layer.key : layer.query, 0, of_queries, query);
+  part(layer.key, 0, of_keys, key);
+  part(layer.value, 0, of_keys, value);
 }
 
 // Each head by one member: its norm, its angle, and into the cache.
@@ -248,10 +254,11 @@ void Engine::State::remember(int member, int64_t n) {
     layer.angles ? layer.angles->turn(one) : void();
     return one;
   };
-  for (int64_t h = member; h < t.heads; h += team.size()) {
+  const Share of_queries = heads_of(t.heads, member), of_keys = heads_of(t.kv_heads, member);
+  for (int64_t h = of_queries.first; h < of_queries.last; ++h) {
     ready(query, h, layer.query_norm);
   }
-  for (int64_t h = member; h < t.kv_heads; h += team.size()) {
+  for (int64_t h = of_keys.first; h < of_keys.last; ++h) {
     const std::span<float> one = ready(key, h, layer.key_norm);
     const int64_t at = (h * capacity + length) * t.head_width;
     std::copy(one.begin(), one.end(), layer.keys + at);
@@ -266,7 +273,8 @@ void Engine::State::attend(int member, int64_t n) {
   const int64_t first = t.window ? std::max<int64_t>(0, length + 1 - *t.window) : 0, count = length + 1 - first;
   const float scale = static_cast<float>(scale_of(t));
   m.scores.resize(std::max(m.scores.size(), static_cast<size_t>(capacity)));
-  for (int64_t h = member; h < t.heads; h += team.size()) {
+  const Share mine = heads_of(t.heads, member);
+  for (int64_t h = mine.first; h < mine.last; ++h) {
     const int64_t at = (h / (t.heads / t.kv_heads) * capacity + first) * t.head_width;
     const std::span<float> scores = std::span(m.scores).first(static_cast<size_t>(count));
     multiply_rows({.data = layer.keys + at, .columns = t.head_width}, 0, count, query.data() + h * t.head_width,
@@ -362,9 +370,10 @@ std::span<const float> Engine::step(int64_t id, Cache& cache) {
       if (parallel && layer.spec->mlp) {
         s.read_mlp(member, n);
       }
-      s.team.meet();
+      const bool apart = s.heads_apart(layer.spec->attention);
+      apart ? void() : s.team.meet();
       s.remember(member, n);
-      s.team.meet();
+      apart ? void() : s.team.meet();
       s.attend(member, n);
       s.team.meet();
       const Share share = share_of(a.width, member, s.team.size());

@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "pare/decode/halves.h"
 #include "pare/decode/kernels.h"
@@ -68,6 +71,36 @@ void add_rows(const float* rows, int64_t columns, int64_t count, const float* we
       y[i] += weights[r] * rows[r * columns + i];
     }
   }
+}
+
+float largest(const float* x, int64_t n) {
+  const bool numbers = std::none_of(x, x + n, [](float one) { return std::isnan(one); });
+  return numbers ? *std::max_element(x, x + n) : std::numeric_limits<float>::quiet_NaN();
+}
+
+double exponentials(const float* x, int64_t n, float shift, float* y) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = std::exp(x[i] - shift);
+    sum += static_cast<double>(y[i]);
+  }
+  return sum;
+}
+
+double sum_of_exponentials(const float* x, int64_t n, float shift) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += static_cast<double>(std::exp(x[i] - shift));
+  }
+  return sum;
+}
+
+void sigmoids(float* x, int64_t n) {
+  std::transform(x, x + n, x, [](float one) { return 1 / (1 + std::exp(-one)); });
+}
+
+void swish(float* x, int64_t n, float a, float b) {
+  std::transform(x, x + n, x, [a, b](float one) { return one / (1 + std::exp(-one * (a + b * one * one))); });
 }
 
 const char* kernel_target() {

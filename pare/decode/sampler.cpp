@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "pare/decode/kernels.h"
 #include "pare/support/error.h"
 
 namespace pare {
@@ -25,7 +26,7 @@ void penalise(Candidates& all, std::span<const int64_t> seen, double penalty) {
   }
 }
 
-double largest(const Candidates& all) {
+double likeliest(const Candidates& all) {
   double most = all.front().probability;
   for (const Candidate& each : all) {
     most = std::max(most, each.probability);
@@ -48,7 +49,7 @@ void keep_top_k(Candidates& all, int64_t k) {
 }
 
 void to_probabilities(Candidates& all) {
-  const double most = largest(all);
+  const double most = likeliest(all);
   double sum = 0;
   for (Candidate& each : all) {
     each.probability = std::exp(each.probability - most);
@@ -101,16 +102,17 @@ void keep_min_p(Candidates& all, double share) {
   if (share <= 0) {
     return;
   }
-  std::erase_if(all, [least = share * largest(all)](const Candidate& each) { return each.probability < least; });
+  std::erase_if(all, [least = share * likeliest(all)](const Candidate& each) { return each.probability < least; });
   normalise(all);
 }
 
-// A token may be excluded, by minus infinity; none may be certain.
-void check_numbers(std::span<const float> logits) {
-  const auto wrong = [](float logit) { return std::isnan(logit) || logit == std::numeric_limits<float>::infinity(); };
-  if (std::any_of(logits.begin(), logits.end(), wrong) || std::isinf(*std::max_element(logits.begin(), logits.end()))) {
+// The largest logit. A token may be excluded, by minus infinity; none may be certain.
+float checked(std::span<const float> logits) {
+  const float most = largest(logits.data(), std::ssize(logits));
+  if (!std::isfinite(most)) {
     throw InputError("the model's logits are not all finite numbers: damaged weights, or --dtype is too narrow for it");
   }
+  return most;
 }
 
 }  // namespace
@@ -118,7 +120,10 @@ void check_numbers(std::span<const float> logits) {
 std::vector<Candidate> candidates(std::span<const float> logits, std::span<const int64_t> seen,
                                   const Sampling& sampling) {
   PARE_CHECK(!logits.empty(), "logits of no token");
-  check_numbers(logits);
+  const float first = checked(logits);
+  if (sampling.temperature == 0 && sampling.repetition_penalty == 1) {
+    return {{std::find(logits.begin(), logits.end(), first) - logits.begin(), 1}};
+  }
   Candidates all(logits.size());
   for (size_t id = 0; id < logits.size(); ++id) {
     all[id] = {static_cast<int64_t>(id), static_cast<double>(logits[id])};
@@ -131,7 +136,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, std::span<const
         all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.probability < b.probability; });
     return {{most->id, 1}};
   }
-  const double most = largest(all);  // taken off first: however cold, the likeliest stays a number
+  const double most = likeliest(all);  // taken off first: however cold, the likeliest stays a number
   for (Candidate& each : all) {
     each.probability = (each.probability - most) / sampling.temperature;
   }
@@ -159,12 +164,10 @@ int64_t drawn(std::span<const Candidate> candidates, double number) {
 }
 
 double log_probability(std::span<const float> logits, int64_t id) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) {
-    sum += std::exp(static_cast<double>(logit) - most);
-  }
-  return static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  const int64_t n = std::ssize(logits);
+  const float most = largest(logits.data(), n);
+  return static_cast<double>(logits[static_cast<size_t>(id)]) - static_cast<double>(most) -
+         std::log(sum_of_exponentials(logits.data(), n, most));
 }
 
 }  // namespace pare

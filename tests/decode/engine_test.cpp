@@ -18,10 +18,20 @@
 // The loops without Highway, beside those of the program.
 #define multiply_rows plain_multiply_rows
 #define add_rows plain_add_rows
+#define largest plain_largest
+#define exponentials plain_exponentials
+#define sum_of_exponentials plain_sum_of_exponentials
+#define sigmoids plain_sigmoids
+#define swish plain_swish
 #define kernel_target plain_kernel_target
 #include "pare/decode/kernels_plain.cpp"
 #undef multiply_rows
 #undef add_rows
+#undef largest
+#undef exponentials
+#undef sum_of_exponentials
+#undef sigmoids
+#undef swish
 #undef kernel_target
 
 namespace pare::test {
@@ -115,6 +125,51 @@ TEST_CASE("rows times a vector, in every type and length, and by a part of the r
     plain_add_rows(rows.const_data_ptr<float>(), columns, 11, weights.data(), plain_sum.data());
     CHECK((as_tensor(sum) - exact).abs().max().item<double>() < 1e-5);
     CHECK((as_tensor(plain_sum) - exact).abs().max().item<double>() < 1e-5);
+  }
+}
+
+TEST_CASE("the loops over vectors are what libtorch computes in float64, at every length and size of numbers") {
+  for (const int64_t n : {1, 3, 4, 15, 16, 33, 512, 1025}) {
+    for (const double scale : {1e-3, 1.0, 30.0, 1e3}) {
+      CAPTURE(n);
+      CAPTURE(scale);
+      const at::Tensor x = at::randn({n}, at::kFloat) * scale, wide = x.to(at::kDouble);
+      const float most = wide.max().item<float>();
+      const at::Tensor powers = at::exp((x - most).to(at::kDouble)), sigmoid = at::sigmoid(wide);
+      const at::Tensor gelu = at::gelu(wide, "tanh"), silu = at::silu(wide);
+      const auto check = [&](auto most_of, auto exponentials_of, auto sum_of, auto sigmoids_of, auto swish_of) {
+        const auto off = [](const at::Tensor& found, const at::Tensor& expected) {
+          return ((found.to(at::kDouble) - expected).abs() / (expected.abs() + 1e-30)).max().template item<double>();
+        };
+        CHECK(most_of(x.const_data_ptr<float>(), n) == most);
+        at::Tensor y = at::empty_like(x);
+        const double sum = exponentials_of(x.const_data_ptr<float>(), n, most, y.mutable_data_ptr<float>());
+        CHECK(off(y, powers) < 3e-7);
+        CHECK(std::abs(sum / powers.sum().item<double>() - 1) < 3e-7);
+        CHECK(sum_of(x.const_data_ptr<float>(), n, most) == doctest::Approx(sum).epsilon(3e-7));
+        y.copy_(x);
+        sigmoids_of(y.mutable_data_ptr<float>(), n);
+        CHECK((y.to(at::kDouble) - sigmoid).abs().max().item<double>() < 2e-7);
+        y.copy_(x);
+        swish_of(y.mutable_data_ptr<float>(), n, 1.0f, 0.0f);
+        CHECK((y.to(at::kDouble) - silu).abs().max().item<double>() < 5e-7 * std::max(1.0, 4 * scale));
+        y.copy_(x);
+        swish_of(y.mutable_data_ptr<float>(), n, 1.5957691216057308f, 1.5957691216057308f * 0.044715f);
+        CHECK((y.to(at::kDouble) - gelu).abs().max().item<double>() < 1e-6 * std::max(1.0, 4 * scale));
+      };
+      check(largest, exponentials, sum_of_exponentials, sigmoids, swish);
+      check(plain_largest, plain_exponentials, plain_sum_of_exponentials, plain_sigmoids, plain_swish);
+    }
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    std::vector<float> x(static_cast<size_t>(n), -infinity);
+    CHECK(largest(x.data(), n) == -infinity);
+    x.back() = 2;
+    CHECK(sum_of_exponentials(x.data(), n, 2) == 1);  // what is excluded counts nothing
+    x.front() = std::numeric_limits<float>::quiet_NaN();
+    CHECK(std::isnan(largest(x.data(), n)));
+    CHECK(std::isnan(plain_largest(x.data(), n)));
+    swish(x.data(), n, 1, 0);
+    CHECK(std::isnan(x.front()));
   }
 }
 

@@ -176,7 +176,7 @@ Engine::State::State(const LoadedModel& loaded, int threads) : model(loaded), te
     m.input.resize(a.width + 1, 1);  // one more: neuron heads read [x, 1]
     m.mlp_input.resize(a.width + 1, 1);
     m.output.resize(a.width);
-    m.scratch.resize(widest);
+    m.scratch.resize(2 * widest);
   }
   query.resize(heads);
   key.resize(keys);

@@ -16,7 +16,8 @@ struct MatrixView {
   int64_t columns = 0;
 };
 
-// y[r - first] = row r times x, summed in float32, for first <= r < last. `scratch` holds as many numbers as x.
+// y[r - first] = row r times x, summed in float32, for first <= r < last. `scratch` holds
+// twice as many numbers as x.
 void multiply_rows(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* scratch, float* y);
 
 // y = the sum of weights[r] times row r, over count rows of float32.

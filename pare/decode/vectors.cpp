@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "pare/decode/kernels_arm.h"
 #include "pare/model/rope.h"
 #include "pare/support/error.h"
 
@@ -60,7 +61,8 @@ Product::Product(const Linear& linear)
 
 void Product::rows(int64_t first, int64_t last, std::span<const float> x, std::span<float> scratch, float* y) const {
   if (weight_.defined()) {
-    multiply_rows(view_, first, last, x.data(), scratch.data(), y);
+    const auto multiply = multiplies_directly(view_.type) ? multiply_directly : multiply_rows;
+    multiply(view_, first, last, x.data(), scratch.data(), y);
   } else {
     std::copy(x.begin() + first, x.begin() + last, y);
   }

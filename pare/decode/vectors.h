@@ -19,7 +19,7 @@ class Product {
   Product() = default;
   explicit Product(const Linear& linear);
   bool has_matrix() const { return weight_.defined(); }
-  // y[r - first] for first <= r < last. `scratch` holds as many numbers as the matrix has columns.
+  // y[r - first] for first <= r < last. `scratch` holds twice as many numbers as the matrix has columns.
   void rows(int64_t first, int64_t last, std::span<const float> x, std::span<float> scratch, float* y) const;
 
  private:

@@ -9,6 +9,7 @@
 
 #include "pare/decode/decoder.h"
 #include "pare/decode/kernels.h"
+#include "pare/decode/kernels_arm.h"
 #include "pare/decode/team.h"
 #include "pare/model/executor.h"
 #include "tests/model/architectures.h"
@@ -98,9 +99,10 @@ TEST_CASE("rows times a vector, in every type and length, and by a part of the r
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
   for (const int64_t columns : {1, 2, 3, 7, 16, 31, 64, 65, 127, 256, 771}) {
-    std::vector<float> x(columns), scratch(columns), y(9), plain(9);
+    std::vector<float> x(columns), scratch(2 * columns), y(9), plain(9), direct(9);
+    const double size = std::pow(10.0, static_cast<double>(columns % 13) * 5 - 30);  // of x, beyond what 16 bits hold
     for (float& one : x) {
-      one = normal(random);
+      one = static_cast<float>(normal(random) * size);
     }
     const at::Tensor matrix = at::randn({11, columns}, at::kDouble);
     for (const auto& [type, stored] :
@@ -113,9 +115,15 @@ TEST_CASE("rows times a vector, in every type and length, and by a part of the r
       const MatrixView view{narrow.const_data_ptr(), stored, columns};
       multiply_rows(view, 1, 10, x.data(), scratch.data(), y.data());
       plain_multiply_rows(view, 1, 10, x.data(), scratch.data(), plain.data());
+      if (multiplies_directly(stored)) {
+        multiply_directly(view, 1, 10, x.data(), scratch.data(), direct.data());
+      } else {
+        direct = y;
+      }
       const double terms = at::mv(narrow.to(at::kDouble).abs(), as_tensor(x).abs()).max().item<double>();
       CHECK((as_tensor(y) - exact).abs().max().item<double>() < 1e-6 * terms);
       CHECK((as_tensor(plain) - exact).abs().max().item<double>() < 1e-6 * terms);
+      CHECK((as_tensor(direct) - exact).abs().max().item<double>() < 1e-6 * terms);
     }
     const at::Tensor rows = matrix.to(at::kFloat).contiguous();
     std::vector<float> sum(columns), plain_sum(columns), weights(11);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "pare/decode/halves.h"
 #include "pare/decode/kernels.h"
@@ -165,7 +166,7 @@ void add_rows(const float* rows, int64_t columns, int64_t count, const float* we
   const Floats floats;
   const int64_t n = static_cast<int64_t>(hn::Lanes(floats)), quarter = count / 4;
   std::fill(y, y + columns, 0.0f);
-  const auto add = [&](int64_t r, int64_t apart, int64_t how_many) HWY_ATTR {
+  const auto add = [&](auto how_many, int64_t r, int64_t apart) HWY_ATTR {
     const float *row = rows + r * columns, *weight = weights + r;
     int64_t i = 0;
     for (; i + n <= columns; i += n) {
@@ -182,10 +183,10 @@ void add_rows(const float* rows, int64_t columns, int64_t count, const float* we
     }
   };
   for (int64_t r = 0; r < quarter; ++r) {
-    add(r, quarter, 4);
+    add(std::integral_constant<int64_t, 4>(), r, quarter);
   }
   for (int64_t r = 4 * quarter; r < count; ++r) {
-    add(r, 0, 1);
+    add(std::integral_constant<int64_t, 1>(), r, 0);
   }
 }
 

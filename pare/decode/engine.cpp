@@ -45,9 +45,6 @@ std::optional<std::string> engine_lacks(const Architecture& a) {
       return lack;
     }
   }
-  if (a.first_layer == FirstLayer::table) {
-    return "a first layer that is looked up";
-  }
   if (a.embedding.factor || a.embedding.patch || a.embedding.position_pad || a.embedding.types > 0) {
     return "embeddings of tokens beside plain tables";
   }
@@ -130,7 +127,8 @@ Share scaled(Share share, int64_t factor) {
 struct Engine::State {
   State(const LoadedModel& loaded, int threads);
 
-  void embed(int64_t id, std::span<float> stream) const;
+  bool tabled() const { return model.embedding.table.defined(); }
+  void embed(std::span<float> stream) const;
   void take_output(Member& m, const Layer& layer, Sublayer which);
   // Whether each member has as many heads of keys as another: then nobody waits until a head has been attended.
   bool heads_apart(const Attention& t) const { return t.kv_heads % team.size() == 0; }
@@ -152,6 +150,7 @@ struct Engine::State {
   std::vector<Member> members;
   std::vector<float> query, key, value, mixed, hidden, attended, written, logits;  // shared
   int64_t length = 0, capacity = 0;                                                // of the cache, before this token
+  int64_t token = 0;
 };
 
 Engine::State::State(const LoadedModel& loaded, int threads) : model(loaded), team(threads) {
@@ -188,14 +187,17 @@ Engine::State::State(const LoadedModel& loaded, int threads) : model(loaded), te
   logits.resize(a.vocab);
 }
 
-void Engine::State::embed(int64_t id, std::span<float> stream) const {
+void Engine::State::embed(std::span<float> stream) const {
   const Embedding& e = model.architecture.embedding;
   std::fill(stream.begin(), stream.end(), 0.0f);
-  add_row(model.embedding.token, id, static_cast<float>(e.scale), stream);
+  if (tabled()) {
+    return add_row(model.embedding.table, token, 0, 1, stream);
+  }
+  add_row(model.embedding.token, token, 0, static_cast<float>(e.scale), stream);
   if (model.embedding.position.defined()) {
-    add_row(model.embedding.position, length + e.position_offset, 1, stream);
+    add_row(model.embedding.position, length + e.position_offset, 0, 1, stream);
   } else if (e.position == Position::sinusoidal) {
-    add_row(waves, 0, 1, stream);
+    add_row(waves, 0, 0, 1, stream);
   }
   apply(embedding_norm, stream, stream);
 }
@@ -234,6 +236,16 @@ void Engine::State::project(int member, int64_t n) {
   const auto part = [&](const Product& product, int64_t from, Share share, std::vector<float>& to) {
     product.rows(from + share.first, from + share.last, m.input, m.scratch, to.data() + share.first);
   };
+  if (n == 0 && tabled()) {  // behind what the stream begins with: query, key and value
+    const auto look_up = [&](int64_t from, Share share, std::vector<float>& to) {
+      const std::span<float> mine(to.data() + share.first, static_cast<size_t>(share.last - share.first));
+      std::fill(mine.begin(), mine.end(), 0.0f);
+      add_row(model.embedding.table, token, std::ssize(m.stream) + from + share.first, 1, mine);
+    };
+    look_up(0, of_queries, query);
+    look_up(queries, of_keys, key);
+    return look_up(queries + keys, of_keys, value);
+  }
   if (layer.projections.has_matrix()) {
     part(layer.projections, 0, of_queries, query);
     part(layer.projections, queries, of_keys, key);
@@ -351,6 +363,7 @@ std::span<const float> Engine::step(int64_t id, Cache& cache) {
   PARE_CHECK(cache.length > 0 && !cache.positions.defined() && !cache.mask.defined(), "a step follows a prefill");
   cache.reserve(cache.length + 1);
   s.length = cache.length;
+  s.token = id;
   if (a.embedding.position == Position::sinusoidal) {
     s.waves = sinusoidal_positions(at::full({1}, s.length, at::kLong), a.width, at::kFloat);
   }
@@ -362,7 +375,7 @@ std::span<const float> Engine::step(int64_t id, Cache& cache) {
   }
   s.team.run([&](int member) {
     Member& m = s.members[member];
-    s.embed(id, m.stream);
+    s.embed(m.stream);
     for (int64_t n = 0; n < std::ssize(s.layers); ++n) {
       const Layer& layer = s.layers[n];
       const bool parallel = layer.spec->wiring == Wiring::parallel;

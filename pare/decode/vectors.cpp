@@ -160,7 +160,8 @@ void softmax(std::span<float> scores) {
   }
 }
 
-void add_row(const at::Tensor& table, int64_t row, float factor, std::span<float> y) {
+void add_row(const at::Tensor& table, int64_t row, int64_t begin, float factor, std::span<float> y) {
+  const int64_t at = row * table.size(1) + begin;
   const auto add = [&](const auto* numbers) {
     for (size_t i = 0; i < y.size(); ++i) {
       y[i] += factor * static_cast<float>(numbers[i]);
@@ -168,11 +169,11 @@ void add_row(const at::Tensor& table, int64_t row, float factor, std::span<float
   };
   switch (element_of(table.scalar_type())) {
     case Element::float32:
-      return add(table.const_data_ptr<float>() + row * table.size(1));
+      return add(table.const_data_ptr<float>() + at);
     case Element::bfloat16:
-      return add(table.const_data_ptr<at::BFloat16>() + row * table.size(1));
+      return add(table.const_data_ptr<at::BFloat16>() + at);
     case Element::float16:
-      return add(table.const_data_ptr<at::Half>() + row * table.size(1));
+      return add(table.const_data_ptr<at::Half>() + at);
   }
 }
 

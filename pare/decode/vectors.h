@@ -53,7 +53,7 @@ class Angles {
 
 void activate(Activation activation, std::span<float> x);
 void softmax(std::span<float> scores);
-// One row of a table of any type.
-void add_row(const at::Tensor& table, int64_t row, float factor, std::span<float> y);
+// y += factor times numbers of one row of a table of any type, from the one at `begin` on.
+void add_row(const at::Tensor& table, int64_t row, int64_t begin, float factor, std::span<float> y);
 
 }  // namespace pare

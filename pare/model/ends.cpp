@@ -93,7 +93,7 @@ HeadLayer load_head(Loader& loader, const Architecture& a, const EmbeddingLayer&
 Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs& inputs, const Step& step) {
   const at::Tensor rows = layer.kept.defined() ? at::searchsorted(layer.kept, inputs.ids) : inputs.ids;
   if (layer.table.defined()) {
-    const at::Tensor both = at::embedding(layer.table, rows);
+    const at::Tensor both = at::embedding(layer.table, rows).to(step.tables().arithmetic().dtype);
     return {both.narrow(-1, 0, a.width), both.narrow(-1, a.width, both.size(-1) - a.width)};
   }
   const Embedding& e = a.embedding;

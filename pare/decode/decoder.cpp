@@ -9,6 +9,7 @@
 
 #include "pare/arch/architecture_json.h"
 #include "pare/decode/engine.h"
+#include "pare/decode/repeated_step.h"
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
 #include "pare/model/forward.h"
@@ -60,6 +61,7 @@ struct Decoder::State {
   at::ScalarType dtype;
   std::unique_ptr<Fast> fast;  // on a CPU, if the engine lacks nothing
   std::optional<Executor> executor;
+  std::unique_ptr<RepeatedStep> repeated;  // of the Executor, on a GPU, if all steps are alike
   Cache cache;
   at::Tensor logits;  // float [vocab], on the CPU
 };
@@ -94,6 +96,9 @@ Decoder::Decoder(const Model& model, const Arithmetic& arithmetic)
   } else {
     state_->dtype = arithmetic.device.is_cpu() && narrow ? at::kFloat : arithmetic.dtype;
     state_->executor.emplace(model, state_->dtype, arithmetic.device);
+    if (!arithmetic.device.is_cpu() && steps_are_alike(model.architecture)) {
+      state_->repeated = std::make_unique<RepeatedStep>(*state_->executor, arithmetic.device);
+    }
   }
 }
 
@@ -113,8 +118,9 @@ std::span<const float> Decoder::prefill(std::span<const int64_t> ids) {
   for (size_t done = 0; done < ids.size(); done += tokens_at_once) {
     const std::span<const int64_t> now = ids.subspan(done, std::min(tokens_at_once, ids.size() - done));
     const Inputs inputs{.ids = at::tensor(at::ArrayRef<int64_t>(now.data(), now.size())).unsqueeze(0).to(s.device)};
-    s.logits =
-        s.fast ? s.fast->forward(inputs, s.cache) : s.executor->forward(inputs, &s.cache, nullptr, Logits::last).logits;
+    s.logits = s.fast       ? s.fast->forward(inputs, s.cache)
+               : s.repeated ? s.repeated->read(inputs.ids)
+                            : s.executor->forward(inputs, &s.cache, nullptr, Logits::last).logits;
   }
   s.logits = s.logits.flatten();
   s.logits = s.logits.to(at::kCPU, at::kFloat).contiguous();
@@ -123,10 +129,11 @@ std::span<const float> Decoder::prefill(std::span<const int64_t> ids) {
 
 void Decoder::reset() {
   state_->cache = Cache();
+  state_->repeated ? state_->repeated->reset() : void();
 }
 
 int64_t Decoder::length() const {
-  return state_->cache.length;
+  return state_->repeated ? state_->repeated->length() : state_->cache.length;
 }
 
 int64_t Decoder::context() const {

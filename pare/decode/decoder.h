@@ -1,6 +1,6 @@
 #pragma once
-// One sequence, token by token: what comes next after those read so far. On a CPU the engine computes it, else, and
-// what the engine does not run, the Executor.
+// One sequence, token by token: what comes next after those read so far. On a CPU the engine computes it; else, and
+// what the engine does not run, the Executor, whose steps are recorded on a GPU.
 
 #include <cstdint>
 #include <memory>

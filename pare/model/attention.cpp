@@ -118,33 +118,29 @@ at::Tensor keys_ready(const AttentionLayer& layer, at::Tensor key, Step& step, b
 // Puts what the layer remembers into its cache, and gives back keys and values of all tokens, ready for the scores.
 void recall(const AttentionLayer& layer, const at::Tensor& x, Heads& heads, Step& step, LayerCache& cache) {
   const Attention& t = layer.spec;
-  const int64_t past = step.past(), capacity = step.cache()->capacity;
-  const auto extend = [&](at::Tensor& stored, const at::Tensor& fresh) {
-    return append(stored, fresh, past, capacity);
-  };
   if (is<FromKey>(t.value)) {
-    const at::Tensor raw = extend(cache.keys, heads.key);
+    const at::Tensor raw = step.extended(cache.keys, heads.key);
     const at::Tensor values = layer.value_from_key(without_bias(merge_heads(raw), layer.key.bias));
     heads.value = split_heads(values, t.kv_heads);
     heads.key = keys_ready(layer, raw, step, true);
     return;
   }
   if (is<FromValue>(t.key)) {
-    heads.value = extend(cache.values, heads.value);
+    heads.value = step.extended(cache.values, heads.value);
     const at::Tensor keys = layer.key_from_value(without_bias(merge_heads(heads.value), layer.value.bias));
     heads.key = keys_ready(layer, split_heads(keys, t.kv_heads), step, true);
     return;
   }
   if (t.remembered == Remembered::inputs) {
-    const at::Tensor inputs = extend(cache.inputs, x.unsqueeze(1)).squeeze(1);
+    const at::Tensor inputs = step.extended(cache.inputs, x.unsqueeze(1)).squeeze(1);
     heads.key = keys_ready(layer, split_heads(layer.key(inputs), t.kv_heads), step, true);
     heads.value = split_heads(layer.value(inputs), t.kv_heads);
     return;
   }
-  heads.key = extend(cache.keys, keys_ready(layer, heads.key, step, false));
+  heads.key = step.extended(cache.keys, keys_ready(layer, heads.key, step, false));
   // Collapsed scores and values both read the input: remembered once.
   heads.value =
-      t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : extend(cache.values, heads.value);
+      t.scores == Form::collapsed && t.values == Form::collapsed ? heads.key : step.extended(cache.values, heads.value);
 }
 
 at::Tensor for_every_head(const at::Tensor& x, int64_t heads) {
@@ -186,14 +182,14 @@ at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double s
   const Attention& t = layer.spec;
   const Visibility& visible = step.visibility(t.mask, t.window);
   const bool grouped = t.kv_heads != t.heads;
-  if (grouped && h.query.size(2) == 1 && !visible.causal_only && !visible.allowed.defined()) {
+  const std::optional<at::Tensor> allowed = visible.allowed.defined() ? std::optional(visible.allowed) : std::nullopt;
+  if (grouped && h.query.size(2) == 1 && !visible.causal_only) {
     // One token: the query heads of a group are just as many queries to its one key head, with no copy of the cache.
     const int64_t batch = h.query.size(0);
     const at::Tensor queries = h.query.reshape({batch, t.kv_heads, t.heads / t.kv_heads, t.head_width});
-    return at::scaled_dot_product_attention(queries, h.key, h.value, {}, 0.0, false, scale)
+    return at::scaled_dot_product_attention(queries, h.key, h.value, allowed, 0.0, false, scale)
         .reshape({batch, t.heads, 1, t.head_width});
   }
-  const std::optional<at::Tensor> allowed = visible.allowed.defined() ? std::optional(visible.allowed) : std::nullopt;
   return at::scaled_dot_product_attention(h.query, h.key, h.value, allowed, 0.0, visible.causal_only, scale, grouped);
 }
 
@@ -213,7 +209,7 @@ at::Tensor uniform_attention(const AttentionLayer& layer, const at::Tensor& atte
 at::Tensor shaped_attention(const AttentionLayer& layer, const at::Tensor& attended, const at::Tensor& value,
                             Step& step, const std::string& prefix) {
   const at::Tensor values = for_every_head(value, layer.spec.heads);
-  const at::Tensor own = values.narrow(2, step.past(), attended.size(1)).transpose(1, 2);
+  const at::Tensor own = step.at_hand(values).transpose(1, 2);
   const at::Tensor uniform = uniform_attention(layer, attended, values, step);
   at::Tensor shape = layer.shape;
   if (step.tapped()) {

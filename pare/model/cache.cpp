@@ -4,7 +4,15 @@
 
 #include <algorithm>
 
+#include "pare/model/rope.h"
+
 namespace pare {
+
+bool steps_are_alike(const Architecture& a) {
+  return !a.embedding.position_pad && std::ranges::none_of(a.blocks, [](const Block& block) {
+    return block.attention.rope && depends_on_length(*block.attention.rope);
+  });
+}
 
 at::Tensor joined(const at::Tensor& before, const at::Tensor& now) {
   if (!before.defined()) {
@@ -25,6 +33,19 @@ void Cache::reserve(int64_t tokens) {
       }
     }
   }
+}
+
+void Cache::stand_still(int64_t tokens) {
+  reserve(tokens);
+  for (LayerCache& layer : layers) {
+    for (at::Tensor* stored : {&layer.keys, &layer.values, &layer.inputs}) {
+      if (stored->defined()) {  // what is masked is multiplied by zero all the same, so it must be a number
+        stored->narrow(2, length, capacity - length).zero_();
+        place = place.defined() ? place : at::empty({1}, stored->options().dtype(at::kLong));
+      }
+    }
+  }
+  place.fill_(length);
 }
 
 at::Tensor append(at::Tensor& stored, const at::Tensor& fresh, int64_t length, int64_t capacity) {

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "pare/arch/architecture.h"
+
 namespace pare {
 
 struct LayerCache {
@@ -20,15 +22,24 @@ struct Cache {
   explicit Cache(int64_t initial_capacity = 256) : capacity(initial_capacity) {}
 
   int64_t length = 0;  // tokens remembered, padding included
+  // Where defined, int64 [1] on the device: how many are remembered, which nobody then reads off `length`. Each further
+  // token is the same work on the same memory, and can be recorded: all of the capacity is read, which must suffice,
+  // and what is not there yet is masked. The step moves it on; `length` is moved by whoever asks for steps.
+  at::Tensor place;
   int64_t capacity = 0;
   at::Tensor positions;   // int64 [batch, length]; undefined: 0, 1, ... in every row
   at::Tensor mask;        // bool [batch, length]; undefined: every token is real
   at::Tensor ids, types;  // [batch, length], kept only where a longer sequence changes what earlier tokens compute
   std::vector<LayerCache> layers;
 
+  // From here on, steps that are all alike, up to so many tokens.
+  void stand_still(int64_t tokens);
   // Room for so many tokens in what every layer remembers: twice what there was, where it is too small.
   void reserve(int64_t tokens);
 };
+
+// Whether a `place` will do: nothing that a step computes depends on the length of the text, or on padding.
+bool steps_are_alike(const Architecture& architecture);
 
 // [batch, tokens] after [batch, tokens], in either of which one row may stand for all; undefined: none so far.
 at::Tensor joined(const at::Tensor& before, const at::Tensor& now);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 
 namespace pare {
 
@@ -24,6 +25,19 @@ class DeviceGraph {
 
  private:
   void* graph_ = nullptr;
+};
+
+// Work that is done again and again, the same each time: piece by piece at first, then, where the device can, recorded.
+class RepeatedWork {
+ public:
+  RepeatedWork(at::Device device, std::function<void()> work) : device_(device), work_(std::move(work)) {}
+  void run();
+
+ private:
+  at::Device device_;
+  std::function<void()> work_;
+  int64_t times_ = 0;
+  std::optional<DeviceGraph> recorded_;
 };
 
 }  // namespace pare

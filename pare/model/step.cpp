@@ -4,12 +4,19 @@
 
 #include <algorithm>
 
+#include "pare/support/error.h"
+
 namespace pare {
 
 Step::Step(Positions positions, at::Tensor mask, const Tables& tables, Cache* cache, Taps* taps)
     : positions_(std::move(positions)), all_mask_(std::move(mask)), tables_(&tables), cache_(cache), taps_(taps) {
   all_positions_ = positions_;
   if (!cache_) {
+    return;
+  }
+  if (placed()) {
+    PARE_CHECK(positions_.at.size(1) == 1 && !all_mask_.defined() && !cache_->mask.defined(), "one token, no padding");
+    all_positions_ = tables.counted(0, cache_->capacity);
     return;
   }
   past_ = cache_->length;
@@ -28,14 +35,31 @@ Step::Step(Positions positions, at::Tensor mask, const Tables& tables, Cache* ca
   }
 }
 
+at::Tensor Step::extended(at::Tensor& stored, const at::Tensor& fresh) const {
+  if (!placed()) {
+    return append(stored, fresh, past_, cache_->capacity);
+  }
+  PARE_CHECK(stored.defined() && stored.size(2) == cache_->capacity, "room for all tokens");
+  return stored.index_copy_(2, cache_->place, fresh);
+}
+
+at::Tensor Step::at_hand(const at::Tensor& all) const {
+  return placed() ? all.index_select(2, cache_->place) : all.narrow(2, past_, positions_.at.size(1));
+}
+
 const Visibility& Step::visibility(Mask mask, const std::optional<int64_t>& window) {
-  const int64_t queries = positions_.at.size(1), keys = past_ + queries;
+  const int64_t queries = positions_.at.size(1), keys = placed() ? cache_->capacity : past_ + queries;
   const bool windowed = window && *window < keys;
   const std::pair<Mask, int64_t> kind{mask, windowed ? *window : 0};
   if (const auto known = visibilities_.find(kind); known != visibilities_.end()) {
     return known->second;
   }
   Visibility& made = visibilities_[kind];
+  if (placed()) {
+    const at::Tensor behind = positions_.at - all_positions_.at;  // [1, keys]
+    made.allowed = (windowed ? (behind >= 0) & (behind < *window) : behind >= 0).view({1, 1, 1, keys});
+    return made;
+  }
   const bool sees_all = mask == Mask::full || queries == 1;  // one query at the end sees whatever came before
   if (!windowed && !all_mask_.defined() && (sees_all || past_ == 0)) {
     made.causal_only = !sees_all;
@@ -83,7 +107,9 @@ const at::Tensor& Step::distances(at::ScalarType dtype) {
 }
 
 void Step::remember() {
-  if (cache_) {
+  if (placed()) {
+    cache_->place.add_(1);
+  } else if (cache_) {
     cache_->length = all_positions_.at.size(1);
     cache_->positions = all_positions_.first ? at::Tensor() : all_positions_.at;
     cache_->mask = all_mask_;

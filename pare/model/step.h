@@ -26,8 +26,12 @@ class Step {
   Step(Positions positions, at::Tensor mask, const Tables& tables, Cache* cache, Taps* taps);
 
   const Positions& positions() const { return positions_; }  // of the tokens at hand
-  int64_t past() const { return past_; }
   Cache* cache() const { return cache_; }
+  // Puts [batch, heads, tokens, width] of the tokens at hand behind what is stored, and hands back all of it: with a
+  // Cache::place, room that is not filled yet too.
+  at::Tensor extended(at::Tensor& stored, const at::Tensor& fresh) const;
+  // Of what all tokens have, [batch, heads, tokens, width], that of the tokens at hand.
+  at::Tensor at_hand(const at::Tensor& all) const;
   const Tables& tables() const { return *tables_; }
 
   const Visibility& visibility(Mask mask, const std::optional<int64_t>& window);
@@ -54,6 +58,7 @@ class Step {
   void remember();
 
  private:
+  bool placed() const { return cache_ && cache_->place.defined(); }
   struct Turned {
     Rope rope;
     bool all;

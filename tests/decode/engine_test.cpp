@@ -10,6 +10,7 @@
 #include "pare/decode/decoder.h"
 #include "pare/decode/kernels.h"
 #include "pare/decode/kernels_arm.h"
+#include "pare/decode/repeated_step.h"
 #include "pare/decode/team.h"
 #include "pare/model/executor.h"
 #include "tests/model/architectures.h"
@@ -93,6 +94,30 @@ TEST_CASE("the engine's logits are those of the Executor with the same weights, 
   }
   MESSAGE("left to the Executor: ", lacking.size());
   CHECK(lacking.size() * 2 < causal_architectures().size());
+}
+
+TEST_CASE("repeated steps are those of the Executor, across growing memory, further prompts and other texts") {
+  for (const auto& [name, text] : causal_architectures()) {
+    CAPTURE(name);
+    Architecture a = parse(text);
+    if (!steps_are_alike(a) || a.embedding.types > 0) {
+      continue;
+    }
+    const Executor executor(Model{a, as_weights(generic_tensors(a))}, at::kDouble);
+    RepeatedStep steps(executor, at::kCPU, 3);
+    for (const int64_t prompt : {1, 4, 2}) {
+      const at::Tensor ids = random_inputs(a, 1, 14).ids;
+      const at::Tensor expected = executor.forward({.ids = ids}).logits[0];
+      steps.reset();
+      int64_t read = 0;
+      for (const int64_t count : std::vector<int64_t>{prompt, 1, 1, 3, 1, 1, 1}) {
+        const at::Tensor found = steps.read(ids.narrow(1, read, count));
+        read += count;
+        CHECK(relative_error(found, expected[read - 1]) < 1e-11);
+        CHECK(steps.length() == read);
+      }
+    }
+  }
 }
 
 TEST_CASE("rows times a vector, in every type and length, and by a part of the rows") {

@@ -75,6 +75,40 @@ TEST_CASE("the last logits of cached tokens are those of one prefill, also where
   }
 }
 
+TEST_CASE("steps that are the same work for every token compute what one prefill does") {
+  int64_t tried = 0;
+  for (const auto& [name, text] : causal_architectures()) {
+    CAPTURE(name);
+    const Architecture a = parse(text);
+    if (!steps_are_alike(a)) {
+      continue;
+    }
+    ++tried;
+    const Executor model = double_model(a, generic_tensors(a));
+    const Inputs inputs = random_inputs(a, 2, 9);
+    const auto part = [&](int64_t begin, int64_t count) {
+      Inputs some{.ids = inputs.ids.narrow(1, begin, count)};
+      some.types = inputs.types.defined() ? inputs.types.narrow(1, begin, count) : at::Tensor();
+      return some;
+    };
+    const at::Tensor expected = model.forward(inputs).logits;
+    Cache cache(12);
+    model.forward(part(0, 3), &cache, nullptr, Logits::last);
+    cache.place = at::full({1}, 3, at::kLong);
+    for (LayerCache& layer : cache.layers) {  // what is not there yet may be anything that is a number
+      for (at::Tensor* stored : {&layer.keys, &layer.values, &layer.inputs}) {
+        stored->defined() ? stored->narrow(2, 3, 9).fill_(1e3) : at::Tensor();
+      }
+    }
+    for (int64_t at = 3; at < 9; ++at) {
+      const at::Tensor found = model.forward(part(at, 1), &cache, nullptr, Logits::last).logits;
+      CHECK(relative_error(found, expected.narrow(1, at, 1)) < 1e-12);
+      CHECK(cache.place.item<int64_t>() == at + 1);
+    }
+  }
+  CHECK(tried > 20);
+}
+
 TEST_CASE("a step of decoding makes no constant anew and reads nothing back") {
   for (const auto& [name, text] : causal_architectures()) {
     for (const bool padded : {false, true}) {

@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare")).resolve()  # scripts work in folders of their own
@@ -60,6 +61,9 @@ def interrupted_at(words, *arguments, **options):
     terminal, screen = os.openpty()
     process = subprocess.Popen([str(PARE), *map(str, arguments)], stdout=subprocess.PIPE, stderr=screen, text=True, env={**os.environ, "TERM": "xterm"}, **options)
     os.close(screen)
+    out = []  # read meanwhile: a long document would fill the pipe, and wait
+    reader = threading.Thread(target=lambda: out.append(process.stdout.read()))
+    reader.start()
     shown, sent = b"", False
     while True:
         try:
@@ -70,9 +74,10 @@ def interrupted_at(words, *arguments, **options):
         if not sent and words.encode() in shown:
             process.send_signal(signal.SIGINT)
             sent = True
-    out, _ = process.communicate(timeout=300)
+    process.wait(timeout=300)
+    reader.join()
     os.close(terminal)
-    return shown.decode(), process.returncode, out
+    return shown.decode(), process.returncode, out[0]
 
 
 def ended(result, code=0, words=(), without=()):

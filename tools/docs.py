@@ -8,6 +8,7 @@ for how it ended. Text is compared exactly, but for the width of gaps. A comment
     <!-- docs: errors=4x -->             numbers such as 1.9e-07, which rounding decides, within a factor of 4
     <!-- docs: numbers=1% -->            numbers with a decimal point, within 1 %
     <!-- docs: varies=times,seeds -->    what the machine decides: seconds, and the number after `seed`
+    <!-- docs: varies=speeds -->         every number with a decimal point or a comma
     <!-- docs: needs=models/NAME -->     is linked into the folder from ../shared or $PARE_SHARED; skipped where it is absent
     <!-- docs: slow=COMMIT -->           runs with --slow alone; the page names the commit that printed it
     <!-- docs: file=NAME -->             the block is a file of that name
@@ -48,6 +49,8 @@ class Tolerance:
 
     def allows(self, expected, found, before, after):
         if expected == found:
+            return True
+        if "speeds" in self.varies and any(mark in text for text in (expected, found) for mark in ",."):
             return True
         if "times" in self.varies and TIME.match(after) or "seeds" in self.varies and re.search(r"\bseed $", before):
             return True

@@ -273,6 +273,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_init(app, settings);
   add_run(app, settings);
   add_generate(app, settings);
+  add_bench(app, settings);
   add_verify(app, settings);
   add_probe(app, settings);
   add_train(app, settings);

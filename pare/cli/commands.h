@@ -58,6 +58,7 @@ void add_audit(CLI::App& app, const Settings& settings);
 void add_init(CLI::App& app, const Settings& settings);
 void add_run(CLI::App& app, const Settings& settings);
 void add_generate(CLI::App& app, const Settings& settings);
+void add_bench(CLI::App& app, const Settings& settings);
 void add_verify(CLI::App& app, const Settings& settings);
 void add_probe(CLI::App& app, const Settings& settings);
 void add_train(CLI::App& app, const Settings& settings);

@@ -299,12 +299,6 @@ void say_what_happened(const std::vector<Generated>& all) {
                        counted(fresh, rates.decode), fmt::join(reasons, ", ")));
 }
 
-// Weights of 16 bits stay so on a CPU, where they are read twice as fast and multiplied in float32. A GPU would compute
-// everything in them.
-Dtype usual_dtype(Dtype stored, at::Device device) {
-  return device.is_cpu() && (stored == Dtype::bf16 || stored == Dtype::f16) ? stored : Dtype::f32;
-}
-
 nlohmann::ordered_json document_of(const GenerateFlags& flags, const Settings& settings, Dtype dtype,
                                    const std::vector<Prompt>& prompts, const std::vector<Generated>& all,
                                    bool with_text) {

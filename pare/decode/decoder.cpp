@@ -85,6 +85,10 @@ void check_continues_text(const Architecture& architecture, const std::string& s
   }
 }
 
+Dtype usual_dtype(Dtype stored, at::Device device) {
+  return device.is_cpu() && (stored == Dtype::bf16 || stored == Dtype::f16) ? stored : Dtype::f32;
+}
+
 Decoder::Decoder(const Model& model, const Arithmetic& arithmetic)
     : state_(new State{.architecture = model.architecture,
                        .device = arithmetic.device,
@@ -146,6 +150,45 @@ at::ScalarType Decoder::dtype() const {
 
 int64_t Decoder::vocab() const {
   return state_->architecture.vocab;
+}
+
+std::vector<std::span<const std::byte>> Decoder::matrices() const {
+  std::vector<std::span<const std::byte>> found;
+  if (!state_->fast) {
+    return found;
+  }
+  const auto add = [&found](const Linear& linear) {
+    if (linear.weight.defined()) {
+      const at::Tensor weight = linear.weight.tensor();
+      found.emplace_back(static_cast<const std::byte*>(weight.const_data_ptr()), weight.nbytes());
+    }
+  };
+  const LoadedModel& model = state_->fast->model;
+  for (const int64_t n : layer_blocks(model.architecture)) {
+    const AttentionLayer& attention = model.blocks[n].attention;
+    for (const Linear* linear :
+         {&attention.projections, &attention.query, &attention.key, &attention.value, &attention.output}) {
+      add(*linear);
+    }
+    if (is<SameAsKey>(attention.spec.query)) {
+      add(attention.key);
+    }
+    if (!model.blocks[n].mlp) {
+      continue;
+    }
+    if (const auto* dense = std::get_if<DenseMlpLayer>(&*model.blocks[n].mlp)) {
+      for (const Linear* linear : {&dense->gate_up, &dense->up, &dense->down}) {
+        add(*linear);
+      }
+    } else {
+      const NeuronHeadsLayer& heads = std::get<NeuronHeadsLayer>(*model.blocks[n].mlp);
+      for (const Linear* linear : {&heads.query, &heads.value, &heads.output}) {
+        add(*linear);
+      }
+    }
+  }
+  add(model.head.head);
+  return found;
 }
 
 }  // namespace pare

@@ -2,10 +2,14 @@
 // One sequence, token by token: what comes next after those read so far. On a CPU the engine computes it; else, and
 // what the engine does not run, the Executor, whose steps are recorded on a GPU.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "pare/checkpoint/dtype.h"
 #include "pare/checkpoint/model.h"
 #include "pare/model/device.h"
 
@@ -14,6 +18,10 @@ namespace pare {
 // InputError, with the reason, where a model continues no text: an encoder, a classifier, one that reads images, or
 // attention that looks ahead.
 void check_continues_text(const Architecture& architecture, const std::string& subject);
+
+// What weights are decoded in where nobody says otherwise. Of 16 bits they stay so on a CPU, where they are read twice
+// as fast and multiplied in float32. A GPU would compute everything in them.
+Dtype usual_dtype(Dtype stored, at::Device device);
 
 class Decoder {
  public:
@@ -36,6 +44,9 @@ class Decoder {
   int64_t context() const;  // tokens that it can read
   int64_t vocab() const;
   at::ScalarType dtype() const;  // of its weights
+  // The matrices that a step reads, each as often as it does: what takes its time. Of a model that the engine runs,
+  // else none. They stay as long as the decoder.
+  std::vector<std::span<const std::byte>> matrices() const;
 
  private:
   struct State;

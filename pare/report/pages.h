@@ -9,6 +9,7 @@
 namespace pare {
 
 struct Audit;          // pare/audit/audit.h
+struct Bench;          // pare/bench/bench.h
 struct ProbeResults;   // pare/probes/probe_results.h
 struct RunComparison;  // pare/train/compare.h
 struct Verification;   // pare/verify/verify.h
@@ -19,6 +20,9 @@ struct Verification;   // pare/verify/verify.h
 // there is no model folder, but a preset.
 Report audit_report(const std::string& name, const Audit& audit, const nlohmann::ordered_json& described,
                     const ReportOrigin& origin);
+
+// How fast models run: against the first of them and against a plain read, round by round.
+Report bench_report(const Bench& bench, const ReportOrigin& origin);
 
 // Training runs side by side: the table of losses, and the curves with the spread of the seeds.
 Report compare_report(const RunComparison& comparison, const ReportOrigin& origin);

@@ -63,6 +63,40 @@ double student_t(double confidence, int64_t degrees) {
   return std::sqrt(static_cast<double>(degrees)) * std::tan((low + high) / 2);
 }
 
+Quartiles quartiles_of(std::span<const double> values) {
+  PARE_CHECK(!values.empty(), "quartiles of something");
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  const auto at = [&sorted](double share) {
+    const double place = share * static_cast<double>(sorted.size() - 1);
+    const size_t below = static_cast<size_t>(place), above = std::min(below + 1, sorted.size() - 1);
+    return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
+  };
+  return {.count = std::ssize(sorted), .lower = at(0.25), .median = at(0.5), .upper = at(0.75)};
+}
+
+std::optional<Interval> median_interval(std::span<const double> values) {
+  const int64_t n = std::ssize(values);
+  // The chance that at most k of n numbers lie below the median, and as many above: tosses of a coin.
+  double outside = 0;
+  int64_t dropped = 0;  // numbers at either end that the interval leaves out
+  for (int64_t k = 0; 2 * k < n; ++k) {
+    const double size = static_cast<double>(n), below = static_cast<double>(k);
+    outside += 2 * std::exp(std::lgamma(size + 1) - std::lgamma(below + 1) - std::lgamma(size - below + 1) -
+                            size * std::numbers::ln2);
+    if (outside > 1 - confidence_of_all) {
+      break;
+    }
+    dropped = k + 1;
+  }
+  if (dropped == 0) {
+    return std::nullopt;
+  }
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  return Interval{.least = sorted[dropped - 1], .most = sorted[n - dropped]};
+}
+
 Estimate estimate_of(std::span<const double> values) {
   Moments sample;
   double largest = 0;

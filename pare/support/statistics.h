@@ -43,6 +43,18 @@ struct Estimate {
 };
 Estimate estimate_of(std::span<const double> values);
 
+// A few numbers of which some may be far off, such as times on a machine that does other things, too.
+struct Quartiles {
+  int64_t count = 0;
+  double lower = 0, median = 0, upper = 0;  // between two numbers as NumPy has it: on the line that joins them
+
+  double spread() const { return median != 0 ? (upper - lower) / median : 0; }  // the middle half, as a share
+};
+Quartiles quartiles_of(std::span<const double> values);  // at least one
+// The 95 % interval of a median, whatever the numbers are drawn from: between two of them (the sign test). Nothing of
+// fewer than six.
+std::optional<Interval> median_interval(std::span<const double> values);
+
 // What one run came to.
 struct Observed {
   int64_t seed = 0;

@@ -125,3 +125,30 @@ TEST_CASE("runs are paired by seed, data and order; one that is there twice coun
   CHECK(paired(twice, first)[0] == doctest::Approx(0.2));
   CHECK(paired(seeds({1.1, 1.1, 1.1}), seeds({1.0, 1.0, 1.0})).size() == 1);
 }
+
+TEST_CASE("quartiles as NumPy has them, and the interval of a median as in tables of the sign test") {
+  const std::vector<double> numbers = {9, 1, 4, 16, 25, 36};
+  const Quartiles q = quartiles_of(numbers);
+  CHECK(q.count == 6);
+  CHECK(q.lower == doctest::Approx(5.25));  // numpy.quantile([1, 4, 9, 16, 25, 36], [0.25, 0.5, 0.75])
+  CHECK(q.median == doctest::Approx(12.5));
+  CHECK(q.upper == doctest::Approx(22.75));
+  CHECK(q.spread() == doctest::Approx(17.5 / 12.5));
+  CHECK(quartiles_of(std::vector<double>{3}).upper == 3);
+  // Which of the sorted numbers, counted from 1, by tables of the binomial distribution at 5 %.
+  const std::vector<std::pair<int64_t, double>> table = {{5, 0},  {6, 1},  {8, 1},   {9, 2},   {11, 2},
+                                                         {12, 3}, {20, 6}, {30, 10}, {50, 18}, {100, 40}};
+  for (const auto& [count, rank] : table) {
+    CAPTURE(count);
+    std::vector<double> sorted;
+    for (int64_t i = count; i >= 1; --i) {
+      sorted.push_back(static_cast<double>(i));
+    }
+    const std::optional<Interval> interval = median_interval(sorted);
+    REQUIRE(interval.has_value() == (rank > 0));
+    if (interval) {
+      CHECK(interval->least == rank);
+      CHECK(interval->most == static_cast<double>(count) + 1 - rank);
+    }
+  }
+}

@@ -10,10 +10,10 @@ namespace pare {
 
 namespace {
 
-// Two words are what every machine of 64 bits adds at once. Eight sums: as many loads are under way as a core allows,
-// and memory is what is waited for.
+// Two words are what every machine of 64 bits adds at once. Four places at a time, a line from each: memory serves
+// several streams faster than one.
 using Words = uint64_t __attribute__((vector_size(16)));
-constexpr size_t sums = 8, line = sums * sizeof(Words);
+constexpr size_t streams = 4, words = 4, line = words * sizeof(Words);
 
 constexpr int64_t most_own = int64_t{1} << 30;
 
@@ -28,19 +28,24 @@ std::span<const std::byte> part_of(std::span<const std::byte> piece, size_t memb
 }  // namespace
 
 uint64_t sum_of_words(std::span<const std::byte> bytes) {
-  std::array<Words, sums> sum = {};
-  const std::byte* at = bytes.data();
-  for (size_t n = bytes.size() / line; n > 0; --n, at += line) {
-    for (size_t i = 0; i < sums; ++i) {
-      Words words;
-      std::memcpy(&words, at + i * sizeof(Words), sizeof(Words));
-      sum[i] += words;
+  std::array<std::array<Words, words>, streams> sums = {};
+  const size_t apart = bytes.size() / (streams * line) * line;
+  for (size_t at = 0; at < apart; at += line) {
+    for (size_t stream = 0; stream < streams; ++stream) {
+      for (size_t i = 0; i < words; ++i) {
+        Words read;
+        std::memcpy(&read, bytes.data() + stream * apart + at + i * sizeof(Words), sizeof(Words));
+        sums[stream][i] += read;
+      }
     }
   }
   uint64_t total = 0;
-  for (const Words& words : sum) {
-    total += words[0] + words[1];
+  for (const std::array<Words, words>& stream : sums) {
+    for (const Words& sum : stream) {
+      total += sum[0] + sum[1];
+    }
   }
+  const std::byte* at = bytes.data() + streams * apart;
   const std::byte* end = bytes.data() + bytes.size();
   for (; end - at >= static_cast<std::ptrdiff_t>(sizeof(uint64_t)); at += sizeof(uint64_t)) {
     uint64_t word = 0;

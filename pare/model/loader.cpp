@@ -37,7 +37,7 @@ at::Tensor Loader::tensor(const TensorId& id) {
     return {};
   }
   const at::NoGradGuard no_grad;
-  const at::ScalarType type = table_.at(id).shape.size() == 2 ? matrix_type() : arithmetic_.dtype;
+  const at::ScalarType type = table_.at(id).shape.size() >= 2 ? matrix_type() : arithmetic_.dtype;
   at::Tensor loaded = find(id).load().to(arithmetic_.device, type);
   if (training_) {
     loaded.requires_grad_(true);

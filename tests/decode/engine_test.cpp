@@ -44,7 +44,7 @@ namespace {
 Tensors rounded(Tensors tensors, at::ScalarType type) {
   for (auto& [name, tensor] : tensors) {
     if (tensor.is_floating_point()) {
-      tensor = tensor.to(tensor.dim() == 2 ? type : at::kFloat).to(at::kDouble);
+      tensor = tensor.to(tensor.dim() >= 2 ? type : at::kFloat).to(at::kDouble);
     }
   }
   return tensors;

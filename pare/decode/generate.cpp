@@ -120,10 +120,14 @@ Generated generate(Decoder& decoder, const Tokenizer* tokenizer, std::span<const
   ShownText text(tokenizer, prompt, options.stops, shown);
   std::vector<TokenId> seen(prompt.begin(), prompt.end());
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  decoder.reset();
+  if (options.kept == 0) {
+    decoder.reset();
+  }
+  PARE_CHECK(decoder.length() == options.kept, "a decoder that has read what is kept");
   try {
-    std::span<const float> logits = decoder.prefill(prompt);
-    result.prompt_tokens = std::ssize(prompt);
+    const std::span<const TokenId> fresh = prompt.subspan(static_cast<size_t>(options.kept));
+    std::span<const float> logits = decoder.prefill(fresh);
+    result.prompt_tokens = std::ssize(fresh);
     result.prompt_seconds = seconds_since(begin);
     begin = std::chrono::steady_clock::now();
     while (std::ssize(result.tokens) < options.max_tokens) {

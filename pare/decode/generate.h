@@ -19,6 +19,7 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   std::vector<std::string> stops;  // none is empty; need a tokenizer
   std::vector<TokenId> ends;       // tokens that end a text
+  int64_t kept = 0;  // so much of the prompt the decoder has read already, and nothing else; not all of it
 };
 
 enum class Finish { end_of_text, stop, max_tokens, context, interrupted };
@@ -31,7 +32,7 @@ struct Generated {
   Finish finish = Finish::max_tokens;
   std::string stop;           // which one, of Finish::stop
   int64_t without_text = 0;   // tokens that the tokenizer does not have
-  int64_t prompt_tokens = 0;  // read, in
+  int64_t prompt_tokens = 0;  // read now, in
   double prompt_seconds = 0;
   int64_t steps = 0;  // after that: one for each token but the last, in
   double seconds = 0;

@@ -42,7 +42,7 @@ void say(int signal) {
 
 void handle(int signal) {
   const int error = errno;
-  interrupted = 1;
+  interrupted = signal;
   if (said) {
     say(signal);
   }
@@ -76,6 +76,10 @@ void check_interrupt() {
   if (interrupted != 0 && waiting == 0) {
     throw Interrupted();
   }
+}
+
+bool was_ctrl_c() {
+  return interrupted == SIGINT;
 }
 
 void forget_interrupt() {

@@ -316,7 +316,7 @@ def check_drawn(report, render, count):
         return
     lacking = same = 0
     for (name, template, variables), found in zip(cases, answers, strict=True):
-        if "pare does not support" in found.get("error", ""):
+        if "pare does not support" in found.get("error", "") or "a slice of" in found.get("error", ""):  # jinja2 slices constants while it compiles
             lacking += 1
             continue
         wanted = theirs(render, template, variables)
@@ -364,15 +364,74 @@ def check_damaged(report, templates, render):
         report.check(f"damaged, {name}", "" if lacking else difference(found, theirs(render, template, variables)))
 
 
+SPECIAL = ["<s>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]
+
+
+def tokenizer_of_bytes():
+    """As most models have one. What a model without training draws is seldom UTF-8, so its answers are read anew."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.train_from_iterator([json.dumps(CONVERSATIONS, ensure_ascii=False)] * 3, trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return made
+
+
+def tokenizer_of_letters():
+    """Every text is read as it was drawn, so that what was read before is kept."""
+    from tokenizers import Tokenizer, decoders, models
+
+    letters = [*SPECIAL, *map(chr, range(32, 127)), *map(chr, range(0xC0, 0x1C0)), "🙂"]
+    made = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
+    made.decoder = decoders.Fuse()
+    made.add_special_tokens(SPECIAL)
+    return made
+
+
+def check_conversation(report, transformers, name, made, keeps):
+    """A whole conversation: what is read, what is drawn and what it says, turn by turn."""
+    import torch
+
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="<|end|>", chat_template=(
+        "{{ bos_token }}{% for m in messages %}\n  {{- '<|' + m.role + '|>' + m.content + eos_token }}\n{%- endfor %}\n{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}\n"))
+    torch.manual_seed(3)
+    with tempfile.TemporaryDirectory() as folder:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=600,
+                                                                       bos_token_id=0, eos_token_id=[tokenizer.eos_token_id, 11], pad_token_id=0, initializer_range=0.4)).eval()
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        lines = ["Hello there!", "Grüße 🙂 {{ x }}", "the <|end|> of <s> it", "  spaces  ", "x"]
+        done = subprocess.run([PARE, "generate", folder, "--chat", "--system", "Be brief.", "--json", "--quiet", "-n", "40"], input="\n".join(lines), capture_output=True, text=True)
+        if done.returncode != 0:
+            report.check(f"conversation by {name}", done.stdout + done.stderr)
+            return
+        messages, kept = json.loads(done.stdout)["messages"], []
+        report.check(f"conversation by {name}: what was typed", "" if [each["content"] for each in messages if each["role"] == "user"] == lines else str(messages)[:300])
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            before = [{"role": each["role"], "content": each["content"]} for each in messages[:number]]
+            prompt = tokenizer.apply_chat_template(before, add_generation_prompt=True, return_dict=False)
+            with torch.no_grad():
+                drawn = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=40, do_sample=False)[0, len(prompt):].tolist()
+            said = tokenizer.decode(drawn[:-1] if message["finish"] == "end_of_text" else drawn, skip_special_tokens=True)
+            for what, found, wanted in (("is read", message["prompt_tokens"], prompt), ("is drawn", message["tokens"], drawn), ("it says", message["content"], said)):
+                report.check(f"conversation by {name}, message {number}: what {what}", "" if found == wanted else f"found {found!r}, expected {wanted!r}")
+            kept.append(message["kept_tokens"] > 0)
+        report.check(f"conversation by {name}: what was read is kept", "" if not keeps or all(kept[1:]) else str(kept))
+
+
 def main():
     report = Report("chat templates")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    report.peers("jinja2")
-    report.transformers()
+    report.peers("jinja2", "tokenizers", "torch")
+    transformers = report.transformers()
+    check_conversation(report, transformers, "bytes", tokenizer_of_bytes(), keeps=False)
+    check_conversation(report, transformers, "letters", tokenizer_of_letters(), keeps=True)
     templates = check_real(report)
     render = environment_render()
     check_table(report, render)
-    check_drawn(report, render, 400)
+    check_drawn(report, render, 250)
     check_bounds(report)
     check_damaged(report, templates, render)
     report.finish()

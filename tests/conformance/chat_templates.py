@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from report import PARE, ROOT, Report
@@ -423,6 +424,7 @@ def check_conversation(report, transformers, name, made, keeps):
 
 def main():
     report = Report("chat templates")
+    warnings.filterwarnings("ignore", category=SyntaxWarning)  # of what jinja2 compiles
     os.environ["HF_HUB_OFFLINE"] = "1"
     report.peers("jinja2", "tokenizers", "torch")
     transformers = report.transformers()

@@ -43,6 +43,8 @@ GOOD = [  # schema, arguments
     ("generate", ["generate", "model", "--tokens", "ids.json", "--temperature", "1", "--top-k", "5", "--min-p", "0.1", "-n", "1"]),
     ("bench", ["bench", "model", "encoder", "--dtype", "float32,bfloat16", "--rounds", "2", "--train"]),
     ("bench", ["bench", "model.json", "--rounds", "6", "--tokens", "2", "--prompt", "2"]),
+    ("generate", ["generate", "talking", "--chat", "ab", "--system", "c", "-n", "2"]),
+    ("generate", ["generate", "talking", "--chat", "ab", "--stop", "j", "--stop", "c"]),
     ("rewrite", ["rewrite", "model", "-o", "strict", *DRY, "--dtype", "float64"]),
     ("rewrite", ["rewrite", "model", "-o", "compat", *DRY, "--dtype", "float64", "--form", "compat"]),
     ("rewrite", ["rewrite", "model", "-o", "unverified", *DRY, "--no-verify"]),
@@ -92,6 +94,8 @@ BAD = [  # kind, exit code, fewest reasons, arguments
     ("input", 1, 1, ["generate", "encoder", "--tokens", "ids.json"]),
     ("input", 1, 1, ["generate", "model", "a prompt"]),
     ("input", 1, 1, ["bench", "model", "--prompt", "100"]),
+    ("input", 1, 1, ["generate", "model", "--chat", "a message"]),
+    ("input", 1, 1, ["generate", "talking", "--chat", "abcdefghijklmnop"]),
     ("input", 1, 1, ["probe", "nan"]),
     ("input", 1, 2, ["probe", "model", "--without", "mlp-residual", "--zero-gains", "0.5"]),
     ("input", 1, 1, ["probe", "model", "--tokens", "wrong.json"]),
@@ -160,6 +164,9 @@ def make(work, report):
     store("normed", NORMED)
     store("wider", ARCHITECTURE | {"vocab": 17})
     store("encoder", {key: value for key, value in ARCHITECTURE.items() if key != "head"} | {"task": "encoder"})
+    store("talking", ARCHITECTURE, "--generic")
+    (work / "talking" / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {letter: n for n, letter in enumerate("abcdefghijklmnop")}, "merges": []}, "decoder": {"type": "Fuse"}}))
+    (work / "talking" / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     (work / "wrong.json").write_text(json.dumps(ARCHITECTURE | {"width": -1, "vocab": -2}))
     (work / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
     (work / "train.json").write_text(json.dumps({"architecture": ARCHITECTURE, "task": "sorting", "data": {"length": 4}, "steps": 3}))
@@ -224,10 +231,10 @@ def main():
         report.check("every command is here", f"not {missing}" if missing else "")
         for name, arguments in GOOD:
             for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "reproduce", "demo", "train") else ([*arguments, "--json"], ["--json", *arguments]):
-                result = pare(*flags, cwd=work, env={**os.environ, "TMPDIR": str(work)})
+                result = pare(*flags, cwd=work, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(work)})
                 report.check(" ".join(flags), judge(schemas, result, name, "", 0))
         for kind, code, reasons, arguments in BAD:
-            result = pare(*arguments, "--json", cwd=work)
+            result = pare(*arguments, "--json", cwd=work, stdin=subprocess.DEVNULL)
             name = "verify" if kind == "verification_failed" else "error"
             report.check(" ".join([*arguments, "--json"]), judge(schemas, result, name, kind, code, reasons))
         for path in [*sorted((ROOT / "docs" / "certificates").glob("*.json")), work / "strict" / "certificate.json"]:
@@ -236,6 +243,9 @@ def main():
         audit = json.loads(pare("audit", "gpt2", "--json").stdout)
         for change in ({"unheard_of": 1}, {"layers": "12"}, {"passes": [{**audit["passes"][0], "unheard_of": 1}]}):
             report.check(f"an audit with {list(change)} is caught", "" if invalid(schemas["audit"], audit | change) else "it was not")
+        said = json.loads(pare("generate", "talking", "--chat", "ab", "-n", "2", "--json", cwd=work, stdin=subprocess.DEVNULL).stdout)
+        for change in ({"generations": []}, {"messages": [{"role": "user", "content": "a", "tokens": [1]}]}, {"messages": [{"role": "assistant", "content": "a"}]}, {"messages": [{**said["messages"][1], "finish": "stop"}]}):
+            report.check(f"a conversation with {change} is caught", "" if invalid(schemas["generate"], said | change) else "it was not")
         check_refusal(report, work)
         check_system(report, schemas, work)
     report.finish()

@@ -69,7 +69,7 @@ ChatTemplate template_of(const fs::path& folder, const fs::path& file) {
 }  // namespace
 
 struct ChatTemplate::Tree {
-  jinja::Statements statements;
+  jinja::Tree tree;
 };
 
 ChatTemplate::ChatTemplate(std::string_view text, std::string subject)
@@ -81,7 +81,7 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::string ChatTemplate::render(const nlohmann::ordered_json& variables, const std::tm& now) const {
   try {
-    return jinja::Evaluator(subject_, variables, now).render(tree_->statements);
+    return jinja::Evaluator(subject_, variables, now).render(tree_->tree);
   } catch (const jinja::Problem& problem) {  // of a variable
     throw InputError(fmt::format("{}: {}", subject_, problem.what()));
   }

@@ -62,14 +62,22 @@ Evaluator::Evaluator(const std::string& subject, const nlohmann::ordered_json& v
   for (const auto& [key, value] : variables.items()) {
     scope_->values[key] = Value::from_json(value);
   }
-  scope_ = std::make_shared<Scope>(Scope{{}, scope_});
 }
 
-std::string Evaluator::render(const Statements& statements) {
+std::string Evaluator::render(const Tree& tree) {
   std::string out;
   out_ = &out;
-  run(statements);
+  enter(tree.hidden);
+  run(tree.statements);
   return out;
+}
+
+// A scope of its own, until scope_ is put back.
+void Evaluator::enter(const std::vector<std::string>& hidden) {
+  scope_ = std::make_shared<Scope>(Scope{{}, scope_});
+  for (const std::string& name : hidden) {
+    scope_->values[name] = Value::undefined(name);
+  }
 }
 
 void Evaluator::write(const std::string& text) {
@@ -93,12 +101,17 @@ Evaluator::Flow Evaluator::run(const Statements& statements) {
   return Flow::on;
 }
 
-Evaluator::Flow Evaluator::run_captured(const Statements& statements, std::string& text) {
-  std::string* const before = std::exchange(out_, &text);
+Evaluator::Flow Evaluator::run_inside(const Statement& s, size_t body) {
   const std::shared_ptr<Scope> outer = scope_;
-  scope_ = std::make_shared<Scope>(Scope{{}, outer});
-  const Flow flow = run(statements);  // an error ends the whole evaluation: nothing to put back
+  enter(s.hidden[body]);
+  const Flow flow = run(s.bodies[body]);  // an error ends the whole evaluation: nothing to put back
   scope_ = outer;
+  return flow;
+}
+
+Evaluator::Flow Evaluator::run_captured(const Statement& s, std::string& text) {
+  std::string* const before = std::exchange(out_, &text);
+  const Flow flow = run_inside(s, 0);
   out_ = before;
   return flow;
 }
@@ -126,7 +139,7 @@ Evaluator::Flow Evaluator::run(const Statement& s) {
     case StatementKind::capture:
     case StatementKind::filter: {
       std::string text;
-      if (const Flow flow = run_captured(s.bodies[0], text); flow != Flow::on) {
+      if (const Flow flow = run_captured(s, text); flow != Flow::on) {
         return flow;
       }
       Value value = Value::text(std::move(text));
@@ -157,13 +170,13 @@ Evaluator::Flow Evaluator::run(const Statement& s) {
         inner->values[s.parameters[n]] = evaluate(*s.defaults[n]);
       }
       scope_ = inner;
-      const Flow flow = run(s.bodies[0]);
+      const Flow flow = run_inside(s, 0);
       scope_ = outer;
       return flow;
     }
     case StatementKind::generation: {
       std::string text;
-      run_captured(s.bodies[0], text);
+      run_captured(s, text);
       write(text);
       return Flow::on;
     }
@@ -191,7 +204,8 @@ Evaluator::Flow Evaluator::run_loop(const Statement& s) {
   Loop& loop = loops_.emplace_back(items_of(evaluate(*s.value), budget_), std::move(wanted));
   bool whole = false;  // a body ran to its end, which is what jinja2 asks before an else
   while (loop.advance()) {
-    scope_ = std::make_shared<Scope>(Scope{{}, outer});
+    scope_ = outer;
+    enter(s.hidden[0]);
     scope_->values["loop"] = Value(&loop);
     assign(*s.target, loop.current());
     const Flow flow = run(s.bodies[0]);
@@ -201,7 +215,7 @@ Evaluator::Flow Evaluator::run_loop(const Statement& s) {
     whole = whole || flow == Flow::on;
   }
   scope_ = outer;
-  return !whole && s.bodies.size() > 1 ? run(s.bodies[1]) : Flow::on;
+  return !whole && s.bodies.size() > 1 ? run_inside(s, 1) : Flow::on;
 }
 
 void Evaluator::assign(const Expression& target, const Value& value) {
@@ -483,7 +497,7 @@ Value Evaluator::call_macro(const Function& function, Given given) {
     }
   }
   std::string text;
-  run_captured(s.bodies[0], text);
+  run_captured(s, text);
   scope_ = before;
   return Value::text(std::move(text));
 }

@@ -51,7 +51,7 @@ class Loop {
   const Value& current() const { return *current_; }
   Value attribute(const std::string& name);
   Value cycle(const Given& given) const;
-  bool changed(const Given& given, Budget& budget);
+  bool changed(const Given& given, StepBudget& budget);
 
  private:
   std::optional<Value> pull();
@@ -69,9 +69,9 @@ class Loop {
 class Evaluator {
  public:
   Evaluator(const std::string& subject, const nlohmann::ordered_json& variables, const std::tm& now);
-  std::string render(const Statements& statements);
+  std::string render(const Tree& tree);
 
-  Budget& budget() { return budget_; }
+  StepBudget& budget() { return budget_; }
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
   // The same as a filter has it: a.b.0, each by `item`.
@@ -86,7 +86,9 @@ class Evaluator {
   Flow run(const Statements& statements);
   Flow run(const Statement& statement);
   Flow run_loop(const Statement& statement);
-  Flow run_captured(const Statements& statements, std::string& text);
+  Flow run_inside(const Statement& statement, size_t body);
+  Flow run_captured(const Statement& statement, std::string& text);
+  void enter(const std::vector<std::string>& hidden);
   void write(const std::string& text);
   void assign(const Expression& target, const Value& value);
 
@@ -107,7 +109,7 @@ class Evaluator {
 
   const std::string& subject_;
   std::tm now_;
-  Budget budget_;
+  StepBudget budget_;
   std::deque<Namespace> namespaces_;
   std::deque<Function> functions_;
   std::deque<Loop> loops_;
@@ -117,17 +119,17 @@ class Evaluator {
 };
 
 // Operators of Python.
-Value arithmetic(const std::string& op, const Value& a, const Value& b, Budget& budget);
+Value arithmetic(const std::string& op, const Value& a, const Value& b, StepBudget& budget);
 
 // Methods of strings, lists and dicts. Whether Python has such an attribute; and what a call hands back.
 bool has_method(const Value& of, const std::string& name);
-Value call_method(const Value& self, const std::string& name, const Given& given, Budget& budget);
+Value call_method(const Value& self, const std::string& name, const Given& given, StepBudget& budget);
 std::string upper_text(const std::string& text);
 std::string lower_text(const std::string& text);
 std::string capital_text(const std::string& text);
 std::string title_by_filter(const std::string& text);
 std::string replaced(const std::string& text, const std::string& from, const std::string& to, int64_t most,
-                     Budget& budget);
+                     StepBudget& budget);
 std::vector<std::string> lines_of(const std::string& text);
 std::string stripped_of(const std::string& text, const Value* characters, bool left, bool right);
 

@@ -86,7 +86,7 @@ Value to_float(const Value& input, const Given& given) {
   return number ? Value(*number) : without != nullptr ? *without : Value(0.0);
 }
 
-Value to_json(const Value& input, const Given& given, Budget& budget) {
+Value to_json(const Value& input, const Given& given, StepBudget& budget) {
   given.allow("tojson", 4, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style{.ascii = flag_of(given, 0, "ensure_ascii"), .sorted = flag_of(given, 3, "sort_keys")};
   if (const Value* indent = given.find(1, "indent"); indent != nullptr && !indent->is_none()) {
@@ -112,7 +112,7 @@ Value to_json(const Value& input, const Given& given, Budget& budget) {
   return Value::text(std::move(text));
 }
 
-Value indented(const std::string& text, const Given& given, Budget& budget) {
+Value indented(const std::string& text, const Given& given, StepBudget& budget) {
   given.allow("indent", 3, {"width", "first", "blank"});
   const Value* width = given.find(0, "width");
   const int64_t spaces = width == nullptr ? 4 : width->integer().value_or(0);
@@ -135,7 +135,8 @@ Value without_case(const Value& value, bool case_matters) {
 }
 
 // Sorted by keys, those that are equal in their order.
-std::vector<Value> sorted_by(const std::vector<Value>& items, std::vector<Value> keys, bool reverse, Budget& budget) {
+std::vector<Value> sorted_by(const std::vector<Value>& items, std::vector<Value> keys, bool reverse,
+                             StepBudget& budget) {
   std::vector<size_t> order(items.size());
   for (size_t n = 0; n < order.size(); ++n) {
     order[n] = n;
@@ -150,7 +151,7 @@ std::vector<Value> sorted_by(const std::vector<Value>& items, std::vector<Value>
   return out;
 }
 
-Value sorted_dict(const Value& input, const Given& given, Budget& budget) {
+Value sorted_dict(const Value& input, const Given& given, StepBudget& budget) {
   given.allow("dictsort", 3, {"case_sensitive", "by", "reverse"});
   if (input.dict() == nullptr) {
     complain("dictsort of {}, expected a dict", input.type());
@@ -168,7 +169,7 @@ Value sorted_dict(const Value& input, const Given& given, Budget& budget) {
   return Value::list(sorted_by(items, std::move(keys), flag_of(given, 2, "reverse"), budget));
 }
 
-Value reversed(const Value& input, Budget& budget) {
+Value reversed(const Value& input, StepBudget& budget) {
   if (input.as<std::shared_ptr<Generator>>() == nullptr && !is_iterable(input)) {
     complain("reverse of {}, expected a list or a string", input.type());
   }
@@ -184,7 +185,7 @@ Value reversed(const Value& input, Budget& budget) {
   return Value::text(std::move(text));
 }
 
-Value first_of(const Value& input, bool last, Budget& budget) {
+Value first_of(const Value& input, bool last, StepBudget& budget) {
   const auto* generator = input.as<std::shared_ptr<Generator>>();
   if (generator != nullptr && last) {
     complain("the last of what can be walked through only once");

@@ -138,7 +138,7 @@ std::vector<std::string> split_at(std::string_view text, std::string_view at, in
   return parts;
 }
 
-Value texts(const std::vector<std::string>& parts, Budget& budget, Flavour flavour = Flavour::list) {
+Value texts(const std::vector<std::string>& parts, StepBudget& budget, Flavour flavour = Flavour::list) {
   std::vector<Value> items;
   for (const std::string& part : parts) {
     budget.pay_bytes(part.size());
@@ -147,7 +147,7 @@ Value texts(const std::vector<std::string>& parts, Budget& budget, Flavour flavo
   return Value::list(std::move(items), flavour);
 }
 
-Value split(const std::string& text, const std::string& name, const Given& given, Budget& budget) {
+Value split(const std::string& text, const std::string& name, const Given& given, StepBudget& budget) {
   given.allow(name, 2, {"sep", "maxsplit"});
   const Value* separator = given.find(0, "sep");
   const int64_t most = whole_of(given.find(1, "maxsplit"), -1, name);
@@ -202,7 +202,7 @@ Value found_at(const std::string& text, const std::string& name, const Given& gi
   return Value(at == text.npos ? int64_t{-1} : static_cast<int64_t>(count_characters(text.substr(0, at))));
 }
 
-Value parted(const std::string& text, const std::string& name, const Given& given, Budget& budget) {
+Value parted(const std::string& text, const std::string& name, const Given& given, StepBudget& budget) {
   given.allow(name, 1);
   const std::string& at = text_of(given.find(0, ""), name);
   if (at.empty()) {
@@ -229,7 +229,7 @@ std::string titled(const std::string& text) {
   return out;
 }
 
-Value text_method(const Value& self, const std::string& name, const Given& given, Budget& budget) {
+Value text_method(const Value& self, const std::string& name, const Given& given, StepBudget& budget) {
   const std::string& text = *self.string();
   budget.pay_bytes(text.size());
   if (name == "startswith" || name == "endswith") {
@@ -297,7 +297,7 @@ Value text_method(const Value& self, const std::string& name, const Given& given
   lacking("the method {} of a string", name);
 }
 
-Value dict_method(const Value& self, const std::string& name, const Given& given, Budget& budget) {
+Value dict_method(const Value& self, const std::string& name, const Given& given, StepBudget& budget) {
   const Dict& dict = *self.dict();
   if (name == "get") {
     given.allow(name, 2);
@@ -332,7 +332,7 @@ bool has_method(const Value& of, const std::string& name) {
   return attributes_of(of).contains(name);
 }
 
-Value call_method(const Value& self, const std::string& name, const Given& given, Budget& budget) {
+Value call_method(const Value& self, const std::string& name, const Given& given, StepBudget& budget) {
   if (self.string() != nullptr) {
     return text_method(self, name, given, budget);
   }
@@ -400,7 +400,7 @@ std::string title_by_filter(const std::string& text) {
 }
 
 std::string replaced(const std::string& text, const std::string& from, const std::string& to, int64_t most,
-                     Budget& budget) {
+                     StepBudget& budget) {
   std::string out;
   size_t at = 0;
   while (most != 0 && at <= text.size()) {

@@ -108,7 +108,7 @@ std::string escaped_for_html(const std::string& text) {
   return out;
 }
 
-Value repeated(const Value& what, int64_t times, Budget& budget) {
+Value repeated(const Value& what, int64_t times, StepBudget& budget) {
   times = std::max<int64_t>(times, 0);
   if (const std::string* text = what.string(); text != nullptr && !what.is_safe()) {
     budget.pay_bytes(std::min<size_t>(text->size(), 1 << 30) * static_cast<size_t>(std::min<int64_t>(times, 1 << 30)));
@@ -131,7 +131,7 @@ Value repeated(const Value& what, int64_t times, Budget& budget) {
   lacking("{} times a number", what.type());
 }
 
-Value sum(const Value& a, const Value& b, Budget& budget) {
+Value sum(const Value& a, const Value& b, StepBudget& budget) {
   if (a.string() != nullptr && b.string() != nullptr) {
     const bool safe = a.is_safe() || b.is_safe();
     const auto part = [safe](const Value& v) {
@@ -154,7 +154,7 @@ Value sum(const Value& a, const Value& b, Budget& budget) {
 
 }  // namespace
 
-Value arithmetic(const std::string& op, const Value& a, const Value& b, Budget& budget) {
+Value arithmetic(const std::string& op, const Value& a, const Value& b, StepBudget& budget) {
   for (const Value* each : {&a, &b}) {
     if (each->is_undefined()) {
       complain("'{}' is undefined", each->as<Undefined>()->name);
@@ -286,7 +286,7 @@ Value Loop::cycle(const Given& given) const {
   return given.positional[static_cast<size_t>(index_) % given.positional.size()];
 }
 
-bool Loop::changed(const Given& given, Budget& budget) {
+bool Loop::changed(const Given& given, StepBudget& budget) {
   const bool same = last_ && equal(Value::list(*last_), Value::list(given.positional), budget);
   last_ = given.positional;
   return !same;

@@ -227,8 +227,10 @@ class Parser : private ExpressionParser {
 
 }  // namespace
 
-Statements parse_template(std::string_view text, const std::string& subject) {
-  return Parser(tokens_of(text, subject), subject).whole();
+Tree parse_template(std::string_view text, const std::string& subject) {
+  Tree tree{Parser(tokens_of(text, subject), subject).whole(), {}};
+  tree.hidden = find_hidden(tree.statements);
+  return tree;
 }
 
 }  // namespace pare::jinja

@@ -102,10 +102,19 @@ struct Statement {
   ExpressionPtr target, value;
   std::vector<ExpressionPtr> conditions;
   std::vector<Statements> bodies;
+  std::vector<std::vector<std::string>> hidden;  // of each body that is a scope of its own: see find_hidden
   std::vector<std::string> parameters;
   std::vector<ExpressionPtr> defaults;  // of parameters; of `with`, each name's
 };
 
-Statements parse_template(std::string_view text, const std::string& subject);
+struct Tree {
+  Statements statements;
+  std::vector<std::string> hidden;
+};
+Tree parse_template(std::string_view text, const std::string& subject);
+
+// Names that are undefined where these statements begin, whatever variables there are; for each scope within them it is
+// noted there.
+std::vector<std::string> find_hidden(Statements& statements);
 
 }  // namespace pare::jinja

@@ -45,7 +45,7 @@ std::string quoted_text(std::string_view text) {
   return out + quote;
 }
 
-std::string joined_reprs(const std::vector<Value>& items, Budget& budget) {
+std::string joined_reprs(const std::vector<Value>& items, StepBudget& budget) {
   std::string out;
   for (const Value& item : items) {
     out += (out.empty() ? "" : ", ") + repr(item, budget);
@@ -54,7 +54,7 @@ std::string joined_reprs(const std::vector<Value>& items, Budget& budget) {
   return out;
 }
 
-std::string repr_of(const Sequence& sequence, Budget& budget) {
+std::string repr_of(const Sequence& sequence, StepBudget& budget) {
   const std::string items = joined_reprs(sequence.items, budget);
   switch (sequence.flavour) {
     case Flavour::list:
@@ -73,7 +73,7 @@ std::string repr_of(const Sequence& sequence, Budget& budget) {
   lacking("a range as text");
 }
 
-std::string repr_of(const Dict& dict, Budget& budget) {
+std::string repr_of(const Dict& dict, StepBudget& budget) {
   std::string out;
   for (const auto& [key, value] : dict.entries) {
     out += (out.empty() ? "" : ", ") + repr(key, budget) + ": " + repr(value, budget);
@@ -105,7 +105,7 @@ void append_json_text(std::string& out, std::string_view text, bool ascii) {
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
+  JsonWriter(const JsonStyle& style, StepBudget& budget) : style_(style), budget_(budget) {}
 
   void write(const Value& value, int level) {
     budget_.pay();
@@ -183,7 +183,7 @@ class JsonWriter {
   static std::string key_text(const Value& key) { return key.string() != nullptr ? *key.string() : scalar(key); }
 
   const JsonStyle& style_;
-  Budget& budget_;
+  StepBudget& budget_;
 };
 
 }  // namespace
@@ -205,7 +205,7 @@ std::string number_text(double number) {
   return text.find('.') == text.npos ? text + ".0" : text;
 }
 
-std::string repr(const Value& value, Budget& budget) {
+std::string repr(const Value& value, StepBudget& budget) {
   std::string out;
   if (const std::string* text = value.string()) {
     if (value.is_safe()) {
@@ -225,7 +225,7 @@ std::string repr(const Value& value, Budget& budget) {
   return out;
 }
 
-std::string str(const Value& value, Budget& budget) {
+std::string str(const Value& value, StepBudget& budget) {
   if (const std::string* text = value.string()) {
     budget.pay_bytes(text->size());
     return *text;
@@ -251,7 +251,7 @@ std::string str(const Value& value, Budget& budget) {
   lacking("an object of type {} as text", value.type());
 }
 
-std::string json_of(const Value& value, const JsonStyle& style, Budget& budget) {
+std::string json_of(const Value& value, const JsonStyle& style, StepBudget& budget) {
   JsonWriter writer(style, budget);
   writer.write(value, 0);
   return std::move(writer.out);

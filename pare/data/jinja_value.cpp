@@ -23,7 +23,7 @@ int depth_with(const std::vector<Value>& items) {
   return depth + 1;
 }
 
-bool all_equal(const std::vector<Value>& a, const std::vector<Value>& b, Budget& budget) {
+bool all_equal(const std::vector<Value>& a, const std::vector<Value>& b, StepBudget& budget) {
   return a.size() == b.size() &&
          std::equal(a.begin(), a.end(), b.begin(), [&](const Value& x, const Value& y) { return equal(x, y, budget); });
 }
@@ -92,7 +92,7 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     }
     case nlohmann::json::value_t::object: {
       Dict entries;
-      Budget unlimited(INT64_MAX);
+      StepBudget unlimited(INT64_MAX);
       for (const auto& [key, value] : json.items()) {
         entries.set(text(key), from_json(value), unlimited);
       }
@@ -169,7 +169,7 @@ const Value* Dict::find(const Value& key) const {
   return found == places_.end() ? nullptr : &entries[found->second].second;
 }
 
-void Dict::set(Value key, Value value, Budget& budget) {
+void Dict::set(Value key, Value value, StepBudget& budget) {
   budget.pay();
   const std::optional<std::string> place = place_of(key);
   if (!place) {
@@ -200,7 +200,7 @@ bool truth(const Value& value) {
   return dict == nullptr || !dict->entries.empty();
 }
 
-bool equal(const Value& a, const Value& b, Budget& budget) {
+bool equal(const Value& a, const Value& b, StepBudget& budget) {
   budget.pay();
   const std::optional<int64_t> whole = a.integer(), other = b.integer();
   if (whole && other) {
@@ -249,7 +249,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
   return a.is_none() || a.is_undefined();
 }
 
-bool less(const Value& a, const Value& b, Budget& budget) {
+bool less(const Value& a, const Value& b, StepBudget& budget) {
   budget.pay();
   const std::optional<int64_t> whole = a.integer(), other = b.integer();
   if (whole && other) {
@@ -274,7 +274,7 @@ bool less(const Value& a, const Value& b, Budget& budget) {
   complain("{} and {} have no order", a.type(), b.type());
 }
 
-bool contains(const Value& container, const Value& item, Budget& budget) {
+bool contains(const Value& container, const Value& item, StepBudget& budget) {
   if (const std::string* text = container.string()) {
     if (item.string() == nullptr) {
       complain("'in' asks a string for {}, expected a string", item.type());
@@ -304,7 +304,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
   return false;
 }
 
-std::vector<Value> items_of(const Value& value, Budget& budget) {
+std::vector<Value> items_of(const Value& value, StepBudget& budget) {
   std::vector<Value> items;
   if (const Sequence* sequence = value.sequence()) {
     items = sequence->items;

@@ -36,9 +36,9 @@ template <class... Args>
 }
 
 // A template comes with a model, from anywhere: all that it does is paid for, so that it ends.
-class Budget {
+class StepBudget {
  public:
-  explicit Budget(int64_t steps) : left_(steps) {}
+  explicit StepBudget(int64_t steps) : left_(steps) {}
   void pay(size_t steps = 1) {
     left_ -= static_cast<int64_t>(std::min<size_t>(steps, INT32_MAX));
     if (left_ < 0) {
@@ -124,23 +124,23 @@ struct Dict {
   int depth = 0;
 
   const Value* find(const Value& key) const;
-  void set(Value key, Value value, Budget& budget);  // while it is made
+  void set(Value key, Value value, StepBudget& budget);  // while it is made
 
  private:
   std::unordered_map<std::string, size_t> places_;
 };
 
 bool truth(const Value& value);
-bool equal(const Value& a, const Value& b, Budget& budget);
-bool less(const Value& a, const Value& b, Budget& budget);  // Problem where Python has no order
-bool contains(const Value& container, const Value& item, Budget& budget);
+bool equal(const Value& a, const Value& b, StepBudget& budget);
+bool less(const Value& a, const Value& b, StepBudget& budget);  // Problem where Python has no order
+bool contains(const Value& container, const Value& item, StepBudget& budget);
 
-std::string str(const Value& value, Budget& budget);   // as {{ }} prints it
-std::string repr(const Value& value, Budget& budget);  // as it is printed within a list
+std::string str(const Value& value, StepBudget& budget);   // as {{ }} prints it
+std::string repr(const Value& value, StepBudget& budget);  // as it is printed within a list
 std::string number_text(double number);
 
 // All items of what can be iterated; Problem where it cannot. A generator is empty afterwards.
-std::vector<Value> items_of(const Value& value, Budget& budget);
+std::vector<Value> items_of(const Value& value, StepBudget& budget);
 bool is_iterable(const Value& value);
 int64_t length_of(const Value& value);
 
@@ -149,7 +149,7 @@ struct JsonStyle {
   std::optional<std::string> indent;
   std::string between = ", ", after_key = ": ";
 };
-std::string json_of(const Value& value, const JsonStyle& style, Budget& budget);
+std::string json_of(const Value& value, const JsonStyle& style, StepBudget& budget);
 
 bool is_space(char32_t point);  // by Python
 std::string_view stripped(std::string_view text, bool left, bool right);

@@ -1,7 +1,6 @@
-// Attributes and items of values, loops, and the functions that every template has.
+// Operators, attributes and items of values, and loops.
 
 #include <cmath>
-#include <cstring>
 
 #include "pare/data/jinja_evaluator.h"
 #include "pare/data/utf8.h"
@@ -9,8 +8,6 @@
 namespace pare::jinja {
 
 namespace {
-
-constexpr int64_t longest_range = 100'000;  // as in the sandbox
 
 Value item_at(const std::vector<Value>& items, int64_t at) {
   const int64_t size = std::ssize(items), place = at < 0 ? at + size : at;
@@ -181,29 +178,6 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b, StepBudg
   complain("{} {} {} is not possible", a.type(), op, b.type());
 }
 
-const Value* Given::find(size_t place, std::string_view name) const {
-  if (place < positional.size()) {
-    return &positional[place];
-  }
-  for (const auto& [key, value] : named) {
-    if (key == name) {
-      return &value;
-    }
-  }
-  return nullptr;
-}
-
-void Given::allow(std::string_view what, size_t most, std::initializer_list<std::string_view> names) const {
-  if (positional.size() > most) {
-    complain("{} takes at most {} arguments, not {}", what, most, positional.size());
-  }
-  for (const auto& [key, value] : named) {
-    if (std::find(names.begin(), names.end(), key) == names.end()) {
-      complain("{} takes no argument {}", what, key);
-    }
-  }
-}
-
 // ---- loops
 
 Loop::Loop(std::vector<Value> items, std::function<bool(const Value&)> wanted)
@@ -355,88 +329,6 @@ Value Evaluator::item_by_path(const Value& of, const Value& path) {
     begin = end + 1;
   }
   return found;
-}
-
-// ---- functions
-
-// As dict() takes them: another dict, and names.
-Dict Evaluator::entries_of(const Given& given) {
-  Dict dict;
-  if (given.positional.size() > 1 || (given.positional.size() == 1 && given.positional[0].dict() == nullptr)) {
-    lacking("a dict of anything but a dict and names");
-  }
-  if (!given.positional.empty()) {
-    dict = *given.positional[0].dict();
-  }
-  for (const auto& [key, value] : given.named) {
-    dict.set(Value::text(key), value, budget_);
-  }
-  return dict;
-}
-
-Value Evaluator::new_namespace(const Dict& entries) {
-  Namespace& space = namespaces_.emplace_back();
-  for (const auto& [key, value] : entries.entries) {
-    if (key.string() == nullptr || key.string()->starts_with('_')) {
-      complain("a namespace has no attribute {}", repr(key, budget_));
-    }
-    space.values[*key.string()] = value;
-  }
-  return Value(&space);
-}
-
-Value Evaluator::call_global(const std::string& name, const Given& given) {
-  if (name == "range") {
-    given.allow("range", 3);
-    std::array<int64_t, 3> bounds = {0, 0, 1};
-    for (size_t n = 0; n < given.positional.size(); ++n) {
-      const std::optional<int64_t> bound = given.positional[n].integer();
-      if (!bound) {
-        complain("range takes whole numbers, not {}", given.positional[n].type());
-      }
-      bounds[given.positional.size() == 1 ? 1 : n] = *bound;
-    }
-    const auto [from, to, step] = bounds;
-    if (given.positional.empty() || step == 0) {
-      complain("range without {}", step == 0 ? "a step" : "an end");
-    }
-    std::vector<Value> items;
-    for (int64_t at = from; step > 0 ? at < to : at > to;) {
-      items.push_back(Value(at));
-      if (std::ssize(items) > longest_range) {
-        complain("a range of more than {} numbers", longest_range);
-      }
-      if (__builtin_add_overflow(at, step, &at)) {
-        break;
-      }
-    }
-    budget_.pay(items.size());
-    return Value::list(std::move(items), Flavour::range);
-  }
-  if (name == "dict" || name == "namespace") {
-    return name == "dict" ? Value::dict(entries_of(given)) : new_namespace(entries_of(given));
-  }
-  if (name == "raise_exception") {
-    given.allow(name, 1, {"message"});
-    const Value* message = given.find(0, "message");
-    complain("the template refuses this conversation: {}", message != nullptr ? str(*message, budget_) : "");
-  }
-  if (name == "strftime_now") {
-    given.allow(name, 1, {"format"});
-    const Value* format = given.find(0, "format");
-    if (format == nullptr || format->string() == nullptr) {
-      complain("strftime_now takes a format");
-    }
-    for (const char* const not_of_a_clock : {"%f", "%z", "%Z", "%s", "%:"}) {
-      if (format->string()->find(not_of_a_clock) != std::string::npos) {
-        lacking("strftime_now with {}", not_of_a_clock);
-      }
-    }
-    std::string text(format->string()->size() * 64 + 64, '\0');
-    text.resize(std::strftime(text.data(), text.size(), format->string()->c_str(), &now_));
-    return Value::text(std::move(text));
-  }
-  lacking("the function {}", name);
 }
 
 }  // namespace pare::jinja

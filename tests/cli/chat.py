@@ -22,7 +22,9 @@ LETTERS = [*map(chr, range(32, 127)), *map(chr, range(0xC0, 0xC0 + 195)), *SPECI
 VOCABULARY = {letter: number for number, letter in enumerate(LETTERS)}
 TOKENIZER = {"added_tokens": [{"id": number, "content": token, "special": True} for token, number in SPECIAL.items()],
              "model": {"type": "BPE", "vocab": {letter: number for letter, number in VOCABULARY.items() if letter not in SPECIAL}, "merges": []},
-             "decoder": {"type": "Fuse"}}
+             "decoder": {"type": "Fuse"},  # and what stands before a plain text, but before no conversation:
+             "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                                "special_tokens": {"<s>": {"id": "<s>", "ids": [294], "tokens": ["<s>"]}}}}
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.role != 'assistant' or not loop.last %}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 # Answers of earlier turns are not shown again, as templates do that drop old thoughts.
 FORGETFUL = "{% for m in messages if m.role == 'user' %}<|user|>{{ m.content }}{% endfor %}<|assistant|>"

@@ -395,7 +395,9 @@ def tokenizer_of_letters():
 def check_conversation(report, transformers, name, made, keeps):
     """A whole conversation: what is read, what is drawn and what it says, turn by turn."""
     import torch
+    from tokenizers.processors import TemplateProcessing
 
+    made.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])  # before a text, but before no conversation
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="<|end|>", chat_template=(
         "{{ bos_token }}{% for m in messages %}\n  {{- '<|' + m.role + '|>' + m.content + eos_token }}\n{%- endfor %}\n{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}\n"))
     torch.manual_seed(3)

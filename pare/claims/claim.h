@@ -128,7 +128,9 @@ std::vector<PaperClaim> claims_of_minimum_transformer();
 std::vector<PaperClaim> claims_of_trained_images();
 std::vector<PaperClaim> claims_of_rank_and_symmetry();
 std::vector<PaperClaim> claims_of_collapse();
+std::vector<PaperClaim> claims_of_input_symmetries();
 std::vector<PaperClaim> claims_of_probed_models();
+std::vector<PaperClaim> claims_of_directional_energy();
 std::vector<PaperClaim> claims_of_trained_gates();
 std::vector<PaperClaim> claims_of_trained_ranks();
 

@@ -121,6 +121,7 @@ std::vector<PaperClaim> claims_of_mlp_basis_transfer();
 std::vector<PaperClaim> claims_of_norm_removal();
 std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_decode_speed();
+std::vector<PaperClaim> claims_of_invertible();
 std::vector<PaperClaim> claims_of_trained_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_trained_heads();

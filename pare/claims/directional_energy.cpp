@@ -44,7 +44,8 @@ std::optional<ModuleId> norm_before(const Architecture& a, int64_t n) {
     return usable(own) ? std::optional(in_attention(n, Slot::norm)) : std::nullopt;
   }
   if (n == 0) {
-    return usable(a.embedding.norm) ? std::optional(in_embedding(Slot::norm)) : std::nullopt;
+    const bool is_read = !a.embedding.factor;  // else a matrix stands between
+    return is_read && usable(a.embedding.norm) ? std::optional(in_embedding(Slot::norm)) : std::nullopt;
   }
   const Block& before = a.blocks[n - 1];
   return before.mlp && usable(before.mlp->norm) && before.mlp->norm->place == NormPlace::post
@@ -164,6 +165,7 @@ struct WithinModels {
 struct Proxy {
   std::string words;
   bool stands = false;
+  double r = std::nan("");
 };
 
 Proxy judged_proxy(const WithinModels& points) {
@@ -175,17 +177,15 @@ Proxy judged_proxy(const WithinModels& points) {
   constexpr double of_95_percent = 1.959964;
   const double z = std::atanh(std::clamp(found.r, -1 + 1e-15, 1 - 1e-15));
   const double half = of_95_percent / std::sqrt(static_cast<double>(free));
-  return {
-      fmt::format("{:+.2f} ({:+.2f} to {:+.2f}, {} layers)", found.r, std::tanh(z - half), std::tanh(z + half),
-                  found.count),
-      found.r >= least_correlation && std::tanh(z - half) > 0,
-  };
+  const double least = std::tanh(z - half), most = std::tanh(z + half);
+  return {fmt::format("{:+.2f} ({:+.2f} to {:+.2f}, {} layers)", found.r, least, most, found.count),
+          found.r >= least_correlation && least > 0, found.r};
 }
 
-Proxy judged_proxy(const std::vector<double>& energies, const std::vector<double>& ranks) {
+double within_model(const std::vector<double>& energies, const std::vector<double>& ranks) {
   WithinModels one;
   one.add(energies, ranks);
-  return judged_proxy(one);
+  return judged_proxy(one).r;
 }
 
 // ---- The energy alone, raised: M = M_s + t M_a of random heads
@@ -226,51 +226,54 @@ ClaimTable raised_energy(const Trial& trial, Outcome& found) {
 
 // ----
 
+// The same function with its energies in reverse: the highest becomes the lowest, and so on.
+ProbedModel reversed(const ProbedModel& model, const std::vector<double>& energies) {
+  std::vector<double> ordered = energies;
+  std::ranges::sort(ordered);
+  const std::vector<double> factors = mapped(energies, [&](double energy) {
+    const size_t place = static_cast<size_t>(std::ranges::find(ordered, energy) - ordered.begin());
+    return std::pow(energy / ordered[ordered.size() - 1 - place], 0.25);
+  });
+  ProbedModel other = model;
+  other.model = rescaled(model.model, factors);
+  return other;
+}
+
 Outcome directional_energy(const Trial& trial) {
   const bool whole = trial.scale == ClaimScale::small;
   Outcome found;
   found.how =
       "Energy: the mean over heads of ‖Mₐ‖², M = W_Q W_Kᵀ; the paper defines no P_a. Correlations are Spearman's over "
-      "the layers of a model, with their 95 % interval; together: ranks within each trained model. Rank: of all tokens "
-      "together, threshold 1e-3; effective rank: exp of the entropy of the singular values, in a sequence";
-  ClaimTable table{"By layer", {"layer", "energy", "gains folded", "d - rank", "d - effective rank"}, {}, "dimensions",
-                   {"layer", "energy", "gains folded"}, "model"};
+      "layers, ranked within each trained model, with their 95 % interval (Fisher). Rank: of all tokens together, at "
+      "threshold 1e-3. Effective rank: exp of the entropy of the singular values, in a sequence. Gains folded: M with "
+      "the gain of the norm before it. Reversed: the same function, with a factor between that norm and W_Q, W_K, W_V "
+      "in each layer such that the highest energy becomes the lowest, and so on";
+  ClaimTable layers{"By layer",
+                    {"layer", "energy", "gains folded", "d - rank", "d - effective rank"},
+                    {},
+                    "dimensions that attention lacks",
+                    {"layer", "energy", "gains folded"},
+                    "model"};
+  ClaimTable models{"Correlation of energy with d - rank and with d - effective rank",
+                    {"rank", "effective", "folded: rank", "folded: eff.", "reversed: eff."},
+                    {},
+                    "Spearman's correlation over layers",
+                    {},
+                    "model"};
   WithinModels stored_rank, stored_smooth, folded_rank, folded_smooth;
   double widest = 1, moved = 0, answers = 0;  // of the energies; of ranks and answers with them
   measure_each(probed_models(trial, whole ? 48 : 16, whole ? 32 : 6), found, [&](const ProbedModel& model) {
-    const LayerPoints points = points_of(model);
-    if (points.stored.size() != points.missing.size()) {
-      found.compared.push_back({model.name, "positive", "undefined: its layers share their blocks"});
-      return;
-    }
-    for (size_t layer = 0; layer < points.stored.size(); ++layer) {
-      table.names.push_back(model.name);
-      table.rows.push_back({static_cast<double>(layer), points.stored[layer], points.folded[layer],
-                            points.missing[layer], points.smooth[layer]});
-    }
-    const auto add = [&](const std::string& what, WithinModels& together, const std::vector<double>& energies,
-                         const std::vector<double>& ranks) {
-      found.compared.push_back({model.name + ": " + what, "positive", judged_proxy(energies, ranks).words});
-      if (model.trained) {
-        together.add(energies, ranks);
-      }
-    };
-    add("with d - rank", stored_rank, points.stored, points.missing);
-    add("with d - effective rank", stored_smooth, points.stored, points.smooth);
-    add("gains folded, with d - rank", folded_rank, points.folded, points.missing);
-    add("gains folded, with d - effective rank", folded_smooth, points.folded, points.smooth);
     if (!can_be_rescaled(model.model.architecture)) {
+      found.compared.push_back({model.name, "positive", "undefined: its layers share a block"});
       return;
     }
-    // The highest energy becomes the lowest, and so on: the order turned round, and with it every correlation.
-    std::vector<double> ordered = points.stored;
-    std::ranges::sort(ordered);
-    const std::vector<double> factors = mapped(points.stored, [&](double energy) {
-      const auto place = std::ranges::find(ordered, energy) - ordered.begin();
-      return std::pow(energy / ordered[ordered.size() - 1 - static_cast<size_t>(place)], 0.25);
-    });
-    ProbedModel other = model;
-    other.model = rescaled(model.model, factors);
+    const LayerPoints points = points_of(model);
+    for (size_t layer = 0; layer < points.stored.size(); ++layer) {
+      layers.names.push_back(model.name);
+      layers.rows.push_back({static_cast<double>(layer), points.stored[layer], points.folded[layer],
+                             points.missing[layer], points.smooth[layer]});
+    }
+    const ProbedModel other = reversed(model, points.stored);
     const LayerPoints same = points_of(other);
     for (size_t layer = 0; layer < points.stored.size(); ++layer) {
       widest = std::max(widest, points.stored[layer] / same.stored[layer]);
@@ -278,47 +281,59 @@ Outcome directional_energy(const Trial& trial) {
                         std::abs(points.missing[layer] - same.missing[layer])});
     }
     answers = std::max(answers, relative_error(answer_of(other), answer_of(model)));
-    found.compared.push_back({model.name + ", the same function, its energies in reverse: with d - effective rank",
-                              "as before", judged_proxy(same.stored, same.smooth).words});
+    models.names.push_back(model.name);
+    models.rows.push_back({within_model(points.stored, points.missing), within_model(points.stored, points.smooth),
+                           within_model(points.folded, points.missing), within_model(points.folded, points.smooth),
+                           within_model(same.stored, same.smooth)});
+    if (model.trained) {
+      stored_rank.add(points.stored, points.missing);
+      stored_smooth.add(points.stored, points.smooth);
+      folded_rank.add(points.folded, points.missing);
+      folded_smooth.add(points.folded, points.smooth);
+    }
   });
-  std::vector<Compared> together;
-  const Proxy as_stored[] = {judged_proxy(stored_rank), judged_proxy(stored_smooth)};
-  const Proxy in_norm[] = {judged_proxy(folded_rank), judged_proxy(folded_smooth)};
-  if (stored_rank.models > 0) {
-    together = {{"trained models together: with d - rank", "positive", as_stored[0].words},
-                {"trained models together: with d - effective rank", "positive", as_stored[1].words},
-                {"together, gains folded, with d - rank", "positive", in_norm[0].words},
-                {"together, gains folded, with d - effective rank", "positive", in_norm[1].words}};
+  const Proxy rank = judged_proxy(stored_rank), smooth = judged_proxy(stored_smooth);
+  const Proxy rank_folded = judged_proxy(folded_rank), smooth_folded = judged_proxy(folded_smooth);
+  const bool trained = stored_rank.models > 0;
+  if (trained) {
+    found.compared.insert(found.compared.end(), {{"energy with d - rank", "positive", rank.words},
+                                                 {"with d - effective rank", "positive", smooth.words},
+                                                 {"gains folded, with d - rank", "positive", rank_folded.words},
+                                                 {"with d - effective rank", "positive", smooth_folded.words}});
   }
-  together.push_back({"the same functions: energies differ by up to a factor of", "1", shown(widest)});
-  together.push_back({"the same functions: ranks differ by up to", "0", shown(moved)});
-  together.push_back({"the same functions: answers differ by up to", "0", shown(answers)});
-  found.compared.insert(found.compared.begin(), together.begin(), together.end());
-  found.tables = {raised_energy(trial, found), table};
+  found.compared.insert(found.compared.end(), {{"energies reversed, same function: factor", "1", shown(widest)},
+                                               {"the same: ranks differ by up to", "0", shown(moved)},
+                                               {"the same: answers differ by up to", "0", shown(answers)}});
+  found.tables = {models, raised_energy(trial, found), layers};
   const bool free = widest > 1.01 && moved < 1e-6 && answers < 1e-8;
-  const bool correlated = as_stored[0].stands && as_stored[1].stands;
-  const bool corrected = in_norm[0].stands && in_norm[1].stands;
-  found.verdict = correlated && !free ? ClaimVerdict::holds
-                  : corrected         ? ClaimVerdict::holds_corrected
-                                      : ClaimVerdict::does_not_hold;
-  found.because = fmt::format(
-      "{}{}", free ? fmt::format("a factor between a norm and W_Q, W_K, W_V changes the energies by up to {} and no rank "
-                                 "(by {}), so no order of layers by energy says anything of ranks",
-                                 shown(widest), shown(moved))
-                   : "the energy is a number of the function",
-      stored_rank.models == 0
-          ? ""
-          : fmt::format("; in trained models the correlation with d - effective rank is {}, with gains folded {}",
-                        as_stored[1].words, in_norm[1].words));
+  found.verdict = rank.stands && smooth.stands && !free        ? ClaimVerdict::holds
+                  : rank_folded.stands && smooth_folded.stands ? ClaimVerdict::holds_corrected
+                                                               : ClaimVerdict::does_not_hold;
+  found.because =
+      free ? fmt::format(
+                 "a factor between a norm and W_Q, W_K, W_V changes the energy of a layer by up to {} times, the "
+                 "answers by {:.0e} and the ranks by {}: the energy is no number of the function, nor is an "
+                 "order of layers by it",
+                 shown(widest), answers, shown(moved))
+           : "the energy is a number of the function";
+  found.because += trained ? fmt::format(
+                                 "; as stored, its correlation with d - effective rank is {} in trained models, "
+                                 "with gains folded {}",
+                                 smooth.words, smooth_folded.words)
+                           : "";
   return found;
 }
 
 }  // namespace
 
 std::vector<PaperClaim> claims_of_directional_energy() {
-  PaperClaim claim{"directional-energy", Paper::rank_and_symmetry, "Corollary 6.8",
+  PaperClaim claim{"directional-energy",
+                   Paper::rank_and_symmetry,
+                   "Corollary 6.8",
                    "The directional energy of a layer stands for the rank that its attention lacks.",
-                   ClaimVerdict::does_not_hold, "", directional_energy};
+                   ClaimVerdict::does_not_hold,
+                   "",
+                   directional_energy};
   claim.of_activations = true;
   return {claim};
 }

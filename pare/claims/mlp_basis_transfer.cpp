@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/claims/draws.h"
 #include "pare/claims/report.h"
 #include "pare/claims/trained_claims.h"
 #include "pare/model/device.h"

@@ -348,6 +348,7 @@ std::string list_of_claims() {
                                                   : fmt::format("({})", claim.name);
     text += fmt::format("  {:<26}{:<25}{}\n", name, to_words(claim.verdict), claim.place);
     text += claim.number.empty() ? "" : fmt::format("{:28}{}\n", "", claim.number);
+    text += claim.would_take.empty() ? "" : wrapped("would take " + claim.would_take, 28, std::string(28, ' '));
   }
   text += "\nThe verdicts are those of these runs:\n";
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -368,7 +369,7 @@ std::string page_of_claims() {
       "{}.\n\n"
       "A claim with a folder here is an experiment: `pare reproduce ID` repeats it, and the folder has its numbers and "
       "the command of the recorded run. The others link to the page that shows them; a test case in `{}` computes "
-      "each.\n\n"
+      "each. Of what nobody has measured, the last column says what it would take.\n\n"
       "`pare reproduce --list --markdown` prints this page.\n\n",
       tally_of_claims(), tests_of_stated);
   Grid grid{.rows = {{"claim", "where", "it says", "verdict", "number"}}, .worded = true};
@@ -379,7 +380,8 @@ std::string page_of_claims() {
   for (const StatedClaim& claim : stated_claims()) {
     grid.rows.push_back({claim.page.empty() ? "" : fmt::format("[{}]({})", claim.name, from_here(claim.page)),
                          fmt::format("{}, {}", citation_of(claim.paper), claim.place), claim.says,
-                         to_words(claim.verdict), claim.number});
+                         to_words(claim.verdict),
+                         claim.would_take.empty() ? claim.number : "would take " + claim.would_take});
   }
   return page + markdown_of(grid) +
          "Next: [the papers](../docs/papers.md), [how runs are trained](../docs/training.md), [how claims are decided]"
@@ -398,6 +400,7 @@ nlohmann::ordered_json claims_to_json() {
       claims.push_back(std::move(json));
     } else {
       json["test"] = claim.test;
+      json["would_take"] = claim.would_take;
       further.push_back(std::move(json));
     }
   }

@@ -21,6 +21,7 @@ struct StatedClaim {
   std::string number = {};                   // that decides it, as `page` has it; empty: the test alone does
   std::string page = {};                     // from the root of the project; empty: none
   std::string test = {};                     // that computes both, "FILE: CASE"; an experiment has its own
+  std::string would_take = {};  // to measure it, where nobody has: what is missing, and how long it would run
   bool is_experiment() const { return find_claim(name) != nullptr && test.empty(); }
 };
 

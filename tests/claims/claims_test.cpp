@@ -153,7 +153,9 @@ TEST_CASE("numbers of the list are those of its experiments' pages, and what els
     CAPTURE(claim.name);
     CAPTURE(claim.number);
     CHECK(!claim.says.empty());
+    CHECK(claim.would_take.empty() == claim.verdict.has_value());  // what is not measured says what it would take
     if (!claim.verdict) {
+      CHECK(!numbers_in(claim.would_take).empty());
       CHECK((claim.name + claim.page + claim.number + claim.test).empty());
       continue;
     }

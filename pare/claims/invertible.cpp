@@ -69,7 +69,7 @@ static Outcome invertible_matrices(const Trial& trial) {
 std::vector<PaperClaim> claims_of_invertible() {
   PaperClaim claim{"invertible-matrices", Paper::skipless,
                    "Section 1",           "It is extremely rare that a square matrix is not invertible.",
-                   ClaimVerdict::holds,   "",
+                   ClaimVerdict::holds,   "0 of 88; condition numbers up to 8.18e+04",
                    invertible_matrices};
   claim.of_activations = true;
   return {claim};

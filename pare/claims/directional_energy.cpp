@@ -255,11 +255,12 @@ Outcome directional_energy(const Trial& trial) {
                     {"layer", "energy", "gains folded"},
                     "model"};
   ClaimTable models{"Correlation of energy with d - rank and with d - effective rank",
-                    {"rank", "effective", "folded: rank", "folded: eff.", "reversed: eff."},
+                    {"rank", "effective", "folded: rank", "folded: eff.", "reversed"},
                     {},
                     "Spearman's correlation over layers",
                     {},
                     "model"};
+  models.decimals = 3;
   WithinModels stored_rank, stored_smooth, folded_rank, folded_smooth;
   double widest = 1, moved = 0, answers = 0;  // of the energies; of ranks and answers with them
   measure_each(probed_models(trial, whole ? 48 : 16, whole ? 32 : 6), found, [&](const ProbedModel& model) {

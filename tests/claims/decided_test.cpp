@@ -76,7 +76,7 @@ TEST_CASE("directional energy is that of the matrices written out, and its order
     const double energy = ((m - m.transpose(1, 2)) / 2).square().sum({1, 2}).mean().item<double>();
     CHECK(layers.rows[n][1] == doctest::Approx(energy).epsilon(1e-9));
   }
-  const ClaimTable& models = table_with(measured, "reversed: eff.");
+  const ClaimTable& models = table_with(measured, "reversed");
   CHECK(models.rows[0][4] == doctest::Approx(-models.rows[0][1]));
 }
 

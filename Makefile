@@ -83,11 +83,12 @@ campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20
 	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*'
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
-bench: ## executor, tokenizers, probes and training against their peers; figures in benchmarks/README.md
+bench: ## executor, decoder, tokenizers, probes and training against their peers; figures in benchmarks/README.md
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build build -j $(JOBS) --target pare bench_driver tokenize
 	@$$(cat .deps/python-path) benchmarks/executor.py
+	@$$(cat .deps/python-path) benchmarks/llama.py
 	@$$(cat .deps/python-path) benchmarks/tokenizer_speed.py
 	@$$(cat .deps/python-path) benchmarks/probe.py
 	@$$(cat .deps/python-path) benchmarks/training.py

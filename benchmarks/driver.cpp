@@ -1,11 +1,12 @@
-// One side of the benchmark: holds a model and times what benchmarks/executor.py asks for, line by line, so that both
+// One side of the benchmark: holds a model and times what a script of benchmarks/ asks for, line by line, so that both
 // sides can take turns in one run.
 //
 //   driver MODEL DTYPE THREADS DEVICE
 //   > forward INPUTS.safetensors        one pass over a batch        < SECONDS
 //   > decode INPUTS.safetensors COUNT   prefill, then greedy steps   < SECONDS ID ID ...   (the steps alone are timed)
+//   > logits INPUTS.safetensors COUNT OUT   the same, with the logits of each token in a file   < ID ID ...
 //   > answers INPUTS.safetensors OUT    logits or hidden states into a file, to compare
-//   > read INPUTS.safetensors BYTES     a plain sum over as many     < SECONDS              (what the memory can do)
+//   > read INPUTS.safetensors COUNT     as often, all that a step reads   < SECONDS BYTES   (what the memory can do)
 //   > profile INPUTS.safetensors COUNT  decoding, as a table: operator, calls, microseconds and allocations of a step
 
 #include <ATen/ATen.h>
@@ -20,8 +21,11 @@
 #include <map>
 #include <sstream>
 
+#include "pare/bench/bench.h"
+#include "pare/bench/plain_read.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/checkpoint/safetensors.h"
+#include "pare/decode/decoder.h"
 #include "pare/model/cache.h"
 #include "pare/model/device.h"
 #include "pare/model/executor.h"
@@ -57,17 +61,25 @@ class Clock {
   std::chrono::steady_clock::time_point start_;
 };
 
-std::string decode(const Executor& model, const Inputs& inputs, int64_t count, at::Device device) {
-  Cache cache(inputs.ids.size(1) + count);
-  Inputs next;
-  next.ids = model.forward(inputs, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
-  std::string ids = fmt::format("{}", next.ids.item<int64_t>());
-  Clock clock(device);
-  for (int64_t i = 1; i < count; ++i) {
-    next.ids = model.forward(next, &cache, nullptr, Logits::last).logits.select(1, -1).argmax(-1, true);
-    ids += fmt::format(" {}", next.ids.item<int64_t>());
+// The sequence of the inputs, and then always the most likely token. `seen` gets the logits of each.
+template <class Seen>
+std::vector<int64_t> decode(Decoder& decoder, const Inputs& inputs, int64_t count, double& seconds, const Seen& seen) {
+  const at::Tensor prompt = inputs.ids.cpu().contiguous();
+  decoder.reset();
+  std::span<const float> logits =
+      decoder.prefill({prompt.const_data_ptr<int64_t>(), static_cast<size_t>(prompt.numel())});
+  std::vector<int64_t> ids;
+  Clock clock(at::kCPU);  // logits are on the CPU, so a step has waited for its device
+  while (true) {
+    seen(logits);
+    ids.push_back(std::ranges::max_element(logits) - logits.begin());
+    if (std::ssize(ids) == count) {
+      break;
+    }
+    logits = decoder.step(ids.back());
   }
-  return fmt::format("{} {}", clock.seconds(), ids);
+  seconds = clock.seconds();
+  return ids;
 }
 
 // What libtorch is asked to do, by operator: the time is each operator's own, without those that it calls.
@@ -151,38 +163,78 @@ std::string profile(const Executor& model, const Inputs& inputs, int64_t count) 
   return kept->table(count - 1);
 }
 
-void write_answers(const Outputs& outputs, const std::string& path) {
-  const at::Tensor answer =
-      (outputs.logits.defined() ? outputs.logits : outputs.hidden).to(at::kCPU, at::kFloat).contiguous();
+void write_answers(const at::Tensor& found, const std::string& path) {
+  const at::Tensor answer = found.to(at::kCPU, at::kFloat).contiguous();
   SafetensorsWriter writer(path, {{"answers", {Dtype::f32, answer.sizes().vec()}}}, {});
   writer.write("answers", {static_cast<const std::byte*>(answer.const_data_ptr()), answer.nbytes()});
   writer.finish();
 }
 
-void serve(const Executor& model, at::Device device) {
+// The model, in the form that is asked for first: the executor's, the decoder's, or both.
+class Sides {
+ public:
+  Sides(const Model& model, at::ScalarType dtype, at::Device device) : model_(model), dtype_(dtype), device_(device) {}
+  const Executor& executor() { return executor_ ? *executor_ : executor_.emplace(model_, dtype_, device_); }
+  Decoder& decoder() {
+    return decoder_ ? *decoder_ : decoder_.emplace(model_, Arithmetic{.dtype = dtype_, .device = device_});
+  }
+  PlainRead& read() {
+    if (!read_) {
+      std::vector<std::span<const std::byte>> matrices = decoder().matrices();
+      const int64_t bytes = stored_step_bytes(model_.architecture, dtype_of(decoder().dtype()));
+      matrices.empty() ? read_.emplace(bytes, device_, at::get_num_threads())
+                       : read_.emplace(std::move(matrices), at::get_num_threads());
+    }
+    return *read_;
+  }
+
+ private:
+  const Model& model_;
+  at::ScalarType dtype_;
+  at::Device device_;
+  std::optional<Executor> executor_;
+  std::optional<Decoder> decoder_;
+  std::optional<PlainRead> read_;
+};
+
+void serve(Sides& sides, at::Device device) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
-    std::string verb, path, last;
-    words >> verb >> path >> last;
+    std::string verb, path, last, out;
+    words >> verb >> path >> last >> out;
     const Inputs inputs = read_inputs(path, device);
     if (verb == "forward") {
+      const Executor& model = sides.executor();
       Clock clock(device);
       model.forward(inputs);
       std::cout << fmt::format("{}", clock.seconds()) << std::endl;
     } else if (verb == "decode") {
-      std::cout << decode(model, inputs, std::stol(last), device) << std::endl;
+      double seconds = 0;
+      const std::vector<int64_t> ids = decode(sides.decoder(), inputs, std::stol(last), seconds, [](const auto&) {});
+      std::cout << fmt::format("{} {}", seconds, fmt::join(ids, " ")) << std::endl;
+    } else if (verb == "logits") {
+      std::vector<at::Tensor> rows;
+      double seconds = 0;
+      const std::vector<int64_t> ids = decode(
+          sides.decoder(), inputs, std::stol(last), seconds,
+          [&](const auto& logits) { rows.push_back(at::tensor(at::ArrayRef<float>(logits.data(), logits.size()))); });
+      write_answers(at::stack(rows), out);
+      std::cout << fmt::format("{}", fmt::join(ids, " ")) << std::endl;
     } else if (verb == "read") {
-      const at::Tensor bytes = at::ones({std::stol(last) / 4}, at::TensorOptions(at::kFloat).device(device));
+      PlainRead& read = sides.read();
       Clock clock(device);
-      bytes.sum().item<float>();
-      std::cout << fmt::format("{}", clock.seconds()) << std::endl;
+      for (int64_t n = std::stol(last); n > 0; --n) {
+        read.read();
+      }
+      std::cout << fmt::format("{} {}", clock.seconds(), read.bytes()) << std::endl;
     } else if (verb == "profile") {
-      std::cout << profile(model, inputs, std::stol(last)) << std::flush;
+      std::cout << profile(sides.executor(), inputs, std::stol(last)) << std::flush;
     } else if (verb == "answers") {
-      write_answers(model.forward(inputs), last);
+      const Outputs outputs = sides.executor().forward(inputs);
+      write_answers(outputs.logits.defined() ? outputs.logits : outputs.hidden, last);
       std::cout << "written" << std::endl;
     } else {
-      throw InputError("unknown verb '" + verb + "': forward, decode, read, answers or profile");
+      throw InputError("unknown verb '" + verb + "': forward, decode, logits, read, answers or profile");
     }
   }
 }
@@ -200,9 +252,9 @@ int main(int argc, char** argv) {
     const ModelFolder stored = open_model(argv[1]);
     const at::InferenceMode inference;
     const at::ScalarType dtype = scalar_type(float_dtype_from_word(argv[2]).value());
-    const Executor model(stored.model, dtype, device);
+    Sides sides(stored.model, dtype, device);
     std::cout << "ready" << std::endl;
-    serve(model, device);
+    serve(sides, device);
   } catch (const std::exception& error) {
     std::cerr << "driver: " << error.what() << '\n';
     return 1;

@@ -267,18 +267,21 @@ Loaded load(const BenchSubject& subject, const BenchOptions& options) {
   described.weight_bytes = bytes_of(described.parameters, described.dtype);
   described.step_bytes = runner.step_bytes();
   described.engine = runner.engine();
-  if (!options.train) {
-    return loaded;
-  }
-  if (const std::optional<Lesson> lesson = lesson_of(a)) {
-    const MemoryWatch training(options.device);
-    runner.prepare_training(subject, *lesson);
-    runner.warm_training();
-    described.train_bytes = training.peak();
-  } else {
-    described.left_out.push_back(fmt::format("train: nobody trains a model of the task {}", word(a.task)));
-  }
   return loaded;
+}
+
+// After all models are loaded, so that none takes over memory that another one's training left.
+void add_training(Loaded& loaded, const BenchSubject& subject, at::Device device) {
+  const std::optional<Lesson> lesson = lesson_of(subject.model.architecture);
+  if (!lesson) {
+    loaded.described.left_out.push_back(
+        fmt::format("train: nobody trains a model of the task {}", word(subject.model.architecture.task)));
+    return;
+  }
+  const MemoryWatch memory(device);
+  loaded.runner->prepare_training(subject, *lesson);
+  loaded.runner->warm_training();
+  loaded.described.train_bytes = memory.peak();
 }
 
 }  // namespace
@@ -340,12 +343,19 @@ Bench run_bench(const std::vector<BenchSubject>& subjects, const BenchOptions& o
   Bench bench{.options = options, .threads = at::get_num_threads(), .instructions = kernel_target()};
   std::vector<std::unique_ptr<Runner>> runners;
   {
-    Progress progress("loading", subjects.size());
+    Progress progress("loading", subjects.size() * (options.train ? 2 : 1));
+    std::vector<Loaded> all;
     for (const BenchSubject& subject : subjects) {
-      Loaded loaded = load(subject, options);
+      all.push_back(load(subject, options));
+      progress.advance();
+    }
+    for (size_t n = 0; options.train && n < all.size(); ++n) {
+      add_training(all[n], subjects[n], options.device);
+      progress.advance();
+    }
+    for (Loaded& loaded : all) {
       bench.models.push_back(std::move(loaded.described));
       runners.push_back(std::move(loaded.runner));
-      progress.advance();
     }
   }
   const std::optional<ProcessorTime> begin = processor_time();

@@ -2,6 +2,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -120,16 +121,23 @@ std::vector<std::string> noise_of(const std::optional<MachineUse>& use, std::spa
     reasons.push_back(fmt::format("the host of this virtual machine took {:.2f} of {} cores (more than {:.0f} %)",
                                   use->stolen, use->cores, 100 * most_stolen));
   }
+  std::vector<std::string> wide;
   for (const Scatter& each : scatter) {
     if (each.spread > most_spread) {
-      reasons.push_back(fmt::format("{}: the middle half of the rounds lies {:.0f} % apart (more than {:.0f} %)",
-                                    each.what, 100 * each.spread, 100 * most_spread));
+      wide.push_back(fmt::format("{} {:.0f} %", each.what, 100 * each.spread));
     }
+  }
+  if (!wide.empty()) {
+    reasons.push_back(fmt::format("the middle half of the rounds lies more than {:.0f} % apart: {}", 100 * most_spread,
+                                  fmt::join(wide, ", ")));
   }
   return reasons;
 }
 
 MemoryWatch::MemoryWatch(at::Device device) : device_(device) {
+#if defined(__GLIBC__)
+  malloc_trim(0);  // what others freed would be taken for ours
+#endif
   if (forget_peak(device)) {
     before_ = held_on(device).now;
   }

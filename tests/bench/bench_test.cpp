@@ -67,14 +67,15 @@ TEST_CASE("a machine is noisy by what other processes take, what a host takes, a
   CHECK(noise_of(quiet, still).empty());
   CHECK(noise_of(std::nullopt, still).empty());
   CHECK(noise_of(quiet, wild) ==
-        std::vector<std::string>{"read of b: the middle half of the rounds lies 23 % apart (more than 10 %)"});
+        std::vector<std::string>{"the middle half of the rounds lies more than 10 % apart: read of b 23 %"});
   const MachineUse shared{.cores = 8, .own = 2, .others = 0.9}, virtual_one{.cores = 8, .own = 2, .stolen = 0.2};
   CHECK(noise_of(shared, still) ==
         std::vector<std::string>{"other processes kept 0.9 of 8 cores busy (more than 10 % of them)"});
   CHECK(noise_of(virtual_one, still) ==
         std::vector<std::string>{"the host of this virtual machine took 0.20 of 8 cores (more than 2 %)"});
   const Bench bench = drifting();
-  CHECK(noise_of(bench).size() == 6);
+  CHECK(noise_of(bench).size() == 1);  // of all six figures
+  CHECK(noise_of(bench).front().find("read of b") != std::string::npos);
   CHECK(bench_text(bench).find("The machine was noisy") != std::string::npos);
 }
 

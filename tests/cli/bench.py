@@ -12,6 +12,8 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "benchmarks"))
+from race import median_ratio, parting
 from report import Report, ended, expect, interrupted_at, pare
 from text import ARCHITECTURE, IMAGES
 
@@ -142,6 +144,20 @@ def check_refusals(place):
         place.report.check(f"refused: {words}", ended(place.pare("bench", *words), 1, message))
 
 
+def check_parting(place):
+    """What `make bench` says where greedy tokens part: at which token, and by what margin."""
+    same = parting([5, 6, 7], [5, 6, 7], [1.0, 1.0, 1.0], [0.1, 0.1, 0.1])
+    place.report.check("the same tokens", expect(same, "the same 3 greedy tokens"))
+    near = parting([5, 6, 9], [5, 6, 7], [1.0, 1.0, 1.5e-4], [1e-5, 1e-5, 2e-4])
+    place.report.check("two that are alike", expect(near, "greedy tokens part at token 3 of 3: there the two best logits are 1.50e-04 apart and the sides "
+                                                          "differ by up to 2.00e-04, less than rounding moves them"))
+    far = parting([5, 8, 7], [5, 6, 7], [1.0, 0.5], [1e-5, 1e-3])  # nothing is known behind the parting
+    place.report.check("two that are not", expect(("token 2 of 3" in far, "5.00e-01 apart" in far, "MORE than the difference explains" in far), (True, True, True)))
+    place.report.check("fewer tokens", expect("MORE" in parting([5], [5, 6], [1.0], [0.1]), True))
+    place.report.check("never no number", expect("nan" in same + near + far, False))
+    place.report.check("ratios round by round", expect(median_ratio([1.0, 10.0, 100.0], [2.0, 20.0, 300.0]), 2.0))
+
+
 def check_interrupt(place):
     shown, code, out = interrupted_at("measuring", "bench", "model", *quick(1000000), cwd=place.folder)
     place.report.check("Ctrl-C prints what there is", expect((code, "rounds, ended by Ctrl-C" in out, "Prefill" in out), (130, True, True)))
@@ -164,6 +180,7 @@ def main():
         check_text(place)
         check_page(place)
         check_refusals(place)
+        check_parting(place)
         check_interrupt(place)
     report.finish()
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "pare/bench/bench.h"
@@ -32,10 +31,13 @@ std::string title_of_timed(Timed what) {
   PARE_UNREACHABLE("no such measurement");
 }
 
-std::string words_of_timed(const BenchOptions& options, Timed what) {
+std::string words_of_timed(const Bench& bench, Timed what) {
+  const BenchOptions& options = bench.options;
+  const bool images = std::ranges::any_of(bench.models, &BenchedModel::image);
   switch (what) {
     case Timed::prefill:
-      return fmt::format("One forward pass over {} tokens, or over one image.", with_commas(options.prompt));
+      return fmt::format("One forward pass over {} tokens{}.", with_commas(options.prompt),
+                         images ? ", or over one image" : "");
     case Timed::decode:
       return fmt::format("{} tokens after a prompt of {}, one at a time, always the most likely.",
                          with_commas(options.tokens), with_commas(options.prompt));
@@ -51,7 +53,7 @@ std::string words_of_timed(const BenchOptions& options, Timed what) {
 Figure speeds(const Bench& bench, Timed what) {
   Figure figure{.kind = FigureKind::bars,
                 .title = title_of_timed(what) + ", by model",
-                .words = words_of_timed(bench.options, what) +
+                .words = words_of_timed(bench, what) +
                          " The bar is the median over rounds; the whisker, half the distance of the quartiles.",
                 .x = {.words = "model"},
                 .y = {.words = "speed", .unit = "tokens/s", .least = 0},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pages of `audit`, `verify`, `probe` and `compare`: they say what the commands say, draw in a real browser, and replace nothing.
+"""The pages of `audit`, `verify`, `probe`, `compare` and `bench`: they say what the commands say, draw in a real browser, and replace nothing.
 
 What is drawn layer by layer is computed again here, from what `pare run` records of both models.
 """
@@ -261,8 +261,9 @@ def check_replacing(report, work):
 def check_pages(report, work, program):
     (work / "model").rename(work / HOSTILE)
     report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
+    report.check("its speed", ended(pare("bench", HOSTILE, HOSTILE, "--rounds", "3", "--tokens", "2", "--prompt", "4", "--train", "--report", "b.html", cwd=work)))
     with Browser(program) as browser:
-        for name in ("a", "preset", "tables", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
+        for name in ("a", "b", "preset", "tables", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue

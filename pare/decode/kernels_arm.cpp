@@ -124,10 +124,17 @@ PARE_DIRECTLY void multiply_float16(const uint16_t* row, int64_t apart, int64_t 
 
 }  // namespace
 
-bool multiplies_directly(Element type) {
+bool multiplies_directly(const MatrixView& matrix) {
   static const bool fp16fml = (getauxval(AT_HWCAP) & has_fp16fml) != 0;
   static const bool bfloat16 = (getauxval(AT_HWCAP2) & has_bfloat16) != 0;
-  return fp16fml && bfloat16 && type != Element::float32;
+  if (matrix.type == Element::bfloat16) {
+    // The three parts of x are half as large again as x. In between x itself stays in the nearest cache beside the
+    // rows, and they do not; beyond, neither does. By columns, measured on a Neoverse-V1: 62 against 61 GB/s at 2,048,
+    // 49 against 59 at 3,072, 51 against 57 at 4,096, 54 against 45 at 14,336.
+    constexpr int64_t parts_stay = 2048, x_stays = 4096;
+    return bfloat16 && (matrix.columns <= parts_stay || matrix.columns > x_stays);
+  }
+  return fp16fml && matrix.type == Element::float16;
 }
 
 void multiply_directly(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* scratch,
@@ -157,7 +164,7 @@ void multiply_directly(const MatrixView& matrix, int64_t first, int64_t last, co
 
 namespace pare {
 
-bool multiplies_directly(Element) {
+bool multiplies_directly(const MatrixView&) {
   return false;
 }
 

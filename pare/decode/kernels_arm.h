@@ -6,8 +6,8 @@
 
 namespace pare {
 
-// Whether this machine has them for such a matrix.
-bool multiplies_directly(Element type);
+// Whether this machine has them, and they are the faster way to multiply such a matrix.
+bool multiplies_directly(const MatrixView& matrix);
 
 // As multiply_rows.
 void multiply_directly(const MatrixView& matrix, int64_t first, int64_t last, const float* x, float* scratch, float* y);

@@ -61,7 +61,7 @@ Product::Product(const Linear& linear)
 
 void Product::rows(int64_t first, int64_t last, std::span<const float> x, std::span<float> scratch, float* y) const {
   if (weight_.defined()) {
-    const auto multiply = multiplies_directly(view_.type) ? multiply_directly : multiply_rows;
+    const auto multiply = multiplies_directly(view_) ? multiply_directly : multiply_rows;
     multiply(view_, first, last, x.data(), scratch.data(), y);
   } else {
     std::copy(x.begin() + first, x.begin() + last, y);

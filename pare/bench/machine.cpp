@@ -1,5 +1,6 @@
 #include "pare/bench/machine.h"
 
+#include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <malloc.h>
@@ -55,6 +56,7 @@ Held held_on(at::Device device) {
 // Whether the peak is from now on that of what comes.
 bool forget_peak(at::Device device) {
   if (!device.is_cpu()) {
+    at::globalContext().lazyInitDevice(device.type());  // the allocator knows no device before
     c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
     return true;
   }

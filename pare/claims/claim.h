@@ -87,6 +87,7 @@ struct PaperClaim {
   std::function<Outcome(const Trial&)> measure = {};
   bool of_trained_models = false;  // undecided where none is named
   bool of_activations = false;     // measured on the models of the trial
+  bool of_times = false;           // undecided at smoke scale, where nothing takes long enough
   std::string cost_in_full = {};   // of what the paper trained, or would have; empty: nothing is trained for it
   bool trains() const { return !cost_in_full.empty(); }
   bool paper_trained = true;  // else there is no full scale
@@ -120,6 +121,7 @@ std::vector<PaperClaim> claims_of_mlp_basis_transfer();
 std::vector<PaperClaim> claims_of_norm_removal();
 std::vector<PaperClaim> claims_of_skipless();
 std::vector<PaperClaim> claims_of_invertible();
+std::vector<PaperClaim> claims_of_decode_speed();
 std::vector<PaperClaim> claims_of_trained_skipless();
 std::vector<PaperClaim> claims_of_attention_only();
 std::vector<PaperClaim> claims_of_trained_heads();

@@ -227,6 +227,7 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
                                   OwnForms::joined({"morph.to.mlp.skip=false", recipe_conditioning}, brief)));
   all.push_back(forms.after_norms("own-then-widened", compared.front(), "absorb_skip{widen=true}", widened,
                                   OwnForms::joined(narrowed, brief)));
+  all.back().rates.push_back(1e-3);  // at the recipe's rate the added neurons go astray within fifty steps
   all.push_back(
       forms.of_model("own-long-norms", TrainedOff::norms, {"morph.to.norms=none", "morph.steps=12000", "steps=36000"}));
   return all;
@@ -248,7 +249,9 @@ std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>
   if (own.corpus.empty()) {
     lines.push_back({.forms = {compared[1]}, .rates = {1}, .seeds = seeds});
   }
-  lines.push_back({.forms = {then, names.end() - 1}, .seeds = {seeds.begin(), seeds.begin() + 3}});
+  const std::vector<int64_t> some(seeds.begin(), seeds.begin() + 3);
+  lines.push_back({.forms = {then, names.end() - 1}, .seeds = some});
+  lines.push_back({.forms = {then[1]}, .rates = {1}, .seeds = some});
   lines.push_back({.forms = {recipe, compared}, .seeds = {seeds.front()}});
   lines.push_back({.forms = {names.back()}, .seeds = {seeds.front()}});
   return lines;

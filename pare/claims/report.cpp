@@ -171,7 +171,7 @@ Measured measure(const PaperClaim& claim, const Trial& trial) {
   std::erase_if(outcome.tables, [](const ClaimTable& table) { return table.rows.empty(); });
   std::erase_if(outcome.figures, [](const Figure& figure) { return figure.series.empty() && figure.panels.empty(); });
   // What is said of algebra explains the verdict that is recorded; numbers that come to another must not wear it.
-  if (!claim.of_activations && !claim.trains() && outcome.verdict != claim.recorded) {
+  if (!claim.of_activations && !claim.of_times && !claim.trains() && outcome.verdict != claim.recorded) {
     outcome.because =
         fmt::format("so say the numbers, against the verdict that is recorded, \"{}\"", to_words(claim.recorded));
   }

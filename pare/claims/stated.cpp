@@ -54,9 +54,6 @@ static std::vector<StatedClaim> further_claims() {
         "3.7e-14, predicted 1.8e-13", "merge_skipless", "docs/theorems/merge_skipless.md");
   shown(paper, "Figures 1(c), 1(d)", "K or V can be removed instead of Q if no heads share them.", holds,
         "-14.63 %, off by 5.9e-7 in float32", "merge_skipless", certificates);
-  open(paper, "Section 4", "Decoding one sequence is 1.17 times as fast without Q and P.",
-       "both forms of a model of that size, 14.5 GB in bfloat16, timed on one machine in several loads. Of an eighth "
-       "of it `pare bench` gave 1.15 and 1.24, with two versions of its loops.");
   open(paper, "Section 5", "All square matrices of Mistral-7B are invertible.",
        "its weights, 14.5 GB, which cannot be had here. Then invertible-matrices measures them: 64 matrices of width "
        "4,096 at 33 s each, 35 minutes on two CPU cores.");

@@ -58,7 +58,7 @@ std::vector<BenchSubject> open_subjects(const BenchFlags& flags, const Settings&
       const Model model = subject.stored
                               ? subject.stored->model
                               : Model{subject.architecture,
-                                      random_weights(subject.architecture, settings.seed, Dtype::f32, Draw::plain)};
+                                      random_weights(subject.architecture, settings.seed, Dtype::f32, Draw::repeated)};
       subjects.push_back({short_names ? name_of_path(each) : each, model, dtype});
     }
   }

@@ -178,7 +178,21 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   return at::matmul(probabilities, for_every_head(h.value, t.heads));
 }
 
+// cuDNN plans its attention anew for each shape, which takes longer than a step of decoding: the number of keys grows
+// with each.
+class WithoutPlans {
+ public:
+  explicit WithoutPlans(bool off) { at::globalContext().setSDPUseCuDNN(before_ && !off); }
+  ~WithoutPlans() { at::globalContext().setSDPUseCuDNN(before_); }
+  WithoutPlans(const WithoutPlans&) = delete;
+  WithoutPlans& operator=(const WithoutPlans&) = delete;
+
+ private:
+  bool before_ = at::globalContext().userEnabledCuDNNSDP();
+};
+
 at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double scale, Step& step) {
+  const WithoutPlans growing(step.cache() && !step.placed());
   const Attention& t = layer.spec;
   const Visibility& visible = step.visibility(t.mask, t.window);
   const bool grouped = t.kv_heads != t.heads;

@@ -33,6 +33,9 @@ double largest_of(Dtype dtype) {
   }
 }
 
+// A prime, so that rows do not repeat.
+constexpr int64_t most_drawn = 1'000'003;
+
 struct Spread {
   double mean = 0, deviation = 0;
 };
@@ -80,7 +83,17 @@ struct Maker {
     if (deviation == 0) {
       return at::full(spec.shape, mean, dtype);
     }
-    return at::randn(spec.shape, generator, draw_dtype).mul_(deviation).add_(mean).to(dtype);
+    const int64_t all = element_count(spec.shape), drawn = draw == Draw::repeated ? std::min(all, most_drawn) : all;
+    const at::Tensor numbers = at::randn({drawn}, generator, draw_dtype).mul_(deviation).add_(mean).to(dtype);
+    if (drawn == all) {
+      return numbers.view(spec.shape);
+    }
+    const at::Tensor flat = at::empty({all}, dtype);
+    for (int64_t done = 0; done < all; done += drawn) {
+      const int64_t now = std::min(drawn, all - done);
+      flat.narrow(0, done, now).copy_(numbers.narrow(0, 0, now));
+    }
+    return flat.view(spec.shape);
   }
 };
 

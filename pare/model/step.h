@@ -27,6 +27,7 @@ class Step {
 
   const Positions& positions() const { return positions_; }  // of the tokens at hand
   Cache* cache() const { return cache_; }
+  bool placed() const { return cache_ && cache_->place.defined(); }  // the same work as any other step
   // Puts [batch, heads, tokens, width] of the tokens at hand behind what is stored, and hands back all of it: with a
   // Cache::place, room that is not filled yet too.
   at::Tensor extended(at::Tensor& stored, const at::Tensor& fresh) const;
@@ -58,7 +59,6 @@ class Step {
   void remember();
 
  private:
-  bool placed() const { return cache_ && cache_->place.defined(); }
   struct Turned {
     Rope rope;
     bool all;

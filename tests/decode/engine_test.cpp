@@ -14,6 +14,7 @@
 #include "pare/decode/team.h"
 #include "pare/model/executor.h"
 #include "tests/model/architectures.h"
+#include "tests/model/cuda.h"
 #include "tests/model/helpers.h"
 #include "tests/support/helpers.h"
 
@@ -96,28 +97,45 @@ TEST_CASE("the engine's logits are those of the Executor with the same weights, 
   CHECK(lacking.size() * 2 < causal_architectures().size());
 }
 
-TEST_CASE("repeated steps are those of the Executor, across growing memory, further prompts and other texts") {
+// Prompts and steps in turns, several texts after one another, and more tokens than there is room for at first: on a
+// GPU the third step of a kind is recorded, and the fourth on it is repeated.
+static void check_repeated_steps(at::Device device) {
   for (const auto& [name, text] : causal_architectures()) {
     CAPTURE(name);
     Architecture a = parse(text);
     if (!steps_are_alike(a) || a.embedding.types > 0) {
       continue;
     }
-    const Executor executor(Model{a, as_weights(generic_tensors(a))}, at::kDouble);
-    RepeatedStep steps(executor, at::kCPU, 3);
+    const Executor executor(Model{a, as_weights(generic_tensors(a))}, at::kDouble, device);
+    RepeatedStep steps(executor, device, 3);
     for (const int64_t prompt : {1, 4, 2}) {
-      const at::Tensor ids = random_inputs(a, 1, 14).ids;
-      const at::Tensor expected = executor.forward({.ids = ids}).logits[0];
+      const at::Tensor ids = random_inputs(a, 1, 16).ids.to(device);
+      const at::Tensor expected = executor.forward({.ids = ids}).logits[0].cpu();
       steps.reset();
       int64_t read = 0;
-      for (const int64_t count : std::vector<int64_t>{prompt, 1, 1, 3, 1, 1, 1}) {
-        const at::Tensor found = steps.read(ids.narrow(1, read, count));
+      for (const int64_t count : std::vector<int64_t>{prompt, 1, 1, 1, 1, 3, 1, 1, 1, 1, 1}) {
+        const at::Tensor found = steps.read(ids.narrow(1, read, count)).cpu();
         read += count;
         CHECK(relative_error(found, expected[read - 1]) < 1e-11);
         CHECK(steps.length() == read);
       }
     }
   }
+}
+
+TEST_CASE("repeated steps are those of the Executor, across growing memory, further prompts and other texts") {
+  check_repeated_steps(at::kCPU);
+}
+
+TEST_CASE("CUDA repeats a recorded step, with the Executor's answers") {
+  if (!has_cuda()) {
+    return;
+  }
+  if (!DeviceGraph::works_on(at::Device(at::kCUDA, 0))) {
+    std::puts("skipped recorded steps: libpare_cuda is not there");
+    return;
+  }
+  check_repeated_steps(at::Device(at::kCUDA, 0));
 }
 
 TEST_CASE("rows times a vector, in every type and length, and by a part of the rows") {

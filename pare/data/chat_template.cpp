@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/data/jinja_evaluator.h"
+#include "pare/data/tokens_beside.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -88,19 +89,7 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& variables, const 
 }
 
 ChatFormat::ChatFormat(const fs::path& folder, const fs::path& file)
-    : template_(template_of(folder, file)), tokens_(new nlohmann::ordered_json(nlohmann::ordered_json::object())) {
-  for (const char* const name : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const json settings = settings_in(folder / name);
-    for (const char* const key :
-         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-      const json found = settings.value(key, json());
-      const json content = found.is_object() ? found.value("content", json()) : found;
-      if (content.is_string()) {
-        (*tokens_)[key] = content.get<std::string>();
-      }
-    }
-  }
-}
+    : template_(template_of(folder, file)), tokens_(new nlohmann::ordered_json(named_tokens(folder))) {}
 
 std::string ChatFormat::prompt(const std::vector<ChatMessage>& messages) const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();

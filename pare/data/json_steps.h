@@ -46,5 +46,6 @@ std::vector<BpeMerge> ranked_merges(const std::vector<std::pair<std::string, std
 
 // GPT-2's pattern, which ByteLevel stands for.
 std::string gpt2_pattern();
+std::string qwen2_pattern();
 
 }  // namespace pare

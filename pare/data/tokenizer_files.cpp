@@ -9,6 +9,7 @@
 
 #include "pare/data/json_steps.h"
 #include "pare/data/tokenizer.h"
+#include "pare/data/tokens_beside.h"
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -46,16 +47,6 @@ std::vector<std::string> read_lines(const fs::path& path) {
   return lines;
 }
 
-// What is written beside a vocabulary for transformers; an empty object where nothing is.
-json read_settings(const fs::path& beside) {
-  const fs::path path = beside.parent_path() / "tokenizer_config.json";
-  if (!fs::exists(path)) {
-    return json::object();
-  }
-  const json settings = parse_json(read_text_file(path, largest_vocabulary), path.string());
-  return settings.is_object() ? settings : json::object();
-}
-
 AddedToken special_token(TokenId id, const std::string& content) {
   return {.id = id, .content = content, .special = true};
 }
@@ -66,6 +57,39 @@ bool add_special(TokenizerParts& parts, const std::string& content) {
     parts.added.push_back(special_token(*id, content));
   }
   return id.has_value();
+}
+
+// How the classes of transformers that keep a vocabulary and merges take a text apart.
+struct BpeKind {
+  std::string words;
+  bool composed = false;  // into Unicode's composed form first
+};
+
+BpeKind kind_of(const json& named, const std::string& subject) {
+  std::string name = named.is_string() ? named.get<std::string>() : "";
+  if (name.ends_with("Fast")) {
+    name.resize(name.size() - 4);
+  }
+  static const std::set<std::string> as_gpt2 = {
+      "", "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer",
+      "PreTrainedTokenizer"};
+  if (as_gpt2.contains(name)) {
+    return {gpt2_pattern()};
+  }
+  refuse_if(name != "Qwen2Tokenizer",
+            "{}: its tokenizer_config.json names {}, whose rules pare knows from a tokenizer.json only: save the "
+            "tokenizer again with save_pretrained of transformers, which writes one",
+            subject, quote(name));
+  return {qwen2_pattern(), true};
+}
+
+// Texts begin with that token, where there is such a one.
+void add_first(TokenizerParts& parts, const std::string& content) {
+  for (const AddedToken& token : parts.added) {
+    if (token.content == content) {
+      parts.before = {token.id};
+    }
+  }
 }
 
 bool has_capitals(const Vocabulary& vocabulary) {
@@ -268,10 +292,8 @@ std::vector<TokenId> tokens_that_end_texts(const fs::path& folder) {
     if (tokenizers.front().extension() == ".bin") {
       return {llama2c_end};
     }
-    const json word = read_settings(tokenizers.front()).value("eos_token", json());
-    const json content = word.is_object() ? word.value("content", json()) : word;
     const std::optional<TokenId> id =
-        content.is_string() ? tokenizer.id_of(content.get<std::string>()) : std::optional<TokenId>();
+        tokenizer.id_of(token_word(settings_beside(tokenizers.front()).value("eos_token", json())));
     return id ? std::vector{*id} : std::vector<TokenId>();
   } catch (const InputError&) {
     return {};  // a kind that is not supported: nobody asked for it
@@ -317,9 +339,12 @@ Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
       pairs.push_back(split_merge(line, pairs.size(), merges.string()));
     }
   }
-  const bool prefix = read_settings(vocabulary).value("add_prefix_space", json(false)) == json(true);
+  const json settings = settings_beside(vocabulary);
+  const BpeKind kind = kind_of(settings.value("tokenizer_class", json()), parts.subject);
+  const bool prefix = settings.value("add_prefix_space", json(false)) == json(true);
+  parts.normalizer = kind.composed ? Normalizer({NormalForm::nfc}, parts.subject) : Normalizer({});
   std::vector<SplitStep> steps;
-  steps.emplace_back(SplitToBytes{.prefix_space = prefix, .pattern = Pattern(gpt2_pattern(), parts.subject)});
+  steps.emplace_back(SplitToBytes{.prefix_space = prefix, .pattern = Pattern(kind.words, parts.subject)});
   parts.pre_tokenizer = PreTokenizer(std::move(steps));
   parts.model = BpeModel(parts.vocabulary, ranked_merges(pairs, parts.vocabulary, "", merges.string()), {.bytes = true},
                          parts.subject);
@@ -328,12 +353,16 @@ Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
   const bool begins = add_special(parts, "<s>"), ends = add_special(parts, "</s>");
   add_special(parts, "<pad>");
   add_special(parts, "<unk>");
-  if (add_special(parts, "<mask>")) {
+  const bool masked = add_special(parts, "<mask>");
+  if (masked) {
     parts.added.back().left_strip = true;
-    if (begins && ends) {  // RoBERTa and its kin
-      parts.before = {*parts.vocabulary.find("<s>")};
-      parts.after = {*parts.vocabulary.find("</s>")};
-    }
+  }
+  add_tokens_beside(parts, vocabulary);
+  if (masked && begins && ends) {  // RoBERTa and its kin
+    parts.before = {*parts.vocabulary.find("<s>")};
+    parts.after = {*parts.vocabulary.find("</s>")};
+  } else if (settings.value("add_bos_token", json(false)) == json(true)) {  // OPT
+    add_first(parts, token_word(settings.value("bos_token", json())));
   }
   return Tokenizer(std::move(parts));
 }
@@ -353,7 +382,7 @@ Tokenizer read_vocab_txt(const fs::path& path) {
             "{}: {}, so this is no WordPiece vocabulary as BERT has it: another tokenizer's? Give token ids "
             "instead of text",
             parts.subject, continuing ? "it has no [UNK]" : "no token continues a word ('##...')");
-  const json settings = read_settings(path);
+  const json settings = settings_beside(path);
   const auto setting = [&settings](const char* key, bool without) {
     const json value = settings.value(key, json());
     return value.is_boolean() ? value.get<bool>() : without;

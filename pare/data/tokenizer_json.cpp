@@ -5,6 +5,7 @@
 
 #include "pare/data/json_steps.h"
 #include "pare/data/tokenizer.h"
+#include "pare/data/tokens_beside.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -178,11 +179,9 @@ void read_model(const json& model, TokenizerParts& parts) {
 
 }  // namespace
 
-Tokenizer read_tokenizer_json(const std::filesystem::path& path) {
-  return parse_tokenizer_json(read_text_file(path, largest_file), path.string());
-}
+namespace {
 
-Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject) {
+TokenizerParts parts_of_json(std::string_view text, const std::string& subject) {
   TokenizerParts parts;
   parts.subject = subject;
   const json file = parse_json(text, subject);
@@ -194,7 +193,19 @@ Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject
   parts.added = read_added(file, parts.vocabulary, parts.subject);
   read_post_processor(file.value("post_processor", json()), parts);
   parts.decoder = read_decoder(file.value("decoder", json()), parts.subject);
+  return parts;
+}
+
+}  // namespace
+
+Tokenizer read_tokenizer_json(const std::filesystem::path& path) {
+  TokenizerParts parts = parts_of_json(read_text_file(path, largest_file), path.string());
+  add_tokens_beside(parts, path);
   return Tokenizer(std::move(parts));
+}
+
+Tokenizer parse_tokenizer_json(std::string_view text, const std::string& subject) {
+  return Tokenizer(parts_of_json(text, subject));
 }
 
 }  // namespace pare

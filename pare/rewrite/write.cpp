@@ -71,6 +71,19 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   return config.dump(2) + "\n";
 }
 
+// The Architecture, and the ids with which texts begin and end, as the source has them: generate asks for these.
+std::string native_config_text(const ModelFolder& source, const Architecture& architecture) {
+  nlohmann::ordered_json config = family_config(native_family(), architecture);
+  const nlohmann::json said =
+      source.config.empty() ? nlohmann::json::object() : parse_json(source.config, source.path.string());
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    if (const auto id = said.find(key); id != said.end() && !id->is_null()) {
+      config[key] = *id;
+    }
+  }
+  return config.dump(2) + "\n";
+}
+
 // What the model has no use for goes along as it is. A copy of a tied tensor is one of what that became: transformers
 // takes two tensors that differ for untied.
 void add_unused(Prepared& prepared, const Family& family, const ModelFolder& source) {
@@ -98,7 +111,7 @@ Prepared prepare(const ModelFolder& source, const Model& after, WrittenForm form
   const Weights typed = stored_types(source, model.weights, dtype);
   Explanation explanation = explain(source.model.weights, typed);
   if (!compat || source.family == "pare") {
-    return {family_config(native_family(), model.architecture).dump(2) + "\n",
+    return {native_config_text(source, model.architecture),
             {model.architecture, family_weights(native_family(), model.architecture, typed)},
             std::move(explanation)};
   }

@@ -136,6 +136,18 @@ def check_strict(report, work):
     report.check("what no longer fits is named", ended(result, 0, [f"{', '.join(sorted(LEFT))} were not copied: training state"]))
 
 
+def check_ids_of_texts(report, work):
+    """generate asks config.json with which tokens texts begin and end, where no other file says so."""
+    source = work / "ending"
+    shutil.copytree(work / "plain", source)
+    ids = {"bos_token_id": 1, "eos_token_id": [2, 3]}
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, **ids, "pad_token_id": None}))
+    report.check("ids of texts", ended(pare("rewrite", "ending", "-o", "ended", "--passes", "eliminate_projection", cwd=work)))
+    written = json.loads((work / "ended" / "config.json").read_text())
+    report.check("ids of texts are kept", expect({key: written.get(key) for key in [*ids, "pad_token_id"]}, {**ids, "pad_token_id": None}))
+
+
 def check_bytes(report, work):
     """The same twice, in folders of its own so that the certificate names the same paths."""
     for run in ("first", "second"):
@@ -371,6 +383,7 @@ def main():
             (work / f"{name}.json").write_text(json.dumps(model))
             report.check(f"init {name}", ended(pare("init", f"{name}.json", "-o", name, "--generic", "--seed", "1", "--dtype", dtype, cwd=work)))
         check_strict(report, work)
+        check_ids_of_texts(report, work)
         check_bytes(report, work)
         check_auto(report, work)
         check_growth(report, work)

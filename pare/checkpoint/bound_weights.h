@@ -25,6 +25,17 @@ struct UnusedName {
 std::map<std::string, UnusedName> unused_names(const Family& family, const Architecture& architecture,
                                                const Weights& stored);
 
+// Where a file keeps what the family calls so.
+struct BoundName {
+  std::string in_file;                 // its name there; empty where it is not there
+  std::vector<std::string> tied;       // other names of the same data, whether they are there or not
+  std::vector<std::string> canonical;  // what it holds of ours
+  bool transposed = false;             // a matrix that is stored [in, out]
+};
+// Of every tensor that the Architecture may have in a file, by the family's name with the base prefix.
+std::map<std::string, BoundName> bound_names(const Family& family, const Architecture& architecture,
+                                             const Weights& stored);
+
 // As transformers does: what the configuration ties, but a file holds twice and differently, is not tied. Hands back a
 // warning for each such pair. Where there is one, `stored` has been given what the untied model reads, and the
 // Architecture has to be read again, untied. Reads both tensors, where both are there.

@@ -78,11 +78,11 @@ std::string_view reason_against(std::string name) {
 // Configuration, weights and certificate of the model itself, which the new one replaces by its own.
 std::set<std::string> own_files(const Shards& stored) {
   std::set<std::string> names = {"config.json", "certificate.json"};
-  for (const SafetensorsFile& file : stored.files) {
+  for (const TensorFile& file : stored.files) {
     names.insert(file.path().filename().string());
   }
   if (stored.index) {
-    names.insert(weight_index_name);
+    names.insert(stored.index->name);
   }
   return names;
 }

@@ -10,6 +10,7 @@
 #include "pare/checkpoint/family.h"
 #include "pare/checkpoint/known_keys.h"
 #include "pare/checkpoint/not_a_model.h"
+#include "pare/checkpoint/pytorch_file.h"
 #include "pare/checkpoint/replaceable.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
@@ -50,9 +51,9 @@ std::string read_config_file(const fs::path& folder) {
   // Beside a model, an adapter changes what transformers computes, as soon as peft is installed.
   for (const char* adapter : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
     if (path_exists(folder / adapter)) {
-      throw InputError(fmt::format("{} holds an adapter, {}, which is not supported: merge it into its base model {}",
-                                   quote(folder.string()), quote(adapter),
-                                   path_exists(path) ? "or take it away" : "first"));
+      throw InputError(fmt::format("{} holds an adapter, {}: {}", quote(folder.string()), quote(adapter),
+                                   path_exists(path) ? "move it to a folder of its own, and give that with --adapter"
+                                                     : "give its base model, and this folder with --adapter"));
     }
   }
   if (std::error_code refused; !fs::exists(fs::symlink_status(path, refused))) {
@@ -61,20 +62,38 @@ std::string read_config_file(const fs::path& folder) {
   return read_text_file(path, largest_config);
 }
 
-Dtype main_dtype(const Weights& weights) {
+Dtype main_dtype(const ModelFolder& folder) {
   std::map<Dtype, int64_t> elements;
-  for (const auto& [name, weight] : weights) {
-    elements[weight.dtype()] += element_count(weight.shape());
+  for (const auto& [name, weight] : folder.model.weights) {
+    elements[folder.stored_dtype(name)] += element_count(weight.shape());
   }
   return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
+// By our names, of what holds the tensors that an adapter changed.
+std::map<std::string, Dtype> canonical_types(const Family& family, const Architecture& architecture,
+                                             const Weights& stored, const std::map<std::string, Dtype>& types) {
+  std::map<std::string, Dtype> canonical;
+  for (const auto& [name, bound] : bound_names(family, architecture, stored)) {
+    const auto changed = types.find(bound.in_file);
+    for (const std::string& ours : changed == types.end() ? std::vector<std::string>() : bound.canonical) {
+      canonical.emplace(ours, changed->second);
+    }
+  }
+  return canonical;
+}
+
 // Into `opened`, whose warnings stand also where this throws.
-void open_into(ModelFolder& opened, UnknownKeys unknown) {
+void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown, const fs::path& adapter) {
   const std::string subject = shown(opened.path / config_name);
   opened.config = read_config_file(opened.path);
   ParsedConfig config = parse(opened.config, subject);
-  opened.stored = open_shards(opened.path);
+  opened.stored = open_shards(opened.path, file);
+  for (const TensorFile& each : opened.stored.files) {
+    if (!each.note().empty()) {
+      opened.warnings.push_back(each.note());
+    }
+  }
   Weights stored = weights_of(opened.stored.files);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
@@ -83,8 +102,16 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
   Model& model = opened.model;
   opened.family = config.family->model_type;
   std::vector<std::string>* const ignored = unknown == UnknownKeys::ignore ? &opened.ignored_keys : nullptr;
+  if (!adapter.empty()) {
+    opened.adapter = open_adapter(adapter, ignored);
+    names.merge(names_in(*opened.adapter));
+  }
   model.architecture = read_architecture(*config.family, config.json, subject, names,
                                          {.warnings = &opened.warnings, .ignored_keys = ignored});
+  std::map<std::string, Dtype> types;
+  if (opened.adapter) {
+    types = apply_adapter(*opened.adapter, *config.family, model.architecture, stored, opened.warnings);
+  }
   const std::vector<std::string> untied =
       untie_if_different(*config.family, model.architecture, stored, shown(opened.path));
   if (!untied.empty()) {
@@ -96,18 +123,30 @@ void open_into(ModelFolder& opened, UnknownKeys unknown) {
   }
   model.weights = canonical_weights(*config.family, model.architecture, stored, shown(opened.path));
   opened.unused = unused_tensors(*config.family, model.architecture, opened.stored.files);
-  opened.dtype = main_dtype(model.weights);
+  opened.adapted = canonical_types(*config.family, model.architecture, stored, types);
+  opened.dtype = main_dtype(opened);
 }
 
 }  // namespace
 
-ModelFolder open_model(const fs::path& folder, UnknownKeys unknown) {
+Dtype ModelFolder::stored_dtype(const std::string& tensor) const {
+  const auto changed = adapted.find(tensor);
+  return changed == adapted.end() ? model.weights.at(tensor).dtype() : changed->second;
+}
+
+ModelFolder open_model(const fs::path& path, UnknownKeys unknown, const fs::path& adapter) {
+  const bool is_file = is_pytorch_name(path) && path_exists(path) && !is_folder(path);
+  const fs::path beside = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (is_file && !path_exists(beside / config_name)) {
+    refuse_not_a_model(path);
+  }
+  const fs::path& folder = is_file ? beside : path;
   refuse_if(path_exists(folder / "metrics.jsonl") && is_folder(folder / "checkpoints"),
             "{} is a training run: its models are in {}", quote(folder.string()), (folder / "checkpoints").string());
   ModelFolder opened;
   opened.path = folder;
   try {
-    open_into(opened, unknown);
+    open_into(opened, is_file ? path.filename().string() : "", unknown, adapter);
   } catch (Error& error) {
     error.warnings = std::move(opened.warnings);
     throw;
@@ -121,10 +160,13 @@ std::map<std::string, std::string> file_hashes(const ModelFolder& model) {
     hashes[config_name] = sha256_of(model.config);
   }
   if (model.stored.index) {
-    hashes[weight_index_name] = sha256_of(*model.stored.index);
+    hashes[model.stored.index->name] = sha256_of(model.stored.index->text);
   }
-  for (const SafetensorsFile& file : model.stored.files) {
+  for (const TensorFile& file : model.stored.files) {
     hashes[file.path().filename().string()] = file.sha256();
+  }
+  if (model.adapter) {
+    hashes.merge(file_hashes(*model.adapter));
   }
   return hashes;
 }

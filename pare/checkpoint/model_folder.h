@@ -1,12 +1,14 @@
 #pragma once
-// A model on disk: a folder with config.json and safetensors, native or of a Hugging Face family.
+// A model on disk: a folder with config.json and weights, native or of a Hugging Face family.
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "pare/checkpoint/adapter.h"
 #include "pare/checkpoint/model.h"
 #include "pare/checkpoint/shards.h"
 #include "pare/checkpoint/unused_tensors.h"
@@ -26,20 +28,27 @@ struct ModelFolder {
   std::string config;  // the text of config.json
   Shards stored;
   UnusedTensors unused;  // what lies in those files beside the model's own tensors
+  // The model is what its files hold with this applied. Tensors that it changes are sums in float64; these are their
+  // types in the files, by our names.
+  std::optional<Adapter> adapter;
+  std::map<std::string, Dtype> adapted;
+  Dtype stored_dtype(const std::string& tensor) const;
 };
 
-// The SHA-256 of what was read, by the file's name: config.json, the weights and their index. Reads every byte of the
-// weights, the first time. InputError where one of them was written to since it was opened: ask after all else was
-// read.
+// The SHA-256 of what was read, by the file's name: config.json, the weights and their index, the adapter. Reads every
+// byte of the weights, the first time. InputError where one of them was written to since it was opened: ask after all
+// else was read.
 std::map<std::string, std::string> file_hashes(const ModelFolder& model);
 
 // A key that nobody knows may change what transformers computes, so it is refused where nobody says otherwise.
 enum class UnknownKeys { refuse, ignore };
 
-// Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. Where a tied
+// Opens and checks everything but the data: config, header, names, types, shapes, all problems listed. `path` is a
+// folder, or a file of PyTorch with config.json beside it, which is then read in place of other weights. Where a tied
 // head is stored a second time the two are read and compared, and the model is untied if they differ. An error brings
-// along the warnings that came before it.
-ModelFolder open_model(const std::filesystem::path& folder, UnknownKeys unknown = UnknownKeys::refuse);
+// along the warnings that came before it. `adapter`: the folder of one that is applied.
+ModelFolder open_model(const std::filesystem::path& path, UnknownKeys unknown = UnknownKeys::refuse,
+                       const std::filesystem::path& adapter = {});
 
 // The Architecture of a config.json alone, from its text. Pure, for the fuzzer and the tests.
 Architecture parse_config(std::string_view text, const std::string& subject);

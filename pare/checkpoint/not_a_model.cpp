@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pare/arch/presets.h"
+#include "pare/checkpoint/pytorch_file.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/mapped.h"
@@ -109,7 +110,8 @@ std::string quoted_list(const std::vector<fs::path>& paths) {
   }
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   refuse_if(is_model(folder), "{} is one file of a model: give its folder, {}", subject, quote(folder.string()));
-  refuse_if(file.extension() == ".safetensors", "{} is weights without a config.json beside it; {}", subject, a_model);
+  refuse_if(file.extension() == ".safetensors" || is_pytorch_name(file),
+            "{} is weights without a config.json beside it; {}", subject, a_model);
   throw InputError(fmt::format("{} is not a folder; {}", subject, a_model));
 }
 
@@ -131,7 +133,7 @@ std::string quoted_list(const std::vector<fs::path>& paths) {
     }
   }
   for (const fs::path& file : files) {
-    if (file.extension() == ".safetensors") {
+    if (file.extension() == ".safetensors" || is_pytorch_name(file)) {
       throw InputError(
           fmt::format("{} has {} but no config.json, which says what the weights are: download that file too", subject,
                       quote(file.filename().string())));
@@ -189,13 +191,23 @@ std::optional<std::string> other_format(const fs::path& file) {
     return "is GGUF, which pare does not read: take the checkpoint that it was made from, with config.json and "
            "safetensors";
   }
-  if (glob_match("tok*.bin", file.filename().string())) {  // llama2.c's tokenizer, no weights
-    return std::nullopt;
-  }
-  for (const char* pickled : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"}) {
-    if (extension == pickled) {
-      return "is a format that pare does not read: load the model with transformers and save it again with "
-             "save_pretrained, which writes safetensors";
+  constexpr std::pair<std::string_view, std::string_view> formats[] = {
+      {".onnx",
+       "is ONNX, a program and not a checkpoint, which pare does not read: take the checkpoint that it was made "
+       "from, with config.json and safetensors"},
+      {".h5",
+       "is weights of TensorFlow, which pare does not read: load the model with transformers 4 and from_tf=True, "
+       "and save it again with save_pretrained, which writes safetensors"},
+      {".msgpack",
+       "is weights of Flax, which pare does not read: load the model with transformers 4 and from_flax=True, "
+       "and save it again with save_pretrained, which writes safetensors"},
+      {".ckpt",
+       "is the checkpoint of a trainer, which pare does not read: load the model with what trained it, and save "
+       "its state_dict() with torch.save, or the model with save_pretrained"},
+  };
+  for (const auto& [ending, advice] : formats) {
+    if (extension == ending) {
+      return std::string(advice);
     }
   }
   return std::nullopt;

@@ -6,57 +6,25 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "pare/checkpoint/dtype.h"
+#include "pare/checkpoint/tensor_file.h"
 
 namespace pare {
 
-struct StoredTensor {
-  Dtype dtype = Dtype::f32;
-  std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes, from the start of the file
-};
-
-// nullopt when the product overflows, or when elements smaller than a byte do not fill the last one.
-std::optional<uint64_t> byte_size(Dtype dtype, std::span<const int64_t> shape);
-
 constexpr uint64_t max_safetensors_header = 100'000'000;  // set by the format
 
-using Metadata = std::map<std::string, std::string>;
-
-struct SafetensorsHeader {
-  std::map<std::string, StoredTensor> tensors;
-  Metadata metadata;
-};
+using SafetensorsHeader = TensorHeader;
 
 // Checks the raw text of the header of a file of `file_size` bytes. Pure, for the fuzzer and the tests.
 SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_size, const std::string& subject);
 
-class SafetensorsFile {
+class SafetensorsFile : public TensorFile {
  public:
-  // Reads and checks the header only. Throws InputError naming the file and every problem found.
   explicit SafetensorsFile(const std::filesystem::path& path);
-
-  const std::filesystem::path& path() const;
-  uint64_t bytes() const;  // of the whole file, when it was opened
-  const std::map<std::string, StoredTensor>& tensors() const;
-  const Metadata& metadata() const;
-
-  // Copies bytes of a tensor's data, from `offset` within it. A file that shrank since it was opened is an InputError.
-  void read(const std::string& name, uint64_t offset, std::span<std::byte> into) const;
-
-  // Of the file that was opened, also where its name is another's by now. Reads all of it, once for all copies of this
-  // object. InputError where it was written to since it was opened, now or before this call.
-  std::string sha256() const;
-
- private:
-  struct State;
-  std::shared_ptr<const State> state_;  // a copy of this object shares the open file
 };
 
 // Writes one file front to back and never holds more than the tensor at hand.

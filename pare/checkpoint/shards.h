@@ -9,22 +9,29 @@
 #include <string_view>
 #include <vector>
 
-#include "pare/checkpoint/safetensors.h"
+#include "pare/checkpoint/tensor_file.h"
 
 namespace pare {
 
 constexpr const char* weight_index_name = "model.safetensors.index.json";
 
-struct Shards {
-  std::vector<SafetensorsFile> files;  // one or more
-  std::optional<std::string> index;    // its text, as it was read; a single model.safetensors has none
+struct WeightIndex {
+  std::string name, text;  // as it was read
 };
 
-// Opens model.safetensors, or every file of the index, and checks that index and files agree.
-Shards open_shards(const std::filesystem::path& folder);
+struct Shards {
+  std::vector<TensorFile> files;     // one or more
+  std::optional<WeightIndex> index;  // a single file has none
+};
 
-// Tensor name to file name, from the text of an index. Pure, for the fuzzer and the tests.
-std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject);
+// Opens model.safetensors, or every file of its index, and checks that index and files agree; where there is neither,
+// what torch.save wrote: pytorch_model.bin, its index, or the one .pt or .pth. With `file`, the one of that name.
+Shards open_shards(const std::filesystem::path& folder, const std::string& file = "");
+
+// Tensor name to file name, from the text of an index: files that end so, in the same folder. Pure, for the fuzzer and
+// the tests.
+std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject,
+                                                      std::string_view ending = ".safetensors");
 
 // The text of an index, as Hugging Face writes it.
 std::string weight_index_text(const std::map<std::string, std::string>& tensor_files, uint64_t total_bytes);

@@ -34,10 +34,10 @@ static bool is_same(const UnusedTensor& a, const UnusedTensor& b) {
 }
 
 UnusedTensors unused_tensors(const Family& family, const Architecture& architecture,
-                             const std::vector<SafetensorsFile>& files) {
+                             const std::vector<TensorFile>& files) {
   const std::map<std::string, UnusedName> names = unused_names(family, architecture, weights_of(files));
   UnusedTensors tensors;
-  for (const SafetensorsFile& file : files) {
+  for (const TensorFile& file : files) {
     for (const auto& [stored, tensor] : file.tensors()) {
       if (const auto found = names.find(stored); found != names.end()) {
         tensors.emplace(found->second.name, UnusedTensor{file, stored, found->second.copy_of});

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "pare/arch/architecture.h"
-#include "pare/checkpoint/safetensors.h"
+#include "pare/checkpoint/tensor_file.h"
 
 namespace pare {
 
 struct Family;
 
 struct UnusedTensor {
-  SafetensorsFile file;
+  TensorFile file;
   std::string stored;   // its name there
   std::string copy_of;  // the tensor of the model that it holds once more; empty: it is no part of the model
   const StoredTensor& tensor() const { return file.tensors().at(stored); }
@@ -26,7 +26,7 @@ struct UnusedTensor {
 using UnusedTensors = std::map<std::string, UnusedTensor>;  // by the family's name, with the base prefix, as `copy_of`
 
 UnusedTensors unused_tensors(const Family& family, const Architecture& architecture,
-                             const std::vector<SafetensorsFile>& files);
+                             const std::vector<TensorFile>& files);
 uint64_t bytes_of(const UnusedTensors& tensors);
 // Some are matrices over the stream, such as a pooler: whoever uses them gives them the last hidden states.
 bool read_hidden_states(const UnusedTensors& tensors, int64_t width);

@@ -63,7 +63,7 @@ bool all_finite(at::ScalarType type, std::span<const std::byte> bytes) {
 }
 
 // `rows` entries of the first axis from `first_row` on.
-at::Tensor load(const SafetensorsFile& file, const std::string& name, int64_t first_row, int64_t rows) {
+at::Tensor load(const TensorFile& file, const std::string& name, int64_t first_row, int64_t rows) {
   check_interrupt();
   const StoredTensor& stored = file.tensors().at(name);
   std::string subject = quote(file.path().filename().string());
@@ -129,7 +129,7 @@ void check_finite(const at::Tensor& tensor, const std::string& name, const std::
   }
 }
 
-Weights weights_of(const SafetensorsFile& file) {
+Weights weights_of(const TensorFile& file) {
   Weights weights;
   for (const auto& [name, stored] : file.tensors()) {
     const int64_t all = stored.shape.empty() ? 1 : stored.shape[0];
@@ -142,9 +142,9 @@ Weights weights_of(const SafetensorsFile& file) {
   return weights;
 }
 
-Weights weights_of(std::span<const SafetensorsFile> files) {
+Weights weights_of(std::span<const TensorFile> files) {
   Weights weights;
-  for (const SafetensorsFile& file : files) {
+  for (const TensorFile& file : files) {
     weights.merge(weights_of(file));
   }
   return weights;

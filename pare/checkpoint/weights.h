@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "pare/checkpoint/safetensors.h"
+#include "pare/checkpoint/tensor_file.h"
 #include "pare/checkpoint/weight.h"
 
 namespace pare {
@@ -17,8 +17,8 @@ namespace pare {
 using Weights = std::map<std::string, Weight>;  // sorted by name, as files are
 
 // Every tensor under its stored name. Loading one checks that its floats are finite, and an error names the tensor.
-Weights weights_of(const SafetensorsFile& file);
-Weights weights_of(std::span<const SafetensorsFile> files);
+Weights weights_of(const TensorFile& file);
+Weights weights_of(std::span<const TensorFile> files);
 Weights open_weights(const std::filesystem::path& folder);  // one file, or shards with an index
 
 // Throws InputError "tensor NAME of SUBJECT ..." with the first element that is infinite or not a number.
@@ -29,7 +29,7 @@ Dtype dtype_of(at::ScalarType type);
 
 // Bytes of a file, to be stored as they are: of any type, and nobody looks whether they are finite.
 struct CopiedTensor {
-  SafetensorsFile file;
+  TensorFile file;
   std::string name;  // there
 };
 

@@ -42,7 +42,7 @@ Inputs held_out(const std::filesystem::path& run, int64_t sequences, int64_t tok
 
 static int64_t bytes_of_weights(const std::filesystem::path& folder) {
   int64_t bytes = 0;
-  for (const SafetensorsFile& file : open_shards(folder).files) {
+  for (const TensorFile& file : open_shards(folder).files) {
     bytes += static_cast<int64_t>(std::filesystem::file_size(file.path()));
   }
   return bytes;

@@ -15,10 +15,10 @@
 
 namespace pare {
 
-static void audit_command(const std::string& what, Measure measure, Prove prove, const ReportFlags& report,
-                          const Settings& settings) {
+static void audit_command(const std::string& what, const std::string& adapter, Measure measure, Prove prove,
+                          const ReportFlags& report, const Settings& settings) {
   check_report_file(report);
-  const Subject subject = find_subject(what, settings);
+  const Subject subject = find_subject(what, settings, adapter);
   const Audit audit = subject.stored ? audit_model(*subject.stored, measure, prove)
                                      : audit_architecture(subject.architecture, measure, prove);
   if (report.wanted()) {
@@ -36,6 +36,7 @@ static void audit_command(const std::string& what, Measure measure, Prove prove,
 void add_audit(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("audit", "What can be removed, and why the rest cannot");
   auto what = std::make_shared<std::string>();
+  auto adapter = std::make_shared<std::string>();
   auto conditions = std::make_shared<bool>(false);
   auto prove = std::make_shared<bool>(false);
   auto report = std::make_shared<ReportFlags>();
@@ -44,11 +45,12 @@ void add_audit(CLI::App& app, const Settings& settings) {
       ->check(suggested(preset_names()));
   command->add_flag("--conditions", *conditions, "measure every condition number; reads all weights");
   command->add_flag("--prove", *prove, "check the count by a Jacobian's rank, on a small twin");
+  add_adapter_flag(*command, *adapter);
   add_report_flags(*command, *report);
   command->footer("Example: pare audit mistral-7b");
-  command->callback([what, conditions, prove, report, &settings] {
-    audit_command(*what, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no, *report,
-                  settings);
+  command->callback([what, adapter, conditions, prove, report, &settings] {
+    audit_command(*what, *adapter, *conditions ? Measure::always : Measure::usual, *prove ? Prove::yes : Prove::no,
+                  *report, settings);
   });
 }
 

@@ -102,7 +102,7 @@ class Conversation {
   Conversation(const GenerateFlags& flags, const Settings& settings)
       : flags_(flags),
         settings_(settings),
-        stored_(open_and_warn(flags.model, settings)),
+        stored_(open_and_warn(flags.model, settings, flags.adapter)),
         tokenizer_(checked_tokenizer()),
         format_(folder_of_template(), flags.chat_template),
         options_(options_of(flags, settings, stored_)),

@@ -243,7 +243,7 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
   if (flags.chat) {
     return chat_command(flags, settings);
   }
-  const ModelFolder stored = open_and_warn(flags.model, settings);
+  const ModelFolder stored = open_and_warn(flags.model, settings, flags.adapter);
   check_continues_text(stored.model.architecture, quote(flags.model));
   std::optional<Tokenizer> tokenizer = find_tokenizer(flags, stored);
   Tokenizer* const reader = tokenizer ? &*tokenizer : nullptr;
@@ -284,6 +284,7 @@ void add_generate(CLI::App& app, const Settings& settings) {
   auto flags = std::make_shared<GenerateFlags>();
   Sampling& sampling = flags->sampling;
   command->add_option("MODEL", flags->model, "a model folder")->required();
+  add_adapter_flag(*command, flags->adapter);
   command->add_option("PROMPT", flags->prompts, "texts to continue; -: stdin; none: the model begins");
   command->add_option("--file", flags->files, "or: a file with a prompt; may be given again")
       ->type_name("FILE")

@@ -15,7 +15,7 @@
 namespace pare {
 
 struct GenerateFlags {
-  std::string model, tokens, tokenizer, dtype, system, chat_template;
+  std::string model, adapter, tokens, tokenizer, dtype, system, chat_template;
   std::vector<std::string> prompts, files, stops;
   Sampling sampling;
   int64_t max_tokens = 256;

@@ -32,7 +32,7 @@ namespace {
 constexpr int64_t usual_sequences = 16, usual_length = 48;
 
 struct ProbeFlags {
-  std::string model, tokens, inputs, dtype = "float64", without;
+  std::string model, adapter, tokens, inputs, dtype = "float64", without;
   int64_t random = 0, length = 0;  // 0: not given
   double threshold = 1e-3, zero_gains = 0, gauge = -1;
   bool permute_heads = false, heads = false;
@@ -83,7 +83,8 @@ std::vector<Inputs> in_order(const std::vector<Batch>& batches) {
   return sequences;
 }
 
-ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint64_t seed) {
+ProbeInputs read_sequences(const ProbeFlags& flags, const ModelFolder& stored, uint64_t seed) {
+  const Architecture& a = stored.model.architecture;
   const int given = (flags.tokens.empty() ? 0 : 1) + (flags.inputs.empty() ? 0 : 1) +
                     (flags.text.text.empty() ? 0 : 1) + (flags.random > 0 ? 1 : 0);
   refuse_if(given > 1, "one of --tokens, --inputs, --text and --random, not several: what should the model read?");
@@ -100,7 +101,7 @@ ProbeInputs read_sequences(const ProbeFlags& flags, const Architecture& a, uint6
   read.kind = !flags.tokens.empty() ? "tokens" : !flags.inputs.empty() ? "tensors" : "text";
   read.batches = in_order(!flags.tokens.empty()   ? read_token_lists(flags.tokens, a)
                           : !flags.inputs.empty() ? read_input_tensors(flags.inputs, a)
-                                                  : read_text(flags.text, flags.model, a, cut));
+                                                  : read_text(flags.text, stored.path, a, cut));
   return read;
 }
 
@@ -122,11 +123,11 @@ ProbeOptions probe_options(const ProbeFlags& flags, const Settings& settings) {
 
 void probe_command(const ProbeFlags& flags, const Settings& settings) {
   check_report_file(flags.report);
-  const ModelFolder stored = open_and_warn(flags.model, settings);
+  const ModelFolder stored = open_and_warn(flags.model, settings, flags.adapter);
   const Architecture& a = stored.model.architecture;
   const ProbeOptions options = probe_options(flags, settings);
   check_interventions(options.interventions, a);
-  const ProbeInputs inputs = read_sequences(flags, a, settings.seed);
+  const ProbeInputs inputs = read_sequences(flags, stored, settings.seed);
   const std::vector<Inputs> batches = probe_batches(inputs.batches, a);
   int64_t sequences = 0;
   for (const Inputs& batch : batches) {
@@ -177,6 +178,7 @@ void add_probe(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("probe", "Measure ranks and heads: where does it collapse?");
   auto flags = std::make_shared<ProbeFlags>();
   command->add_option("MODEL", flags->model, "a model folder")->required();
+  add_adapter_flag(*command, flags->adapter);
   command->add_option("--tokens", flags->tokens, "inputs: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", flags->inputs, "or: safetensors with input_ids, pixel_values, ...")
       ->type_name("FILE");

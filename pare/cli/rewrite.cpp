@@ -16,6 +16,7 @@
 #include "pare/cli/subject.h"
 #include "pare/rewrite/reasons.h"
 #include "pare/rewrite/rewrite.h"
+#include "pare/support/error.h"
 #include "pare/support/log.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
@@ -26,7 +27,7 @@ namespace pare {
 namespace {
 
 struct RewriteFlags {
-  std::string model, out, passes, form = "strict", dtype = "keep", dump_after;
+  std::string model, adapter, out, passes, form, dtype = "keep", dump_after;
   QuestionFlags question;
   double max_error = 0;  // 0: not given
   bool allow_growth = false, follow_links = false, force = false, no_verify = false, explain = false;
@@ -42,10 +43,14 @@ void say_retry(const Verification& v) {
 
 RewriteOptions options_of(const RewriteFlags& flags, const Settings& settings, const ModelFolder& source) {
   RewriteOptions options;
-  if (flags.passes != "auto") {
+  if (flags.passes.empty()) {
+    options.passes.emplace();
+  } else if (flags.passes != "auto") {
     options.passes = parse_passes(flags.passes);
   }
-  options.form = flags.form == "compat" ? WrittenForm::compat : WrittenForm::strict;
+  // Where nothing goes, nothing has a form of its own.
+  const std::string form = !flags.form.empty() ? flags.form : flags.passes.empty() ? "compat" : "strict";
+  options.form = form == "compat" ? WrittenForm::compat : WrittenForm::strict;
   options.dtype = float_dtype_from_word(flags.dtype);
   if (flags.max_error > 0) {
     options.max_error = flags.max_error;
@@ -81,7 +86,7 @@ std::string pass_table(const Rewritten& result) {
 void print_result(const ModelFolder& source, const std::string& out, const Rewritten& result) {
   const Plan& plan = result.plan;
   const int64_t before = count(source.model.architecture).total, after = count(plan.prepared.model.architecture).total;
-  std::string text = pass_table(result);
+  std::string text = result.pipeline.steps.empty() ? "" : pass_table(result);
   const auto says_more = [](const PassStep& step) { return !step.proposal.notes.empty(); };
   if (result.pipeline.steps.size() > 1 &&
       std::any_of(result.pipeline.steps.begin(), result.pipeline.steps.end() - 1, says_more)) {
@@ -108,7 +113,12 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
       before == after
           ? "as before"
           : fmt::format("{:+.2f} %", 100 * static_cast<double>(after - before) / static_cast<double>(before));
-  text += fmt::format("\nwrote {}: {} -> {} parameters ({}), {}, in {}\n", escaped(out), with_commas(before),
+  text += text.empty() ? "" : "\n";
+  if (source.adapter) {
+    text += fmt::format("merged the adapter {}: {} tensors are sums, rounded to the stored type\n",
+                        escaped(source.adapter->path.string()), with_commas(std::ssize(source.adapted)));
+  }
+  text += fmt::format("wrote {}: {} -> {} parameters ({}), {}, in {}\n", escaped(out), with_commas(before),
                       with_commas(after), change, word(plan.form), human_time(result.writing_seconds));
   if (plan.form == WrittenForm::compat) {
     text += plan.neutral == 0
@@ -144,7 +154,9 @@ void print_result(const ModelFolder& source, const std::string& out, const Rewri
 }
 
 void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
-  const ModelFolder source = open_and_warn(flags.model, settings);
+  refuse_if(flags.passes.empty() && flags.adapter.empty(),
+            "--passes is required, unless --adapter names something to merge (see 'pare rewrite --help')");
+  const ModelFolder source = open_and_warn(flags.model, settings, flags.adapter);
   const Rewritten result = rewrite(source, flags.out, options_of(flags, settings, source));
   print_warnings(result.warnings);
   for (const std::string& text : result.pipeline.left_out) {
@@ -175,14 +187,13 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
   std::vector<std::string> passes = pass_names();
   passes.emplace_back("auto");
+  add_adapter_flag(*command, flags->adapter);
   command->add_option("--passes", flags->passes, "'pass,pass{option=value,...}', in order; or auto")
-      ->required()
       ->check(list_of(passes))
       ->type_name("LIST");
-  command->add_option("--form", flags->form, "strict: smaller; compat: runs in stock engines")
+  command->add_option("--form", flags->form, "strict: smaller [with passes]; compat: runs in stock engines")
       ->check(one_of({"strict", "compat"}))
-      ->type_name("NAME")
-      ->capture_default_str();
+      ->type_name("NAME");
   command->add_option("--dtype", flags->dtype, "keep, float64, float32, bfloat16 or float16")
       ->transform(dtype_or({"keep"}))
       ->type_name("NAME")
@@ -212,7 +223,8 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")
       ->capture_default_str();
-  command->footer(R"(An approximate pass needs --max-error, and its result is another function.
+  command->footer(R"(Without --passes, --adapter is merged and nothing else changes.
+An approximate pass needs --max-error, and its result is another function.
 Exit code 2 when a pass refuses, 3 when the result is not the same function:
 then nothing is written. 'pare passes' lists the passes.
 Example: pare rewrite model -o smaller --passes 'eliminate_projection{target=q}')");

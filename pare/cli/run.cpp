@@ -31,7 +31,7 @@ namespace pare {
 namespace {
 
 struct RunOptions {
-  std::string model, out, tokens, inputs, dtype = "float64";
+  std::string model, adapter, out, tokens, inputs, dtype = "float64";
   TextFlags text;
   std::vector<std::string> taps;
   bool force = false;
@@ -176,11 +176,11 @@ void print_summary(const RunOptions& options, const Settings& settings, const Re
 }
 
 void run_command(const RunOptions& options, const Settings& settings) {
-  for (const std::string& input : {options.model, options.tokens, options.inputs, options.text.text}) {
+  for (const std::string& input : {options.model, options.adapter, options.tokens, options.inputs, options.text.text}) {
     check_input_stays(input, options.out);
   }
   check_output(options.out, OutputKind::file, may_replace(options), 0);
-  const ModelFolder stored = open_and_warn(options.model, settings);
+  const ModelFolder stored = open_and_warn(options.model, settings, options.adapter);
   const std::vector<Batch> batches = read_batches(options, stored);
   const at::ScalarType dtype = scalar_type(float_dtype_from_word(options.dtype).value());
   const at::Device device = chosen_device(settings);
@@ -227,6 +227,7 @@ void add_run(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("run", "Compute logits and intermediates for inputs");
   auto options = std::make_shared<RunOptions>();
   command->add_option("MODEL", options->model, "a model folder")->required();
+  add_adapter_flag(*command, options->adapter);
   command->add_option("-o,--output", options->out, "the safetensors file to write")->required()->type_name("FILE");
   command->add_option("--tokens", options->tokens, "a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", options->inputs, "safetensors with input_ids, attention_mask, ...")

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/not_a_model.h"
+#include "pare/checkpoint/pytorch_file.h"
 #include "pare/cli/output.h"
 #include "pare/model/device.h"
 #include "pare/support/error.h"
@@ -38,7 +40,7 @@ Architecture read_architecture_file(const std::string& path) {
 Architecture find_architecture(const std::string& word) {
   refuse_if(is_folder(word), "{} is a folder: expected an Architecture in a JSON file, or a preset", quote(word));
   if (path_exists(word)) {
-    if (other_format(word) || std::filesystem::path(word).extension() == ".safetensors") {
+    if (other_format(word) || is_pytorch_name(word) || std::filesystem::path(word).extension() == ".safetensors") {
       refuse_not_a_model(word);
     }
     return read_architecture_file(word);
@@ -56,17 +58,23 @@ at::Device chosen_device(const Settings& settings) {
   return device;
 }
 
-ModelFolder open_and_warn(const std::string& folder, const Settings& settings) {
-  ModelFolder opened = open_model(folder, settings.ignore_unknown_keys ? UnknownKeys::ignore : UnknownKeys::refuse);
+void add_adapter_flag(CLI::App& command, std::string& adapter) {
+  command.add_option("--adapter", adapter, "a LoRA adapter of peft, applied to the model")->type_name("FOLDER");
+}
+
+ModelFolder open_and_warn(const std::string& path, const Settings& settings, const std::string& adapter) {
+  ModelFolder opened =
+      open_model(path, settings.ignore_unknown_keys ? UnknownKeys::ignore : UnknownKeys::refuse, adapter);
   print_warnings(opened.warnings);
   return opened;
 }
 
-Subject find_subject(const std::string& word, const Settings& settings) {
-  if (is_folder(word)) {
-    ModelFolder stored = open_and_warn(word, settings);
+Subject find_subject(const std::string& word, const Settings& settings, const std::string& adapter) {
+  if (is_folder(word) || (path_exists(word) && is_pytorch_name(word))) {
+    ModelFolder stored = open_and_warn(word, settings, adapter);
     return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }
+  refuse_if(!adapter.empty(), "--adapter: {} is no model folder, and an adapter changes weights", quote(word));
   return {.architecture = find_architecture(word), .stored = std::nullopt};
 }
 

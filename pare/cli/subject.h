@@ -19,10 +19,12 @@ struct Subject {
 
 // The device of --device; prints, once, what is odd about it.
 at::Device chosen_device(const Settings& settings);
-// Opens a model folder, and prints what is odd about it.
-ModelFolder open_and_warn(const std::string& folder, const Settings& settings);
+// --adapter, of commands that open one model.
+void add_adapter_flag(CLI::App& command, std::string& adapter);
+// Opens a model, with an adapter where one is named, and prints what is odd about it.
+ModelFolder open_and_warn(const std::string& path, const Settings& settings, const std::string& adapter = "");
 // A path that exists wins over a preset of the same name.
-Subject find_subject(const std::string& word, const Settings& settings);
+Subject find_subject(const std::string& word, const Settings& settings, const std::string& adapter = "");
 // Without model folders: what `init` starts from.
 Architecture find_architecture(const std::string& word);
 

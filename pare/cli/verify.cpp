@@ -33,6 +33,8 @@ namespace {
 
 struct VerifyFlags {
   std::string reference, candidate, dtype = "float64";
+  std::vector<std::string> adapters;                 // as they were given
+  std::string reference_adapter, candidate_adapter;  // each behind the model that it belongs to
   bool strict = false, modulo_gauge = false;
   QuestionFlags question;
   ReportFlags report;
@@ -58,7 +60,7 @@ std::string model_table(const ModelFolder& reference, const ModelFolder& candida
   Table table({Align::left, Align::left, Align::right, Align::left});
   const auto row = [&table](const char* what, const ModelFolder& model, int64_t parameters) {
     table.row({what, fmt::format("{}, {}", model.family, word(model.dtype)), with_commas(parameters),
-               escaped(model.path.string())});
+               escaped(model.path.string()) + (model.adapter ? " with " + escaped(model.adapter->path.string()) : "")});
   };
   row("reference", reference, before);
   row("candidate", candidate, after);
@@ -316,10 +318,26 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
   return std::nullopt;
 }
 
+// An adapter belongs to the model that it follows, or to the first.
+void assign_adapters(const CLI::App& command, VerifyFlags& flags) {
+  int64_t models = 0;
+  size_t used = 0;
+  for (const CLI::Option* option : command.parse_order()) {
+    if (option->get_positional()) {
+      ++models;
+    } else if (option->get_name() == "--adapter") {
+      std::string& side = models < 2 ? flags.reference_adapter : flags.candidate_adapter;
+      refuse_if(!side.empty(), "--adapter: {} and {} for one model, expected one", quote(side),
+                quote(flags.adapters.at(used)));
+      side = flags.adapters.at(used++);
+    }
+  }
+}
+
 void verify_command(const VerifyFlags& flags, const Settings& settings) {
   check_report_file(flags.report);
-  const ModelFolder reference = open_and_warn(flags.reference, settings);
-  const ModelFolder candidate = open_and_warn(flags.candidate, settings);
+  const ModelFolder reference = open_and_warn(flags.reference, settings, flags.reference_adapter);
+  const ModelFolder candidate = open_and_warn(flags.candidate, settings, flags.candidate_adapter);
   const std::optional<nlohmann::json> certificate = read_certificate(candidate.path);
   check_comparable(reference, candidate);
   const std::optional<Question> file = read_question_file(flags.question, reference);
@@ -380,6 +398,10 @@ void add_verify(CLI::App& app, const Settings& settings) {
   auto flags = std::make_shared<VerifyFlags>();
   command->add_option("REFERENCE", flags->reference, "a model folder; run in float64")->required();
   command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
+  command->add_option("--adapter", flags->adapters, "a LoRA adapter of peft, applied to the model before it")
+      ->take_all()
+      ->expected(1)
+      ->type_name("FOLDER");
   add_question_flags(*command, flags->question, usual_sequences);
   command->add_option("--dtype", flags->dtype, "the candidate's: float64, float32, bfloat16, float16")
       ->transform(dtype_or())
@@ -390,8 +412,12 @@ void add_verify(CLI::App& app, const Settings& settings) {
   add_report_flags(*command, flags->report);
   command->footer(R"(Exit code 3 when they differ. --json prints the certificate. A certificate.json
 in the candidate's folder must fit its files; what else it says is only a claim.
-Example: pare verify model smaller --random 16)");
-  command->callback([flags, &settings] { verify_command(*flags, settings); });
+Example: pare verify model smaller --random 16
+         pare verify base --adapter lora merged)");
+  command->callback([command, flags, &settings] {
+    assign_adapters(*command, *flags);
+    verify_command(*flags, settings);
+  });
 }
 
 }  // namespace pare

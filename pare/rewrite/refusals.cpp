@@ -124,7 +124,7 @@ std::string_view without_place(const ModelFolder& source, const Pipeline& pipeli
 void refuse_pipeline(const Pipeline& pipeline, const RewriteOptions& options, const Architecture& architecture,
                      const Budget& budget, double narrowing) {
   refuse_what_does_not_apply(pipeline);
-  if (pipeline.steps.empty()) {
+  if (pipeline.steps.empty() && !options.passes) {
     throw Refused(pipeline.left_out.empty()
                       ? "auto: no pass saves anything on this model (pare audit says why, pass by pass)"
                       : fmt::format("auto: nothing that saves is within the error allowed\n  {}",
@@ -158,7 +158,7 @@ void refuse_idle_compat(const Plan& plan, const Pipeline& pipeline, const Rewrit
   // A pass that saves nothing is not there to put anything to rest: it changes what is stored.
   const bool changes = std::ranges::any_of(
       pipeline.steps, [](const PassStep& step) { return step.proposal.applies && step.saved_parameters <= 0; });
-  if (plan.neutral == 0 && !changes) {
+  if (plan.neutral == 0 && !changes && !pipeline.steps.empty()) {
     throw Refused(
         "--form compat: all that these passes would make ones, zeros or identities is so already, and nothing would "
         "change; --form strict stores the model without it");

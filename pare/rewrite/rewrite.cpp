@@ -98,6 +98,9 @@ ReplaceCheck may_replace(const RewriteOptions& options) {
 void check_place(const ModelFolder& source, const Companions& companions, const fs::path& place,
                  const RewriteOptions& options, uint64_t bytes) {
   check_input_stays(source.path, place);
+  if (source.adapter) {
+    check_input_stays(source.adapter->path, place);
+  }
   for (const fs::path& name : companions.links) {
     check_input_stays(source.path / name, place);
   }
@@ -152,8 +155,13 @@ bool moves_hidden_states(const Model& model, const Pipeline& pipeline) {
   return false;
 }
 
+// What is written is rounded from that: sums with an adapter are in float64.
+Dtype computed_dtype(const ModelFolder& source) {
+  return source.adapter ? Dtype::f64 : source.dtype;
+}
+
 Pipeline propose(const ModelFolder& source, const RewriteOptions& options, const Budget& budget) {
-  const double narrowing = narrowing_roundings(source.model.architecture, source.dtype, budget.dtype);
+  const double narrowing = narrowing_roundings(source.model.architecture, computed_dtype(source), budget.dtype);
   const Model model = as_asked(source, options);
   Pipeline pipeline =
       options.passes ? run_passes(model, *options.passes) : choose_passes(model, budget.after(narrowing));
@@ -229,7 +237,7 @@ struct Dump {
 std::vector<Dump> plan_dumps(const ModelFolder& source, const fs::path& output, const RewriteOptions& options,
                              const Rewritten& result) {
   std::vector<Dump> dumps;
-  Pipeline so_far{.roundings = narrowing_roundings(source.model.architecture, source.dtype, result.dtype)};
+  Pipeline so_far{.roundings = narrowing_roundings(source.model.architecture, computed_dtype(source), result.dtype)};
   for (const PassStep& step : result.pipeline.steps) {
     so_far.steps.push_back(step);
     so_far.after = step.proposal.after;
@@ -294,8 +302,8 @@ void try_once(const ModelFolder& source, const fs::path& output, const RewriteOp
   }
 }
 
-void check_passes(const RewriteOptions& options) {
-  refuse_if(options.passes && options.passes->empty(),
+void check_passes(const ModelFolder& source, const RewriteOptions& options) {
+  refuse_if(options.passes && options.passes->empty() && !source.adapter,
             "the list of passes is empty: name one, or give no list, and auto chooses");
   if (options.dump_after.empty() || options.dump_after == "all") {
     return;
@@ -321,7 +329,7 @@ double Rewritten::predicted_error() const {
 // What was measured decides. Where `auto` took more than the original's own noise allows, it tries again with as much
 // less as was measured too much; a list of passes is done as it stands or not at all.
 Rewritten rewrite(const ModelFolder& source, const fs::path& output, const RewriteOptions& options) {
-  check_passes(options);
+  check_passes(source, options);
   check_place(source, {}, output, options, 0);
   const Companions companions =
       find_companions(source, options.follow_links ? OutsideLinks::follow : OutsideLinks::leave);

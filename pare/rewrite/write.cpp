@@ -37,8 +37,7 @@ Weight stored_as(const std::string& name, const Weight& weight, Dtype dtype) {
 Weights stored_types(const ModelFolder& source, const Weights& weights, const std::optional<Dtype>& wanted) {
   Weights typed;
   for (const auto& [name, weight] : weights) {
-    const auto before = source.model.weights.find(name);
-    const Dtype kept = before == source.model.weights.end() ? source.dtype : before->second.dtype();
+    const Dtype kept = source.model.weights.contains(name) ? source.stored_dtype(name) : source.dtype;
     typed[name] = stored_as(name, weight, wanted.value_or(kept));
   }
   return typed;

@@ -114,7 +114,7 @@ const json& files_of(const json& certificate, const char* side) {
 
 ordered_json describe_files(const ModelFolder& model) {
   uint64_t bytes = 0;
-  for (const SafetensorsFile& file : model.stored.files) {
+  for (const TensorFile& file : model.stored.files) {
     bytes += file.bytes();
   }
   return {{"path", model.path.string()},
@@ -123,6 +123,7 @@ ordered_json describe_files(const ModelFolder& model) {
           {"bytes", bytes},
           {"dtype", word(model.dtype)},
           {"files", file_hashes(model)},
+          {"adapter", model.adapter ? to_json(*model.adapter) : ordered_json(nullptr)},
           {"ignored_keys", model.ignored_keys},
           {"unused_tensors", to_json(model.unused)}};
 }

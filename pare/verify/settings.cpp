@@ -257,8 +257,8 @@ bool holds(Dtype type, Dtype stored) {
 }
 
 // Whether numbers are the same in that type: a wider file may hold nothing that it cannot.
-bool keeps(Dtype type, const Weight& weight) {
-  if (word(weight.dtype()).empty() || holds(type, weight.dtype())) {
+bool keeps(Dtype type, const ModelFolder& folder, const std::string& name, const Weight& weight) {
+  if (word(weight.dtype()).empty() || holds(type, folder.stored_dtype(name))) {
     return true;
   }
   const at::Tensor values = weight.load();
@@ -274,7 +274,7 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
   const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   const std::optional<Dtype> type = float_dtype_from_word(name);
   const Weights& weights = folder.model.weights;
-  const bool all = type && std::ranges::all_of(weights, [&](const auto& entry) { return keeps(*type, entry.second); });
+  const bool all = type && std::ranges::all_of(weights, [&](const auto& entry) { return keeps(*type, folder, entry.first, entry.second); });
   return all ? "nothing" : name;
 }
 

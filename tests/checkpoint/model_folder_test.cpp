@@ -99,6 +99,7 @@ TEST_CASE("an adapter beside a model is not left out in silence") {
     Folder folder;
     std::ofstream(folder.path / name) << "{}";
     CHECK(contains(folder.refusal(), std::string("holds an adapter, '") + name + "'"));
+    CHECK(contains(folder.refusal(), "give that with --adapter"));
   }
 }
 
@@ -113,12 +114,12 @@ TEST_CASE("a model with unknown keys opens where they are ignored, and says whic
   CHECK(contains(opened.warnings[0], "ignored a key that pare does not know for this family: 'mystery'"));
 }
 
-TEST_CASE("pickled weights are refused by name, and left alone beside safetensors") {
+TEST_CASE("PyTorch's weights are left alone beside safetensors, and read without them") {
   Folder folder;
   std::ofstream(folder.path / "pytorch_model.bin") << "pickle";
   CHECK(folder.refusal() == "");
   fs::remove(folder.path / "model.safetensors");
-  CHECK(contains(folder.refusal(), "'pytorch_model.bin' is a format that pare does not read"));
+  CHECK(contains(folder.refusal(), "pytorch_model.bin' is no file of torch.save"));
 }
 
 TEST_CASE("tensors of what pare does not have are named for what they are") {

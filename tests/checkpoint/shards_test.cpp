@@ -44,7 +44,7 @@ std::string index_refusal(const std::string& text) {
 TEST_CASE("a single file is opened") {
   TemporaryFolder folder;
   write_file(folder.path() / "model.safetensors", {"a", "b"});
-  std::vector<SafetensorsFile> files = open_shards(folder.path()).files;
+  std::vector<TensorFile> files = open_shards(folder.path()).files;
   REQUIRE(files.size() == 1);
   CHECK(files[0].tensors().contains("b"));
 }
@@ -56,7 +56,7 @@ TEST_CASE("every file of an index is opened, also through links as in the Huggin
   write_file(blobs.path() / "0123abcd", {"c"});
   fs::create_symlink(blobs.path() / "0123abcd", folder.path() / "two.safetensors");
   write_index(folder, {{"a", "one.safetensors"}, {"b", "one.safetensors"}, {"c", "two.safetensors"}});
-  std::vector<SafetensorsFile> files = open_shards(folder.path()).files;
+  std::vector<TensorFile> files = open_shards(folder.path()).files;
   REQUIRE(files.size() == 2);
   CHECK(files[1].tensors().contains("c"));
 }
@@ -117,7 +117,7 @@ TEST_CASE("index and files must agree") {
 }
 
 TEST_CASE("other formats are refused by name, with what to do") {
-  for (const char* name : {"pytorch_model.bin", "model.gguf", "consolidated.00.pth", "model.pt", "tf_model.h5"}) {
+  for (const char* name : {"model.gguf", "tf_model.h5", "flax_model.msgpack", "model.onnx"}) {
     TemporaryFolder folder;
     folder.write(name, "");
     folder.write("config.json", "{}");
@@ -129,6 +129,7 @@ TEST_CASE("other formats are refused by name, with what to do") {
   TemporaryFolder adapter;
   adapter.write("adapter_model.safetensors", "");
   CHECK(contains(refusal(adapter.path()), "'adapter_model.safetensors' is an adapter"));
+  CHECK(contains(refusal(adapter.path()), "--adapter"));
   TemporaryFolder renamed;
   renamed.write("weights.safetensors", "");
   CHECK(contains(refusal(renamed.path()), "'weights.safetensors' is not the name"));

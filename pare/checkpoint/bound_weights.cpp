@@ -150,13 +150,13 @@ std::vector<Binding> bindings_found(const Family& family, const Architecture& ar
 
 // Kinds of tensors that no family of ours has, by their names.
 constexpr std::pair<std::string_view, std::string_view> foreign_tensors[] = {
-    {"*.qweight", "quantised weights are not supported"},
-    {"*.qzeros", "quantised weights are not supported"},
-    {"*.weight_packed", "quantised weights are not supported"},
-    {"*.weight_scale*", "quantised weights are not supported"},
-    {"*.weight.absmax", "quantised weights are not supported"},
-    {"*.weight.quant_*", "quantised weights are not supported"},
-    {"*.SCB", "quantised weights are not supported"},
+    {"*.qweight", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.qzeros", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.weight_packed", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.weight_scale*", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.weight.absmax", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.weight.quant_*", "quantised weights are not supported: take the checkpoint that these were made from"},
+    {"*.SCB", "quantised weights are not supported: take the checkpoint that these were made from"},
     {"*.experts.*", "mixtures of experts are not supported"},
     {"*_moe.*", "mixtures of experts are not supported"},
     {"*.lora_*", "adapters are not supported: merge them into the model first"},

@@ -65,9 +65,11 @@ fs::path find_pytorch_file(const fs::path& folder) {
   }
   const std::string subject = quote(shown(folder));
   std::ranges::sort(found);
-  refuse_if(found.size() > 1,
-            "{} has no {}, and {} files of PyTorch, such as {} and {}: give the path of the one to read", subject,
-            single_name, found.size(), quote(found[0]), quote(found[1]));
+  if (found.size() > 1) {
+    throw InputError(
+        fmt::format("{} has no {}, and {} files of PyTorch, such as {} and {}: give the path of the one to read",
+                    subject, single_name, found.size(), quote(found[0]), quote(found[1])));
+  }
   if (found.size() == 1) {
     return folder / found.front();
   }

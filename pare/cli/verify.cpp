@@ -318,7 +318,8 @@ std::optional<VerificationFailed> failure_of(const VerifyFlags& flags, const Ver
   return std::nullopt;
 }
 
-// An adapter belongs to the model that it follows, or to the first.
+// An adapter belongs to the model that it follows, or to the first. A model with one is the reference: what it computes
+// is rounded nowhere, and a merged one is, to its stored type.
 void assign_adapters(const CLI::App& command, VerifyFlags& flags) {
   int64_t models = 0;
   size_t used = 0;
@@ -331,6 +332,10 @@ void assign_adapters(const CLI::App& command, VerifyFlags& flags) {
                 quote(flags.adapters.at(used)));
       side = flags.adapters.at(used++);
     }
+  }
+  if (flags.reference_adapter.empty() && !flags.candidate_adapter.empty()) {
+    std::swap(flags.reference, flags.candidate);
+    std::swap(flags.reference_adapter, flags.candidate_adapter);
   }
 }
 
@@ -399,8 +404,7 @@ void add_verify(CLI::App& app, const Settings& settings) {
   command->add_option("REFERENCE", flags->reference, "a model folder; run in float64")->required();
   command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
   command->add_option("--adapter", flags->adapters, "a LoRA adapter of peft, applied to the model before it")
-      ->take_all()
-      ->expected(1)
+      ->allow_extra_args(false)
       ->type_name("FOLDER");
   add_question_flags(*command, flags->question, usual_sequences);
   command->add_option("--dtype", flags->dtype, "the candidate's: float64, float32, bfloat16, float16")

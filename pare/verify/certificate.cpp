@@ -117,15 +117,18 @@ ordered_json describe_files(const ModelFolder& model) {
   for (const TensorFile& file : model.stored.files) {
     bytes += file.bytes();
   }
-  return {{"path", model.path.string()},
-          {"family", model.family},
-          {"parameters", count(model.model.architecture).total},
-          {"bytes", bytes},
-          {"dtype", word(model.dtype)},
-          {"files", file_hashes(model)},
-          {"adapter", model.adapter ? to_json(*model.adapter) : ordered_json(nullptr)},
-          {"ignored_keys", model.ignored_keys},
-          {"unused_tensors", to_json(model.unused)}};
+  ordered_json described = {{"path", model.path.string()},
+                            {"family", model.family},
+                            {"parameters", count(model.model.architecture).total},
+                            {"bytes", bytes},
+                            {"dtype", word(model.dtype)},
+                            {"files", file_hashes(model)},
+                            {"ignored_keys", model.ignored_keys},
+                            {"unused_tensors", to_json(model.unused)}};
+  if (model.adapter) {
+    described["adapter"] = to_json(*model.adapter);
+  }
+  return described;
 }
 
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "pare/checkpoint/safetensors.h"
 #include "pare/support/error.h"
 #include "tests/support/helpers.h"
 

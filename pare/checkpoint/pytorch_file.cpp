@@ -274,9 +274,9 @@ PytorchFile::PytorchFile(const std::filesystem::path& path)
     : TensorFile(path, [](const InputFile& file) {
         const std::string subject = quote(shown(file.path()));
         const PlacedBytes source{file.size(), [&](uint64_t offset, std::span<std::byte> into) {
-                                  refuse_if(file.read_at(offset, into) < into.size(),
-                                            "{} became shorter while it was read", subject);
-                                }};
+                                   refuse_if(file.read_at(offset, into) < into.size(),
+                                             "{} became shorter while it was read", subject);
+                                 }};
         return parse_pytorch(source, subject);
       }) {}
 

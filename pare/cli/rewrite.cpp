@@ -191,7 +191,7 @@ void add_rewrite(CLI::App& app, const Settings& settings) {
   command->add_option("--passes", flags->passes, "'pass,pass{option=value,...}', in order; or auto")
       ->check(list_of(passes))
       ->type_name("LIST");
-  command->add_option("--form", flags->form, "strict: smaller [with passes]; compat: runs in stock engines")
+  command->add_option("--form", flags->form, "strict: smaller [if passes]; compat: stock engines")
       ->check(one_of({"strict", "compat"}))
       ->type_name("NAME");
   command->add_option("--dtype", flags->dtype, "keep, float64, float32, bfloat16 or float16")

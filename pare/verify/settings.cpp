@@ -274,7 +274,9 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
   const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   const std::optional<Dtype> type = float_dtype_from_word(name);
   const Weights& weights = folder.model.weights;
-  const bool all = type && std::ranges::all_of(weights, [&](const auto& entry) { return keeps(*type, folder, entry.first, entry.second); });
+  const bool all = type && std::ranges::all_of(weights, [&](const auto& entry) {
+                     return keeps(*type, folder, entry.first, entry.second);
+                   });
   return all ? "nothing" : name;
 }
 

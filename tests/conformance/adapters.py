@@ -8,15 +8,18 @@ import random
 import shutil
 import sys
 import tempfile
+import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from report import Report, pare
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+warnings.simplefilter("ignore")  # of tied tensors and Conv1D: what peft does with them is what is compared
 report = Report("adapters")
 transformers = report.transformers()
-[torch, peft, numpy, random_models, reference, importlib] = report.peers("torch", "peft", "numpy", "random_models", "reference", "importlib")
+[torch, peft, numpy, jsonschema, random_models, reference, importlib] = report.peers("torch", "peft", "numpy", "jsonschema", "random_models", "reference", "importlib")
+SCHEMA = json.loads((HERE.parent.parent / "docs" / "json" / "certificate.schema.json").read_text())
 from compare import compare
 from safetensors.torch import load_file, save_file
 
@@ -121,6 +124,7 @@ def check_merged(name, drawn, place):
     if done.returncode != 0:
         return
     certificate = json.loads(done.stdout)
+    jsonschema.validate(certificate, SCHEMA)
     adapter = certificate["reference"]["adapter"]
     files = certificate["reference"]["files"]
     report.check(f"{name}, certified", "" if adapter and adapter["alpha"] > 0 and "adapter_config.json" in files and "adapter_model.safetensors" in files and certificate["verdict"] in ("identical", "proved") else f"{adapter} {sorted(files)} {certificate['verdict']}")

@@ -71,7 +71,7 @@ def check_missing_weights(report, work):
     (work / "bare" / "tok512.bin").write_bytes(b"a tokenizer")
     report.check("no weights beside a tokenizer", ended(pare("audit", "bare", cwd=work), 1, ["model.safetensors", "missing"], without=["tok512.bin"]))
     (work / "bare" / "pytorch_model.bin").write_bytes(b"pickled")
-    report.check("weights of another format", ended(pare("audit", "bare", cwd=work), 1, ["'pytorch_model.bin' is a format"]))
+    report.check("weights of another format", ended(pare("audit", "bare", cwd=work), 1, ["pytorch_model.bin' is no file of torch.save"]))
 
 
 def check_not_finite(report, work):

@@ -14,11 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   return pare::fuzz(data, size, [](std::string_view bytes) {
     const pare::PlacedBytes source{bytes.size(), [bytes](uint64_t offset, std::span<std::byte> into) {
-                                    PARE_CHECK(offset <= bytes.size() && into.size() <= bytes.size() - offset, "read");
-                                    if (!into.empty()) {
-                                      std::memcpy(into.data(), bytes.data() + offset, into.size());
-                                    }
-                                  }};
+                                     PARE_CHECK(offset <= bytes.size() && into.size() <= bytes.size() - offset, "read");
+                                     if (!into.empty()) {
+                                       std::memcpy(into.data(), bytes.data() + offset, into.size());
+                                     }
+                                   }};
     for (const auto& [name, tensor] : pare::parse_pytorch(source, "fuzz").tensors) {
       PARE_CHECK(tensor.begin <= tensor.end && tensor.begin <= bytes.size(), name);
       PARE_CHECK(tensor.end - tensor.begin <= bytes.size(), name);

@@ -168,11 +168,11 @@ def damaged(good, folder):
         else:
             # torch.save pickles by Python's own pickler: what reads it is the danger.
             content = archive({**entries, "data.pkl": pickle.dumps({"w": Call(function, *arguments)}, protocol=2)})
-        yield f"a call of {name}", content, name.split(".")[-1] + "'"  # protocol 2 writes the module's name of Python 2
-    yield "a call in protocol 4", archive({**entries, "data.pkl": pickle.dumps(Call(os.system, f"touch {mark}"), protocol=4)}), "'posix.system'"
-    yield "a call in the old format", saved({"w": Call(os.system, f"touch {mark}")}, _use_new_zipfile_serialization=False), "'posix.system'"
-    yield "a whole module", saved(torch.nn.Linear(2, 2)), "'torch.nn.modules.linear.Linear'"
-    yield "a numpy scalar", saved({"w": torch.ones(2), "x": __import__("numpy").float64(1)}), "'numpy"
+        yield f"a call of {name}", content, f"{name.split('.')[-1]}', which is no part of a state dict; nothing was run"  # protocol 2 writes the module's name of Python 2
+    yield "a call in protocol 4", archive({**entries, "data.pkl": pickle.dumps(Call(os.system, f"touch {mark}"), protocol=4)}), "asks for the Python object 'posix.system'"
+    yield "a call in the old format", saved({"w": Call(os.system, f"touch {mark}")}, _use_new_zipfile_serialization=False), "asks for the Python object 'posix.system'"
+    yield "a whole module", saved(torch.nn.Linear(2, 2)), "asks for the Python object 'torch.nn.modules.linear.Linear'"
+    yield "a numpy scalar", saved({"w": torch.ones(2), "x": __import__("numpy").float64(1)}), "asks for the Python object 'numpy"
     yield "compressed entries", archive(entries, compression=zipfile.ZIP_DEFLATED), "is compressed"
     bomb = {**entries, "data/0": bytes(24) + bytes(50_000_000)}
     yield "a bomb", archive(bomb, compression=zipfile.ZIP_DEFLATED), "is compressed"
@@ -188,7 +188,7 @@ def damaged(good, folder):
     yield "one element as 2^50", changed(changed(one, b"K\x03K\x01\x86", b"K\x00K\x00\x86"), b"K\x02K\x03\x86", b"\x8a\x08\x00\x00\x00\x00\x00\x00\x04\x00K\x01\x86"), "lie over each other"
     yield "more strides than sizes", changed(one, b"K\x03K\x01\x86", b"K\x03K\x01K\x01\x87"), "2 sizes and 3 strides"
     yield "a tensor of no type", changed(one, b"ctorch\nFloatStorage\n", b"ctorch.storage\nUntypedStorage\n"), "without a type"
-    yield "a quantised storage", changed(one, b"ctorch\nFloatStorage\n", b"ctorch\nQInt8Storage\n"), "'torch.QInt8Storage'"
+    yield "a quantised storage", changed(one, b"ctorch\nFloatStorage\n", b"ctorch\nQInt8Storage\n"), "asks for the Python object 'torch.QInt8Storage'"
     yield "big-endian", archive({**entries, "byteorder": b"big"}), "byte order 'big'"
     yield "two pickles", archive({**entries, "../other/data.pkl": b"."}).replace(b"archive/../other/data.pkl", b"another-one-beside/data.pkl"[2:]), "expected one"
     yield "a program", archive({**entries, "constants.pkl": b""}), "TorchScript"

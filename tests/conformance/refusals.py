@@ -42,6 +42,7 @@ CASES = [  # the model, what changes in its configuration, words of the message
     ("llama", {"quantization_config": {"quant_method": "awq"}}, ["quantization_config", "awq"]),
     ("llama", {"quantization_config": {"bits": 4, "group_size": 128, "damp_percent": 0.1, "quant_method": "gptq"}}, ["gptq"]),
     ("llama", {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, ["fp8", "quantised"]),
+    ("llama", {"quantization_config": {"load_in_4bit": True, "quant_method": "bitsandbytes"}}, ["bitsandbytes", "take the checkpoint"]),
     ("llama", {"num_local_experts": 8}, ["num_local_experts", "mixtures of experts"]),
     ("llama", {"model_type": "mixtral", "num_local_experts": 8}, ["mixtral", "mixtures of experts"]),
     ("llama", {"auto_map": {"AutoModel": "modeling.X"}}, ["auto_map"]),
@@ -66,7 +67,7 @@ CASES = [  # the model, what changes in its configuration, words of the message
 FILES = [  # the model, what is done in its folder, words of the message
     ("llama", lambda folder: (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}'), ["adapter"]),
     ("llama", lambda folder: save_file({"a": torch.ones(1)}, folder / "adapter_model.safetensors"), ["adapter"]),
-    ("llama", lambda folder: pickle_weights(folder), ["pytorch_model.bin", "safetensors"]),
+    ("llama", lambda folder: pickle_model(folder), ["pytorch_model.bin", "'torch.nn.modules.linear.Linear'", "safetensors"]),
     ("llama", lambda folder: add_tensor(folder, "model.layers.0.mlp.up_proj.qweight"), ["qweight", "quantised"]),
     ("llama", lambda folder: add_tensor(folder, "model.layers.0.mlp.experts.0.w1.weight"), ["mixtures of experts"]),
     ("llama", lambda folder: add_tensor(folder, "model.layers.0.self_attn.q_proj.lora_A.weight"), ["adapters"]),
@@ -74,8 +75,9 @@ FILES = [  # the model, what is done in its folder, words of the message
 ]
 
 
-def pickle_weights(folder):
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+def pickle_model(folder):
+    """The module itself and not its state dict: a program."""
+    torch.save(torch.nn.Linear(1, 1), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 

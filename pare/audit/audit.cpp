@@ -76,9 +76,8 @@ std::vector<Counts> count_kinds(const Architecture& architecture) {
 StoredSize stored_size(const ModelFolder& model) {
   StoredSize size{
       .family = model.family, .dtype = model.dtype, .unused = model.unused, .tensors = model.model.weights.size()};
-  for (const TensorFile& file : model.stored.files) {
-    size.file_bytes += static_cast<int64_t>(file.bytes());
-  }
+  size.file_bytes = static_cast<int64_t>(stored_bytes(model));
+  size.gguf = !model.gguf.empty();
   for (const auto& [name, weight] : model.model.weights) {
     size.bytes += bytes_of(element_count(weight.shape()), model.stored_dtype(name));
   }

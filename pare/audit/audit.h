@@ -33,7 +33,8 @@ struct Skipless {
 struct StoredSize {
   std::string family;
   Dtype dtype = Dtype::f32;           // of most of it
-  int64_t bytes = 0, file_bytes = 0;  // of its tensors; of the safetensors that it was read from
+  int64_t bytes = 0, file_bytes = 0;  // of its tensors; of the files that it was read from
+  bool gguf = false;                  // and not safetensors
   UnusedTensors unused;               // what lies in those beside them
   size_t tensors = 0, read = 0;       // of the model's own, those whose numbers were looked at: the others may be NaN
 };

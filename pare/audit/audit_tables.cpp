@@ -24,8 +24,9 @@ std::string headline(const Audit& audit) {
   }
   text = wrapped(fmt::format("{}, width {}, context {}", text, a.width, a.context), 2, "");
   if (audit.stored) {
-    text += wrapped(fmt::format("family {}, stored in {}, {} of safetensors", audit.stored->family,
-                                word(audit.stored->dtype), human_bytes(audit.stored->file_bytes)),
+    text += wrapped(fmt::format("family {}, {} in {}, {} of {}", audit.stored->family,
+                                audit.stored->gguf ? "read" : "stored", word(audit.stored->dtype),
+                                human_bytes(audit.stored->file_bytes), audit.stored->gguf ? "GGUF" : "safetensors"),
                     2, "");
     for (const std::string& line : lines_of(audit.stored->unused)) {
       text += wrapped("of which " + line, 4, "  ");

@@ -13,6 +13,7 @@
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
@@ -134,7 +135,7 @@ std::string shell_lines(const std::string& command) {
 
 // Whether the folder says with which token a text begins. Of a preset nobody knows.
 bool names_first_token(const std::string& model) {
-  return !is_folder(model) || !tokens_before_texts(model).empty();
+  return !(is_folder(model) || find_gguf(model)) || !tokens_before_texts(model).empty();
 }
 
 std::vector<std::string> commands_for(const std::string& model, TrainedOff what) {

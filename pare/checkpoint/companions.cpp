@@ -76,13 +76,16 @@ std::string_view reason_against(std::string name) {
 }
 
 // Configuration, weights and certificate of the model itself, which the new one replaces by its own.
-std::set<std::string> own_files(const Shards& stored) {
+std::set<std::string> own_files(const ModelFolder& model) {
   std::set<std::string> names = {"config.json", "certificate.json"};
-  for (const TensorFile& file : stored.files) {
+  for (const TensorFile& file : model.stored.files) {
     names.insert(file.path().filename().string());
   }
-  if (stored.index) {
-    names.insert(stored.index->name);
+  for (const GgufFile& file : model.gguf) {
+    names.insert(file.path().filename().string());
+  }
+  if (model.stored.index) {
+    names.insert(model.stored.index->name);
   }
   return names;
 }
@@ -118,7 +121,7 @@ class Search {
       : folder_(model.path),
         real_(real_path(model.path)),
         follow_(links == OutsideLinks::follow),
-        own_(own_files(model.stored)),
+        own_(own_files(model)),
         pipeline_(pipeline_folders(model.path)) {
     walk("", 0, false);
   }
@@ -249,6 +252,9 @@ std::string copy_hashed(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Companions find_companions(const ModelFolder& model, OutsideLinks links) {
+  if (!is_folder(model.path)) {  // a single file has none: what lies around it may be anything
+    return {};
+  }
   return std::move(Search(model, links).found);
 }
 

@@ -8,6 +8,8 @@
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/config.h"
 #include "pare/checkpoint/family.h"
+#include "pare/checkpoint/gguf_blocks.h"
+#include "pare/checkpoint/gguf_model.h"
 #include "pare/checkpoint/known_keys.h"
 #include "pare/checkpoint/not_a_model.h"
 #include "pare/checkpoint/pytorch_file.h"
@@ -83,18 +85,32 @@ std::map<std::string, Dtype> canonical_types(const Family& family, const Archite
   return canonical;
 }
 
-// Into `opened`, whose warnings stand also where this throws.
-void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown, const fs::path& adapter) {
-  const std::string subject = shown(opened.path / config_name);
+// What is stored of a model, by the family's names; `subject` is what its configuration is called in messages.
+Weights open_files(ModelFolder& opened, const std::string& file, std::string& subject) {
+  if (const std::optional<fs::path> gguf = find_gguf(opened.path)) {
+    subject = fmt::format("{}, read as config.json", shown(*gguf));
+    GgufModel model = open_gguf_model(*gguf);
+    opened.config = model.config.dump(2) + "\n";
+    opened.gguf = std::move(model.files);
+    return std::move(model.weights);
+  }
+  subject = shown(opened.path / config_name);
   opened.config = read_config_file(opened.path);
-  ParsedConfig config = parse(opened.config, subject);
+  parse(opened.config, subject);  // what is wrong with it is said before the weights are looked for
   opened.stored = open_shards(opened.path, file);
   for (const TensorFile& each : opened.stored.files) {
     if (!each.note().empty()) {
       opened.warnings.push_back(each.note());
     }
   }
-  Weights stored = weights_of(opened.stored.files);
+  return weights_of(opened.stored.files);
+}
+
+// Into `opened`, whose warnings stand also where this throws.
+void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown, const fs::path& adapter) {
+  std::string subject;
+  Weights stored = open_files(opened, file, subject);
+  ParsedConfig config = parse(opened.config, subject);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
     names.insert(name);
@@ -154,9 +170,23 @@ ModelFolder open_model(const fs::path& path, UnknownKeys unknown, const fs::path
   return opened;
 }
 
+uint64_t stored_bytes(const ModelFolder& model) {
+  uint64_t bytes = 0;
+  for (const TensorFile& file : model.stored.files) {
+    bytes += file.bytes();
+  }
+  for (const GgufFile& file : model.gguf) {
+    bytes += file.bytes();
+  }
+  return bytes;
+}
+
 std::map<std::string, std::string> file_hashes(const ModelFolder& model) {
   std::map<std::string, std::string> hashes;
-  if (!model.config.empty()) {
+  for (const GgufFile& file : model.gguf) {
+    hashes[file.path().filename().string()] = file.sha256();
+  }
+  if (!model.config.empty() && model.gguf.empty()) {
     hashes[config_name] = sha256_of(model.config);
   }
   if (model.stored.index) {
@@ -169,6 +199,20 @@ std::map<std::string, std::string> file_hashes(const ModelFolder& model) {
     hashes.merge(file_hashes(*model.adapter));
   }
   return hashes;
+}
+
+std::optional<QuantisedRange> quantisation_of(const ModelFolder& model) {
+  const auto has_blocks = [](const GgufFile& file) {
+    return std::ranges::any_of(file.tensors(), [](const auto& each) { return can_dequantise(each.second.type); });
+  };
+  if (std::ranges::none_of(model.gguf, has_blocks)) {
+    return std::nullopt;
+  }
+  const Family& family = find_family(model.family, model.path.string());
+  const auto fact = [&](GgufFact which) {
+    return canonical_weights(family, model.model.architecture, gguf_facts(model.gguf, which), shown(model.path));
+  };
+  return QuantisedRange{.step = fact(GgufFact::step), .low = fact(GgufFact::low), .high = fact(GgufFact::high)};
 }
 
 Architecture parse_config(std::string_view text, const std::string& subject) {

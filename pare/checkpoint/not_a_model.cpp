@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* a_model = "a model is a folder with config.json and safetensors";
+constexpr const char* a_model = "a model is a folder with config.json and safetensors, or a GGUF file";
 
 bool is_model(const fs::path& folder) {
   return path_exists(folder / "config.json");
@@ -127,6 +127,10 @@ std::string quoted_list(const std::vector<fs::path>& paths) {
     throw InputError(fmt::format("{} is a folder of models and not a model: did you mean {}{}?", subject,
                                  models.size() > 1 ? "one of " : "", quoted_list(models)));
   }
+  std::vector<fs::path> ggufs;
+  std::ranges::copy_if(files, std::back_inserter(ggufs),
+                       [](const fs::path& file) { return file.extension() == ".gguf"; });
+  refuse_if(!ggufs.empty(), "{} holds several GGUF files: name one of {}", subject, quoted_list(ggufs));
   for (const fs::path& file : files) {
     if (const std::optional<std::string> advice = other_format(file)) {
       throw InputError(fmt::format("{} has no config.json; {} {}", subject, quote(file.filename().string()), *advice));
@@ -188,8 +192,7 @@ std::string hub_name(std::string_view word) {
 std::optional<std::string> other_format(const fs::path& file) {
   const std::string extension = file.extension().string();
   if (extension == ".gguf") {
-    return "is GGUF, which pare does not read: take the checkpoint that it was made from, with config.json and "
-           "safetensors";
+    return "is GGUF, a model by itself that needs no config.json: give that file";
   }
   constexpr std::pair<std::string_view, std::string_view> formats[] = {
       {".onnx",

@@ -15,8 +15,8 @@ namespace pare {
 // ". Is it …?" for a word that is no path, where it looks like a model's name on the hub; else nothing.
 std::string hub_hint(const std::string& word);
 
-// "is GGUF, …": what to do with weights that are no safetensors, by the end of the file's name; nothing for other
-// files.
+// "is a format that …": what to do with weights that are no safetensors, by the end of the file's name; nothing for
+// other files.
 std::optional<std::string> other_format(const std::filesystem::path& file);
 
 }  // namespace pare

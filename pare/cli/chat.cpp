@@ -16,6 +16,7 @@
 #include "pare/data/chat_template.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/log.h"
 #include "pare/support/names.h"
@@ -178,7 +179,8 @@ class Conversation {
 
   // A template comes with the tokenizer whose special tokens it writes.
   std::filesystem::path folder_of_template() const {
-    return is_folder(flags_.tokenizer) ? std::filesystem::path(flags_.tokenizer) : stored_.path;
+    return is_folder(flags_.tokenizer) || find_gguf(flags_.tokenizer) ? std::filesystem::path(flags_.tokenizer)
+                                                                      : stored_.path;
   }
 
   void generate_answer() {

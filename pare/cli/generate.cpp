@@ -283,7 +283,7 @@ void add_generate(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text");
   auto flags = std::make_shared<GenerateFlags>();
   Sampling& sampling = flags->sampling;
-  command->add_option("MODEL", flags->model, "a model folder")->required();
+  command->add_option("MODEL", flags->model, "a model folder, or a GGUF file")->required();
   add_adapter_flag(*command, flags->adapter);
   command->add_option("PROMPT", flags->prompts, "texts to continue; -: stdin; none: the model begins");
   command->add_option("--file", flags->files, "or: a file with a prompt; may be given again")

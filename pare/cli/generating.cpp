@@ -14,6 +14,7 @@
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/log.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
@@ -25,7 +26,9 @@ namespace {
 // Those that the model names, else those of the tokenizer that the command names.
 std::vector<TokenId> tokens_that_end(const GenerateFlags& flags, const ModelFolder& stored) {
   std::vector<TokenId> ends = tokens_that_end_texts(stored.path);
-  return ends.empty() && is_folder(flags.tokenizer) ? tokens_that_end_texts(flags.tokenizer) : ends;
+  return ends.empty() && (is_folder(flags.tokenizer) || find_gguf(flags.tokenizer))
+             ? tokens_that_end_texts(flags.tokenizer)
+             : ends;
 }
 
 struct Rates {

@@ -177,7 +177,7 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
 void add_probe(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("probe", "Measure ranks and heads: where does it collapse?");
   auto flags = std::make_shared<ProbeFlags>();
-  command->add_option("MODEL", flags->model, "a model folder")->required();
+  command->add_option("MODEL", flags->model, "a model folder, or a GGUF file")->required();
   add_adapter_flag(*command, flags->adapter);
   command->add_option("--tokens", flags->tokens, "inputs: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--inputs", flags->inputs, "or: safetensors with input_ids, pixel_values, ...")

@@ -183,7 +183,7 @@ void rewrite_command(const RewriteFlags& flags, const Settings& settings) {
 void add_rewrite(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("rewrite", "Remove what is redundant, and verify the result");
   auto flags = std::make_shared<RewriteFlags>();
-  command->add_option("MODEL", flags->model, "a model folder; it is never changed")->required();
+  command->add_option("MODEL", flags->model, "a model folder, or a GGUF file; it is never changed")->required();
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");
   std::vector<std::string> passes = pass_names();
   passes.emplace_back("auto");

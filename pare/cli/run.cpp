@@ -226,7 +226,7 @@ void run_command(const RunOptions& options, const Settings& settings) {
 void add_run(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("run", "Compute logits and intermediates for inputs");
   auto options = std::make_shared<RunOptions>();
-  command->add_option("MODEL", options->model, "a model folder")->required();
+  command->add_option("MODEL", options->model, "a model folder, or a GGUF file")->required();
   add_adapter_flag(*command, options->adapter);
   command->add_option("-o,--output", options->out, "the safetensors file to write")->required()->type_name("FILE");
   command->add_option("--tokens", options->tokens, "a JSON list of lists of token ids")->type_name("FILE");

@@ -13,6 +13,7 @@
 #include "pare/model/device.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/json.h"
 #include "pare/support/names.h"
 
@@ -70,7 +71,7 @@ ModelFolder open_and_warn(const std::string& path, const Settings& settings, con
 }
 
 Subject find_subject(const std::string& word, const Settings& settings, const std::string& adapter) {
-  if (is_folder(word) || (path_exists(word) && is_pytorch_name(word))) {
+  if (is_folder(word) || find_gguf(word) || (path_exists(word) && is_pytorch_name(word))) {
     ModelFolder stored = open_and_warn(word, settings, adapter);
     return {.architecture = stored.model.architecture, .stored = std::move(stored)};
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What a command is about: a model folder, a preset, or an Architecture in a JSON file.
+// What a command is about: a model folder, a GGUF file, a preset, or an Architecture in a JSON file.
 
 #include <c10/core/Device.h>
 

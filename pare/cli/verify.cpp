@@ -401,8 +401,8 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
 void add_verify(CLI::App& app, const Settings& settings) {
   CLI::App* command = app.add_subcommand("verify", "Check whether two models are the same function");
   auto flags = std::make_shared<VerifyFlags>();
-  command->add_option("REFERENCE", flags->reference, "a model folder; run in float64")->required();
-  command->add_option("CANDIDATE", flags->candidate, "a model folder, of any family and form")->required();
+  command->add_option("REFERENCE", flags->reference, "a model folder, or a GGUF file; run in float64")->required();
+  command->add_option("CANDIDATE", flags->candidate, "another, of any family and form")->required();
   command->add_option("--adapter", flags->adapters, "a LoRA adapter of peft, applied to the model before it")
       ->allow_extra_args(false)
       ->type_name("FOLDER");

@@ -2,10 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "pare/data/gguf_tokenizer.h"
 #include "pare/data/jinja_evaluator.h"
 #include "pare/data/tokens_beside.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/json.h"
 #include "pare/support/names.h"
 
@@ -19,6 +21,9 @@ using nlohmann::json;
 constexpr uint64_t largest_template = 4'000'000, largest_settings = 64'000'000;
 
 json settings_in(const fs::path& path) {
+  if (find_gguf(path)) {
+    return gguf_text_settings(path);
+  }
   if (!path_exists(path)) {
     return json::object();
   }
@@ -54,17 +59,18 @@ ChatTemplate template_of(const fs::path& folder, const fs::path& file) {
     return ChatTemplate(read_text_file(plain, largest_template), plain.string());
   }
   for (const char* const name : {"tokenizer_config.json", "chat_template.json"}) {
-    const fs::path path = folder / name;
+    const fs::path path = find_gguf(folder).value_or(folder / name);
     const std::string text = template_in(settings_in(path), path);
     if (!text.empty()) {
       return ChatTemplate(text, fmt::format("{}: chat_template", path.string()));
     }
   }
+  const char* const places = find_gguf(folder) ? "tokenizer.chat_template in its metadata"
+                                               : "chat_template.jinja, tokenizer_config.json and chat_template.json";
   throw InputError(
       fmt::format("{} has no chat template, so nobody knows how it wants a conversation written; looked for "
-                  "chat_template.jinja, tokenizer_config.json and chat_template.json. Name one with --chat-template "
-                  "FILE, or let the model continue a text: pare generate {} \"...\"",
-                  quote(folder.string()), folder.string()));
+                  "{}. Name one with --chat-template FILE, or let the model continue a text: pare generate {} \"...\"",
+                  quote(folder.string()), places, folder.string()));
 }
 
 }  // namespace

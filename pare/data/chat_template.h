@@ -39,8 +39,8 @@ class ChatTemplate {
 class ChatFormat {
  public:
   // Of a folder: chat_template.jinja, else `chat_template` of tokenizer_config.json, a template or a list of named
-  // ones, of which `default` is taken, else that of chat_template.json. Where `file` is named, the template is that.
-  // InputError where there is none.
+  // ones, of which `default` is taken, else that of chat_template.json; or of a GGUF file. Where `file` is named, the
+  // template is that. InputError where there is none.
   explicit ChatFormat(const std::filesystem::path& folder, const std::filesystem::path& file = {});
 
   // What a model reads to answer the last message.

@@ -11,26 +11,26 @@ namespace pare::jinja {
 
 namespace {
 
-using Names = std::set<std::string_view>;
+using KnownNames = std::set<std::string_view>;
 
-const Names& attributes_of(const Value& value) {
-  static const Names text = {"capitalize",   "casefold",    "center",    "count",      "encode",       "endswith",
-                             "expandtabs",   "find",        "format",    "format_map", "index",        "isalnum",
-                             "isalpha",      "isascii",     "isdecimal", "isdigit",    "isidentifier", "islower",
-                             "isnumeric",    "isprintable", "isspace",   "istitle",    "isupper",      "join",
-                             "ljust",        "lower",       "lstrip",    "maketrans",  "partition",    "removeprefix",
-                             "removesuffix", "replace",     "rfind",     "rindex",     "rjust",        "rpartition",
-                             "rsplit",       "rstrip",      "split",     "splitlines", "startswith",   "strip",
-                             "swapcase",     "title",       "translate", "upper",      "zfill"};
-  static const Names list = {"append", "clear", "copy",   "count",   "extend", "index",
-                             "insert", "pop",   "remove", "reverse", "sort"};
-  static const Names tuple = {"count", "index"}, range = {"count", "index", "start", "stop", "step"};
-  static const Names view = {"isdisjoint", "mapping"}, none = {};
-  static const Names dict = {"clear", "copy",    "fromkeys",   "get",    "items", "keys",
-                             "pop",   "popitem", "setdefault", "update", "values"};
-  static const Names number = {"real",       "imag",     "numerator", "denominator", "conjugate",
-                               "bit_length", "to_bytes", "bit_count", "from_bytes",  "as_integer_ratio",
-                               "is_integer", "hex",      "fromhex"};
+const KnownNames& attributes_of(const Value& value) {
+  static const KnownNames text = {
+      "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
+      "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",
+      "isdecimal",  "isdigit",      "isidentifier", "islower", "isnumeric",  "isprintable", "isspace",
+      "istitle",    "isupper",      "join",         "ljust",   "lower",      "lstrip",      "maketrans",
+      "partition",  "removeprefix", "removesuffix", "replace", "rfind",      "rindex",      "rjust",
+      "rpartition", "rsplit",       "rstrip",       "split",   "splitlines", "startswith",  "strip",
+      "swapcase",   "title",        "translate",    "upper",   "zfill"};
+  static const KnownNames list = {"append", "clear", "copy",   "count",   "extend", "index",
+                                  "insert", "pop",   "remove", "reverse", "sort"};
+  static const KnownNames tuple = {"count", "index"}, range = {"count", "index", "start", "stop", "step"};
+  static const KnownNames view = {"isdisjoint", "mapping"}, none = {};
+  static const KnownNames dict = {"clear", "copy",    "fromkeys",   "get",    "items", "keys",
+                                  "pop",   "popitem", "setdefault", "update", "values"};
+  static const KnownNames number = {"real",       "imag",     "numerator", "denominator", "conjugate",
+                                    "bit_length", "to_bytes", "bit_count", "from_bytes",  "as_integer_ratio",
+                                    "is_integer", "hex",      "fromhex"};
   if (value.string() != nullptr) {
     return text;
   }

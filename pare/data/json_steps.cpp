@@ -75,7 +75,7 @@ SplitStep split_step(const json& value, const JsonStep& step, const std::string&
   if (type == "ByteLevel") {
     SplitToBytes bytes{.prefix_space = step.flag("add_prefix_space", true)};
     if (step.flag("use_regex", true)) {
-      bytes.pattern = Pattern(gpt2_pattern(), subject);
+      bytes.pattern = Pattern(gpt2_words, subject);
     }
     return bytes;
   }
@@ -293,14 +293,6 @@ std::vector<BpeMerge> ranked_merges(const std::vector<std::pair<std::string, std
                       .rank = static_cast<int64_t>(n)});
   }
   return merges;
-}
-
-std::string gpt2_pattern() {
-  return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-}
-
-std::string qwen2_pattern() {
-  return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 }
 
 }  // namespace pare

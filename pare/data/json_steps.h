@@ -44,8 +44,9 @@ std::vector<BpeMerge> ranked_merges(const std::vector<std::pair<std::string, std
                                     const Vocabulary& vocabulary, const std::string& continuing_prefix,
                                     const std::string& subject);
 
-// GPT-2's pattern, which ByteLevel stands for.
-std::string gpt2_pattern();
-std::string qwen2_pattern();
+// How GPT-2 splits a text, which ByteLevel stands for, and how Qwen2 does.
+constexpr std::string_view gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view qwen2_words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 }  // namespace pare

@@ -69,18 +69,19 @@ class Tokenizer {
 };
 
 // The tokenizer of a model folder: tokenizer.json, else encoder.json and vocab.bpe, vocab.json and merges.txt,
-// vocab.txt, or llama2.c's tok*.bin. A path to one of these files means that one. InputError where there is none, where
-// it is damaged, and for kinds that are not supported, by name.
+// vocab.txt, llama2.c's tok*.bin, or the one in its GGUF file. A path to one of these files means that one. InputError
+// where there is none, where it is damaged, and for kinds that are not supported, by name.
 Tokenizer open_tokenizer(const std::filesystem::path& path);
 // The files that it could be of a folder: none, the one that is opened, or several tok*.bin among which nobody chooses.
 std::vector<std::filesystem::path> tokenizers_in(const std::filesystem::path& folder);
 
 // What each text of a model in a folder begins with: what its tokenizer puts there, or else bos_token_id of its
-// config.json; nothing where neither says.
+// config.json, or of its metadata where it is GGUF; nothing where none says.
 std::vector<TokenId> tokens_before_texts(const std::filesystem::path& folder);
 
 // What ends a text that the model in a folder writes: eos_token_id, a number or several, of its generation_config.json,
-// or else of its config.json; or else the eos_token of its tokenizer. Nothing where none of them says.
+// or else of its config.json; or else the eos_token of its tokenizer. Nothing where none of them says. GGUF has them in
+// its metadata.
 std::vector<TokenId> tokens_that_end_texts(const std::filesystem::path& folder);
 
 // A tokenizer.json whose tokens are the bytes of a text, up to 256 of them: what a model reads that learned bytes.

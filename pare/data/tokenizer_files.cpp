@@ -5,14 +5,16 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "pare/data/gguf_tokenizer.h"
 #include "pare/data/json_steps.h"
+#include "pare/data/scored_merges.h"
 #include "pare/data/tokenizer.h"
 #include "pare/data/tokens_beside.h"
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/json.h"
 #include "pare/support/names.h"
 
@@ -61,7 +63,7 @@ bool add_special(TokenizerParts& parts, const std::string& content) {
 
 // How the classes of transformers that keep a vocabulary and merges take a text apart.
 struct BpeKind {
-  std::string words;
+  std::string_view words;
   bool composed = false;  // into Unicode's composed form first
 };
 
@@ -74,13 +76,13 @@ BpeKind kind_of(const json& named, const std::string& subject) {
       "", "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer",
       "PreTrainedTokenizer"};
   if (as_gpt2.contains(name)) {
-    return {gpt2_pattern()};
+    return {gpt2_words};
   }
   refuse_if(name != "Qwen2Tokenizer",
             "{}: its tokenizer_config.json names {}, whose rules pare knows from a tokenizer.json only: save the "
             "tokenizer again with save_pretrained of transformers, which writes one",
             subject, quote(name));
-  return {qwen2_pattern(), true};
+  return {qwen2_words, true};
 }
 
 // Texts begin with that token, where there is such a one.
@@ -111,11 +113,6 @@ Value take_value(const std::string& bytes, size_t& at, const std::string& subjec
   return value;
 }
 
-struct ScoredToken {
-  std::string text;
-  float score;
-};
-
 std::vector<ScoredToken> read_scored(const fs::path& path) {
   const std::string subject = path.string(), bytes = read_text_file(path, largest_vocabulary);
   refuse_lfs_pointer(bytes, subject);
@@ -138,27 +135,6 @@ std::vector<ScoredToken> read_scored(const fs::path& path) {
   return tokens;
 }
 
-// Every way to join two tokens to a third, the better the higher its score.
-std::vector<BpeMerge> scored_merges(const std::vector<ScoredToken>& tokens, const Vocabulary& vocabulary) {
-  std::set<float> scores;
-  for (const ScoredToken& token : tokens) {
-    scores.insert(token.score);
-  }
-  std::vector<BpeMerge> merges;
-  for (size_t n = 0; n < tokens.size(); ++n) {
-    const std::string_view text = tokens[n].text;
-    for (size_t cut = 1; cut < text.size(); ++cut) {
-      const std::optional<TokenId> left = vocabulary.find(text.substr(0, cut)),
-                                   right = vocabulary.find(text.substr(cut));
-      if (left && right) {
-        const auto above = std::distance(scores.upper_bound(tokens[n].score), scores.end());
-        merges.push_back({*left, *right, static_cast<TokenId>(n), static_cast<int64_t>(above)});
-      }
-    }
-  }
-  return merges;
-}
-
 Tokenizer open_file(const fs::path& path) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   const fs::path folder = path.parent_path();
@@ -177,9 +153,12 @@ Tokenizer open_file(const fs::path& path) {
   if (extension == ".bin") {
     return read_llama2c(path);
   }
+  if (find_gguf(path)) {
+    return read_gguf_tokenizer(path);
+  }
   throw InputError(fmt::format(
       "{}: not a kind of tokenizer that is supported: tokenizer.json, vocab.json with merges.txt, vocab.txt, "
-      "tok*.bin{}",
+      "tok*.bin, GGUF{}",
       path.string(),
       extension == ".model" ? ". transformers writes a tokenizer.json of a SentencePiece model with save_pretrained"
                             : ""));
@@ -188,6 +167,10 @@ Tokenizer open_file(const fs::path& path) {
 }  // namespace
 
 std::vector<fs::path> tokenizers_in(const fs::path& folder) {
+  const std::optional<fs::path> gguf = find_gguf(folder);
+  if (gguf && !is_folder(folder)) {
+    return {*gguf};
+  }
   static const std::vector<std::vector<std::string>> kinds = {
       {"tokenizer.json"}, {"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}};
   for (const std::vector<std::string>& names : kinds) {
@@ -200,6 +183,9 @@ std::vector<fs::path> tokenizers_in(const fs::path& folder) {
     if (glob_match("tok*.bin", entry.path().filename().string())) {
       binaries.push_back(entry.path());
     }
+  }
+  if (binaries.empty() && gguf) {
+    return {*gguf};
   }
   return binaries;
 }
@@ -251,6 +237,9 @@ std::vector<TokenId> tokens_before_texts(const fs::path& folder) {
       // A kind that is not supported: nobody asked for it, and config.json may say as much.
     }
   }
+  if (find_gguf(folder)) {
+    return gguf_first_tokens(folder);
+  }
   const fs::path path = folder / "config.json";
   if (!path_exists(path)) {
     return {};
@@ -261,6 +250,9 @@ std::vector<TokenId> tokens_before_texts(const fs::path& folder) {
 }
 
 std::vector<TokenId> tokens_that_end_texts(const fs::path& folder) {
+  if (find_gguf(folder)) {
+    return gguf_last_tokens(folder);
+  }
   std::error_code unknown;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const fs::path path = folder / name;
@@ -344,7 +336,7 @@ Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
   const bool prefix = settings.value("add_prefix_space", json(false)) == json(true);
   parts.normalizer = kind.composed ? Normalizer({NormalForm::nfc}, parts.subject) : Normalizer({});
   std::vector<SplitStep> steps;
-  steps.emplace_back(SplitToBytes{.prefix_space = prefix, .pattern = Pattern(kind.words, parts.subject)});
+  steps.emplace_back(SplitToBytes{.prefix_space = prefix, .pattern = Pattern(std::string(kind.words), parts.subject)});
   parts.pre_tokenizer = PreTokenizer(std::move(steps));
   parts.model = BpeModel(parts.vocabulary, ranked_merges(pairs, parts.vocabulary, "", merges.string()), {.bytes = true},
                          parts.subject);

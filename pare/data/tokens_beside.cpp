@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "pare/data/gguf_tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/json.h"
 #include "pare/support/names.h"
 
@@ -50,6 +52,9 @@ AddedToken token_of(const json& setting, bool special) {
 
 // Where a list of added tokens is given, the map beside it is not read, as in transformers. Else the map wins.
 json settings_with_map(const fs::path& folder) {
+  if (find_gguf(folder)) {
+    return gguf_text_settings(folder);
+  }
   json settings = object_in(folder / settings_name);
   if (!settings.contains("added_tokens_decoder")) {
     settings.update(object_in(folder / map_name));

@@ -9,6 +9,7 @@
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/json.h"
 #include "pare/support/names.h"
 
@@ -45,6 +46,9 @@ void add_folder(const std::string& folder, std::vector<FirstToken>& found) {
     } catch (const InputError&) {
       // A kind that is not supported: nobody asked for it, and config.json may say as much.
     }
+  }
+  if (find_gguf(folder)) {
+    return;
   }
   constexpr uint64_t largest_config = 64'000'000;
   const fs::path path = fs::path(folder) / "config.json";

@@ -13,6 +13,7 @@
 #include "pare/data/text_tokens.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/gguf.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
@@ -177,6 +178,10 @@ TokenReading token_reading(const DataConfig& config) {
   TokenReading reading{.format = config.format};
   if (!config.tokenizer.empty()) {
     reading.tokenizer = std::make_shared<Tokenizer>(open_tokenizer(config.tokenizer));
+    refuse_if(find_gguf(reading.tokenizer->subject()).has_value(),
+              "data.tokenizer: {} has its tokenizer beside its weights, and a run keeps its tokenizer with every "
+              "checkpoint: name the tokenizer.json of that model",
+              quote(reading.tokenizer->subject()));
   }
   return reading;
 }

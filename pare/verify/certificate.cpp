@@ -113,14 +113,10 @@ const json& files_of(const json& certificate, const char* side) {
 }  // namespace
 
 ordered_json describe_files(const ModelFolder& model) {
-  uint64_t bytes = 0;
-  for (const TensorFile& file : model.stored.files) {
-    bytes += file.bytes();
-  }
   ordered_json described = {{"path", model.path.string()},
                             {"family", model.family},
                             {"parameters", count(model.model.architecture).total},
-                            {"bytes", bytes},
+                            {"bytes", stored_bytes(model)},
                             {"dtype", word(model.dtype)},
                             {"files", file_hashes(model)},
                             {"ignored_keys", model.ignored_keys},

@@ -118,7 +118,7 @@ TEST_CASE("index and files must agree") {
 }
 
 TEST_CASE("other formats are refused by name, with what to do") {
-  for (const char* name : {"model.gguf", "tf_model.h5", "flax_model.msgpack", "model.onnx"}) {
+  for (const char* name : {"tf_model.h5", "flax_model.msgpack", "model.onnx"}) {
     TemporaryFolder folder;
     folder.write(name, "");
     folder.write("config.json", "{}");
@@ -127,6 +127,10 @@ TEST_CASE("other formats are refused by name, with what to do") {
     CHECK(contains(refusal(folder.path()), "safetensors"));
     CHECK(contains(refusal(folder.path()), "pare does not read"));
   }
+  TemporaryFolder gguf;
+  gguf.write("model.gguf", "");
+  gguf.write("config.json", "{}");
+  CHECK(contains(refusal(gguf.path()), "'model.gguf' is GGUF, a model by itself that needs no config.json"));
   TemporaryFolder adapter;
   adapter.write("adapter_model.safetensors", "");
   CHECK(contains(refusal(adapter.path()), "'adapter_model.safetensors' is an adapter"));

@@ -38,6 +38,9 @@ def make(work):
     (work / "pickled" / "pytorch_model.bin").write_bytes(b"PK")
     Broken(work / "good", work / "pickled2").weights.rename(work / "pickled2" / "pytorch_model.bin")
     Broken(work / "good", work / "gguf2").weights.rename(work / "gguf2" / "model.gguf")
+    (work / "gguf3").mkdir()
+    for name in ("a.gguf", "b.gguf"):
+        (work / "gguf3" / name).write_bytes(b"GGUF")
     Broken(work / "good", work / "bare").config.unlink()
     Broken(work / "good", work / "pointer").weights.write_text(POINTER)
     Broken(work / "good", work / "pointer2").config.write_text(POINTER)
@@ -60,9 +63,10 @@ def make(work):
         ("empty", ["'empty' is an empty folder", "config.json"]),
         ("models", ["folder of models", "did you mean one of 'models/a', 'models/org/b'?"]),
         ("models/org", ["folder of models", "did you mean 'models/org/b'?"]),
-        ("gguf", ["'model-Q4_K_M.gguf' is GGUF", "safetensors"]),
-        ("gguf2", ["'model.gguf' is GGUF", "safetensors"]),
-        ("gguf/model-Q4_K_M.gguf", ["is GGUF"]),
+        ("gguf", ["gguf/model-Q4_K_M.gguf'", "the version at byte 4", "incomplete download"]),
+        ("gguf2", ["'model.gguf' is GGUF", "give that file"]),
+        ("gguf3", ["'gguf3' holds several GGUF files", "'gguf3/a.gguf', 'gguf3/b.gguf'"]),
+        ("gguf/model-Q4_K_M.gguf", ["gguf/model-Q4_K_M.gguf'", "incomplete download"]),
         ("pickled", ["'pytorch_model.bin'", "config.json"]),
         ("pickled2", ["pytorch_model.bin'", "no file of torch.save"]),
         ("pickled/pytorch_model.bin", ["pytorch_model.bin'", "without a config.json beside it"]),

@@ -1,0 +1,190 @@
+// The metadata of a GGUF file as the config.json of the family that it was made from.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "pare/checkpoint/gguf_model.h"
+#include "pare/support/error.h"
+#include "pare/support/mapped.h"
+#include "pare/support/names.h"
+
+namespace pare {
+
+namespace {
+
+using nlohmann::json;
+
+// The end of "llama.block_count" for a model of llama; nothing for another key.
+std::optional<std::string> within(const std::string& key, std::string_view architecture) {
+  const std::string prefix = std::string(architecture) + ".";
+  return key.starts_with(prefix) ? std::optional(key.substr(prefix.size())) : std::nullopt;
+}
+
+// That say nothing, or say it of what is no part of the function: how vectors of tokens are put together afterwards.
+bool is_neutral(const std::string& key, const json& value) {
+  if (key == "vocab_size" || key == "pooling_type" || key == "rope.scaling.finetuned") {
+    return true;
+  }
+  if (key == "tensor_data_layout") {  // the order that is undone here in any case
+    return value == "Meta AI original pth" || value == "jploski";
+  }
+  if (key == "expert_count" || key == "expert_used_count" || key == "rope.scaling.attn_factor") {
+    return value == (key.starts_with("rope") ? 1 : 0);
+  }
+  return false;
+}
+
+// How heads turn, taken out of what is left to be said.
+class RopeKeys {
+ public:
+  RopeKeys(std::map<std::string, json>& left, int64_t head_width) : left_(left), head_width_(head_width) {}
+
+  json parameters() {
+    json rope = {{"rope_type", "default"}, {"rope_theta", take("rope.freq_base", 10000.0)}};
+    const json width = take("rope.dimension_count", nullptr);
+    if (width.is_number_integer() && head_width_ > 0 && width.get<int64_t>() != head_width_) {
+      // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
+      double part = width.get<double>() / static_cast<double>(head_width_);
+      if (static_cast<int64_t>(static_cast<double>(head_width_) * part) < width.get<int64_t>()) {
+        part = std::nextafter(part, 1.0);
+      }
+      rope["partial_rotary_factor"] = part;
+    }
+    scale(rope);
+    return rope;
+  }
+
+ private:
+  json take(const char* key, json without) {
+    const auto found = left_.find(key);
+    if (found == left_.end()) {
+      return without;
+    }
+    json value = found->second;
+    left_.erase(found);
+    return value;
+  }
+
+  void scale(json& rope) {
+    const json older = take("rope.scale_linear", nullptr);
+    const json type = take("rope.scaling.type", older.is_null() ? "none" : "linear");
+    const json factor = take("rope.scaling.factor", older);
+    if (type == "none" || (type == "linear" && factor == 1.0)) {
+      return;
+    }
+    rope["rope_type"] = type;  // another is refused by whoever reads it
+    if (!factor.is_null()) {
+      rope["factor"] = factor;
+    }
+    if (const json original = take("rope.scaling.original_context_length", nullptr); !original.is_null()) {
+      rope["original_max_position_embeddings"] = original;
+    }
+    for (const auto& [theirs, ours] : {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
+                                       std::pair("rope.scaling.yarn_beta_slow", "beta_slow")}) {
+      if (const json value = take(theirs, nullptr); type == "yarn" && !value.is_null()) {
+        rope[ours] = value;
+      }
+    }
+  }
+
+  std::map<std::string, json>& left_;
+  int64_t head_width_;
+};
+
+std::string known_architectures() {
+  return fmt::format("{}", fmt::join(mapped(gguf_families(), &GgufFamily::architecture), ", "));
+}
+
+}  // namespace
+
+std::optional<int64_t> GgufReading::whole(std::string_view key) const {
+  const std::string name = fmt::format("{}.{}", metadata.at("general.architecture").get<std::string>(), key);
+  const auto found = metadata.find(name);
+  return found != metadata.end() && found->second.is_number_integer() ? std::optional(found->second.get<int64_t>())
+                                                                      : std::nullopt;
+}
+
+const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject) {
+  const auto kind = metadata.find("general.type");
+  refuse_if(kind != metadata.end() && kind->second != "model", "{} holds {}, as general.type says, and no model",
+            subject, escaped(kind->second.dump()));
+  const auto named = metadata.find("general.architecture");
+  refuse_if(named == metadata.end() || !named->second.is_string(),
+            "{} has no general.architecture, which names the family: not a model?", subject);
+  const std::string name = named->second.get<std::string>();
+  const std::vector<GgufFamily>& families = gguf_families();
+  const auto found = std::ranges::find(families, name, &GgufFamily::architecture);
+  refuse_if(found == families.end(), "{} is of the architecture {}; read from GGUF are {}", subject, quote(name),
+            known_architectures());
+  return *found;
+}
+
+json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape>& tensors,
+                 const std::string& subject) {
+  const GgufFamily& family = gguf_family(metadata, subject);
+  json config = {{"model_type", family.model_type}, {"architectures", {family.model_class}}};
+  GgufReading reading{metadata, tensors, config};
+
+  std::map<std::string, json> left;
+  for (const auto& [key, value] : metadata) {
+    if (const std::optional<std::string> own = within(key, family.architecture); own && !is_neutral(*own, value)) {
+      left[*own] = value;
+    } else if (key.starts_with("adapter.") || key.starts_with("clip.")) {
+      config[key] = value;  // parts that no model of text has
+    }
+  }
+  for (const auto& [theirs, ours] : family.keys) {
+    if (const auto found = left.find(std::string(theirs)); found != left.end()) {
+      config[ours] = found->second;
+      left.erase(found);
+    }
+  }
+  // Heads that are wider in values than in keys no family has; those that are the same say nothing.
+  const int64_t heads = reading.whole("attention.head_count").value_or(0);
+  const int64_t even = heads > 0 ? reading.whole("embedding_length").value_or(0) / heads : 0;
+  const int64_t head_width = reading.whole("attention.key_length").value_or(even);
+  for (const char* const key : {"attention.key_length", "attention.value_length"}) {
+    if (const auto found = left.find(key); found != left.end() && found->second == head_width) {
+      left.erase(found);
+    }
+  }
+  if (const auto found = left.find("attention.head_count_kv"); found != left.end() && found->second == heads) {
+    left.erase(found);  // of a family that has no other
+  }
+  if (const auto found = left.find("attention.causal"); found != left.end()) {
+    config["is_causal"] = found->second;
+    left.erase(found);
+  }
+  if (const auto found = left.find("expert_count"); found != left.end()) {
+    config["num_local_experts"] = found->second;
+    left.erase(found);
+  }
+  if (family.model_type != "gpt2" && family.model_type != "bert") {
+    config["rope_parameters"] = RopeKeys(left, head_width).parameters();
+  }
+  if (const auto table = tensors.find("token_embd.weight"); table != tensors.end() && table->second.size() == 2) {
+    config["vocab_size"] = table->second.front();
+  }
+  // Without a head of its own the table is the head. Where there is one, a family that ties looks whether it is
+  // another.
+  if (family.model_type != "bert" && !reading.has("output.weight")) {
+    config["tie_word_embeddings"] = true;
+  } else if (family.model_type == "llama" || family.model_type == "phi" || family.model_type == "gpt_neox" ||
+             family.model_type.starts_with("qwen")) {
+    config["tie_word_embeddings"] = false;
+  }
+  if (family.finish) {
+    family.finish(reading);
+  }
+  for (const auto& [key, value] : left) {
+    config[fmt::format("{}.{}", family.architecture, key)] = value;
+  }
+  return config;
+}
+
+}  // namespace pare

@@ -1,0 +1,80 @@
+#pragma once
+// A model in GGUF, as ggml's converter writes it, told as the Hugging Face family that it was made from: the same
+// config.json, the same names, the same order of rows. What reads a model folder reads it from there.
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pare/checkpoint/weights.h"
+#include "pare/support/gguf.h"
+
+namespace pare {
+
+// What the converter did to a tensor, and is undone.
+enum class GgufChange {
+  none,
+  query_rows,  // within each head, the two halves that turn together are interleaved
+  key_rows,
+  plus_one,    // gains that the family stores as their distance from one
+  transposed,  // matrices that the family stores as [in, out]
+  stacked,     // all queries, then all keys, then all values, which the family has by key heads
+};
+
+struct GgufRow {
+  std::string_view theirs;  // "blk.{}.attn_q": a module, with a weight and perhaps a bias
+  std::string_view family;  // "model.layers.{}.self_attn.q_proj"
+  GgufChange change = GgufChange::none;
+  std::string_view beside = {};  // only in files that have this tensor
+};
+
+// What is known of a model beside its table, for what only one family does.
+struct GgufReading {
+  const GgufMetadata& metadata;
+  const std::map<std::string, Shape>& tensors;  // of all files, by their names there
+  nlohmann::json& config;
+  std::optional<int64_t> whole(std::string_view key) const;  // of the model: "attention.head_count"
+  bool has(std::string_view tensor) const { return tensors.contains(std::string(tensor)); }
+};
+
+struct GgufFamily {
+  std::string_view architecture;  // general.architecture
+  std::string_view model_type;    // of the family
+  std::string_view model_class;   // in "architectures"
+  // A key of the metadata, without the architecture before it, and the key of config.json that says the same.
+  std::vector<std::pair<std::string_view, std::string_view>> keys;
+  std::vector<GgufRow> tensors;
+  void (*finish)(GgufReading& reading) = nullptr;
+};
+
+const std::vector<GgufFamily>& gguf_families();
+
+// The config.json that says what the metadata say. A key of the architecture that nobody knows stands in it under its
+// own name, where reading it refuses it. InputError where the file is of a family that pare does not have.
+nlohmann::json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape>& tensors,
+                           const std::string& subject);
+const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject);
+
+// What is asked of the elements of a file: themselves, or what BlockRange says of them, where an element that is stored
+// in no block has a step of 0 and is itself the lowest and the highest.
+enum class GgufFact { value, step, low, high };
+
+// Every tensor by its name in the file. Types that are quantised are dequantised when they are loaded, to float32; that
+// the floats are finite is checked there. InputError for types that pare does not read.
+Weights weights_of(std::span<const GgufFile> files, GgufFact fact = GgufFact::value);
+
+struct GgufModel {
+  nlohmann::json config;        // of the family
+  Weights weights;              // by the family's names
+  std::vector<GgufFile> files;  // one, or all parts
+};
+
+GgufModel open_gguf_model(const std::filesystem::path& path);
+// The same tensors by the same names, but of another fact.
+Weights gguf_facts(std::span<const GgufFile> files, GgufFact fact);
+
+}  // namespace pare

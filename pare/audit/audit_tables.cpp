@@ -26,7 +26,7 @@ std::string headline(const Audit& audit) {
   if (audit.stored) {
     text += wrapped(fmt::format("family {}, {} in {}, {} of {}", audit.stored->family,
                                 audit.stored->gguf ? "read" : "stored", word(audit.stored->dtype),
-                                human_bytes(audit.stored->file_bytes), audit.stored->gguf ? "GGUF" : "safetensors"),
+                                human_bytes(audit.stored->file_bytes), audit.stored->gguf ? "GGUF" : "weight files"),
                     2, "");
     for (const std::string& line : lines_of(audit.stored->unused)) {
       text += wrapped("of which " + line, 4, "  ");

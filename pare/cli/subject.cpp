@@ -15,7 +15,9 @@
 #include "pare/support/files.h"
 #include "pare/support/gguf.h"
 #include "pare/support/json.h"
+#include "pare/support/log.h"
 #include "pare/support/names.h"
+#include "pare/support/numbers.h"
 
 namespace pare {
 
@@ -67,6 +69,10 @@ ModelFolder open_and_warn(const std::string& path, const Settings& settings, con
   ModelFolder opened =
       open_model(path, settings.ignore_unknown_keys ? UnknownKeys::ignore : UnknownKeys::refuse, adapter);
   print_warnings(opened.warnings);
+  if (opened.adapter) {
+    log_info(fmt::format("adapter {}: {} of {} tensors changed", escaped(adapter),
+                         with_commas(std::ssize(opened.adapted)), with_commas(std::ssize(opened.model.weights))));
+  }
   return opened;
 }
 

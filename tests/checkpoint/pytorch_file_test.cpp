@@ -20,7 +20,59 @@ std::string pickle_refusal(const std::string& bytes) {
   return message_of<InputError>([&] { parse_pickle(bytes, "x"); });
 }
 
+std::string number(uint64_t value, size_t bytes) {
+  std::string text(bytes, '\0');
+  std::memcpy(text.data(), &value, std::min(bytes, sizeof(value)));
+  return text;
+}
+
+// An archive of 5 GiB with one entry at its end, as torch.save writes large ones; nothing of it but the end is held.
+struct LargeArchive {
+  uint64_t begin = uint64_t{5} << 30, size = 3, packed = 3;
+  std::string name = "archive/data.pkl";
+  std::string end;  // all bytes from `begin` on
+
+  std::map<std::string, ZipEntry> read() {
+    const std::string local =
+        "PK\x03\x04" + number(0, 22) + number(name.size(), 2) + number(4, 2) + name + "FB" + number(0, 2) + "abc";
+    const std::string wide = number(1, 2) + number(24, 2) + number(size, 8) + number(packed, 8) + number(begin, 8);
+    const std::string extra = "FB" + number(2, 2) + "ZZ" + wide;
+    const std::string central = "PK\x01\x02" + number(0, 16) + number(~0u, 4) + number(~0u, 4) +
+                                number(name.size(), 2) + number(extra.size(), 2) + number(0, 10) + number(~0u, 4) +
+                                name + extra;
+    const uint64_t directory = begin + local.size();
+    const std::string end64 = "PK\x06\x06" + number(44, 8) + number(0, 12) + number(1, 8) + number(1, 8) +
+                              number(central.size(), 8) + number(directory, 8);
+    const std::string locator = "PK\x06\x07" + number(0, 4) + number(directory + central.size(), 8) + number(1, 4);
+    end = local + central + end64 + locator + "PK\x05\x06" + number(0, 4) + number(~0u, 4) + number(~0u, 8) +
+          number(0, 2);
+    const PlacedBytes file{begin + end.size(), [this](uint64_t offset, std::span<std::byte> into) {
+                             for (size_t i = 0; i < into.size(); ++i) {
+                               into[i] = offset + i < begin ? std::byte{0}
+                                                            : static_cast<std::byte>(end.at(offset + i - begin));
+                             }
+                           }};
+    return read_zip(file, "x");
+  }
+};
+
 }  // namespace
+
+TEST_CASE("an archive of more than four gigabytes says so in 64 bits") {
+  LargeArchive archive;
+  const std::map<std::string, ZipEntry> entries = archive.read();
+  REQUIRE(entries.size() == 1);
+  CHECK(entries.begin()->first == "archive/data.pkl");
+  CHECK(entries.begin()->second.size == 3);
+  CHECK(archive.end.substr(entries.begin()->second.begin - archive.begin, 3) == "abc");
+  const auto refusal = [](uint64_t size, uint64_t packed) {
+    LargeArchive wrong{.size = size, .packed = packed};
+    return message_of<InputError>([&] { wrong.read(); });
+  };
+  CHECK(contains(refusal(uint64_t{1} << 60, uint64_t{1} << 60), "ends beyond the data of the archive"));
+  CHECK(contains(refusal(4, 4), "ends beyond the data of the archive"));
+  CHECK(contains(refusal(uint64_t{1} << 60, 3), "is stored in 3 bytes but should have 1152921504606846976"));
+}
 
 TEST_CASE("plain values of a pickle are read, in every form that writers choose") {
   const Pickle pickle = parse_pickle("\x80\x02}q\x00(X\x01\x00\x00\x00"s + "aK\x07\x8c\x01"s +

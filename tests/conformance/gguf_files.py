@@ -313,6 +313,15 @@ def check_whole(report, transformers, work):
     error = far(theirs, answers(loaded.eval(), ids))
     report.check("rewritten for transformers", "" if error < 1e-5 else f"off by {error:.1e}")
 
+    tied = drawn(transformers, configurations(transformers)["gpt2"])
+    copy.deepcopy(tied).to(torch.float32).save_pretrained(work / "tied")
+    own = gguf_writer.gguf_tensors(tied)
+    for case, head, expected in (("the same", own["token_embd.weight"], "identical"), ("another", own["token_embd.weight"] * 2, "different")):
+        gguf_writer.write(path, tied, tensors=own | {"output.weight": head})
+        result = pare("verify", work / "tied", path, "--json", "--threads", "1")
+        verdict = json.loads(result.stdout).get("verdict") if result.stdout else result.stderr
+        report.check(f"a family that ties, and {case} head", "" if verdict == expected else f"{verdict}: {result.stderr}")
+
     refused = {
         "an unknown key": (lambda writer: writer.add_uint32("llama.attention.clamp_kqv", 8), "llama.attention.clamp_kqv"),
         "experts": (lambda writer: writer.add_uint32("llama.expert_count", 8), "mixtures of experts"),

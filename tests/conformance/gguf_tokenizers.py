@@ -6,6 +6,7 @@ Also what goes with it: the chat template, as transformers renders it, and the t
 
 import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -214,6 +215,43 @@ def check_generation(report, corpus, folder):
     report.check("run on a text", "" if result.returncode == 0 else result.stderr)
 
 
+def check_stories(report, folder):
+    """A model that somebody trained, and its SentencePiece tokens: the same story from both files."""
+    import gguf_writer
+    import torch
+    import transformers
+
+    source = SHARED / "models/stories260K"
+    if not source.exists():
+        report.skip("stories260K", f"{source} is not there")
+        return
+    data, at = (source / "tok512.bin").read_bytes(), 4
+    tokens, scores = [], []
+    while at < len(data):
+        score, length = struct.unpack_from("<fi", data, at)
+        tokens.append(data[at + 8 : at + 8 + length].decode().replace(" ", "▁"))
+        scores.append(score)
+        at += 8 + length
+    tokens[:3] = ["<unk>", "<s>", "</s>"]
+    kinds = [KINDS.UNKNOWN, KINDS.CONTROL, KINDS.CONTROL, *[KINDS.BYTE] * 256]
+
+    def tokenizer(writer):
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(tokens)
+        writer.add_token_scores(scores)
+        writer.add_token_types(kinds + [KINDS.NORMAL] * (len(tokens) - len(kinds)))
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    path = folder / "stories.gguf"
+    gguf_writer.write(path, model, tokenizer=tokenizer)
+    told = [pare("generate", which, "Once upon a time", "-n", "60", "--json") for which in (source, path)]
+    told = [json.loads(each.stdout)["generations"][0] if each.returncode == 0 else {"tokens": each.stderr, "text": ""} for each in told]
+    same = told[0]["tokens"] == told[1]["tokens"] and told[0]["text"] == told[1]["text"] and len(told[0]["text"]) > 60
+    report.check("stories260K", "" if same else f"{told[1]}, expected {told[0]}")
+
+
 def main():
     report = Report("gguf tokenizers")
     if not (SHARED / "data/text/tinyshakespeare.txt").exists():
@@ -227,6 +265,7 @@ def main():
             case.check_lines(report, lines, folder)
         check_refused(report, corpus, folder)
         check_generation(report, corpus, folder)
+        check_stories(report, folder)
     report.finish()
 
 

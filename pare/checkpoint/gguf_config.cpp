@@ -111,8 +111,10 @@ std::optional<int64_t> GgufReading::whole(std::string_view key) const {
 
 const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject) {
   const auto kind = metadata.find("general.type");
-  refuse_if(kind != metadata.end() && kind->second != "model", "{} holds {}, as general.type says, and no model",
-            subject, escaped(kind->second.dump()));
+  if (kind != metadata.end() && kind->second != "model") {
+    throw InputError(
+        fmt::format("{} holds {}, as general.type says, and no model", subject, escaped(kind->second.dump())));
+  }
   const auto named = metadata.find("general.architecture");
   refuse_if(named == metadata.end() || !named->second.is_string(),
             "{} has no general.architecture, which names the family: not a model?", subject);

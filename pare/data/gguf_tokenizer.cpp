@@ -127,12 +127,12 @@ class Texts {
 
  private:
   const json& checked(std::string_view key, const json& value, bool right, std::string_view expected) const {
-    refuse_if(!right, "{}: tokenizer.{} is {}, expected {}", subject, key,
-              value.is_null()         ? "not there"
-              : value.is_array()      ? fmt::format("a list of {}", value.size())
-              : value.is_structured() ? "an object"
-                                      : escaped(value.dump()),
-              expected);
+    if (!right) {
+      const std::string found = value.is_null()    ? "not there"
+                                : value.is_array() ? fmt::format("a list of {}", value.size())
+                                                   : escaped(value.dump());
+      throw InputError(fmt::format("{}: tokenizer.{} is {}, expected {}", subject, key, found, expected));
+    }
     return value;
   }
 

@@ -40,7 +40,7 @@ void add_audit(CLI::App& app, const Settings& settings) {
   auto conditions = std::make_shared<bool>(false);
   auto prove = std::make_shared<bool>(false);
   auto report = std::make_shared<ReportFlags>();
-  command->add_option("MODEL", *what, "a model folder, a GGUF file, a preset, or an Architecture as JSON")
+  command->add_option("MODEL", *what, "a folder, GGUF file, preset, or Architecture as JSON")
       ->required()
       ->check(suggested(preset_names()));
   command->add_flag("--conditions", *conditions, "measure every condition number; reads all weights");

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* a_model = "a model is a folder with config.json and safetensors, or a GGUF file";
+constexpr const char* a_model = "a model is a folder with config.json and weights, or a GGUF file";
 
 bool is_model(const fs::path& folder) {
   return path_exists(folder / "config.json");
@@ -197,7 +197,7 @@ std::optional<std::string> other_format(const fs::path& file) {
   constexpr std::pair<std::string_view, std::string_view> formats[] = {
       {".onnx",
        "is ONNX, a program and not a checkpoint, which pare does not read: take the checkpoint that it was made "
-       "from, with config.json and safetensors"},
+       "from, with config.json and weights"},
       {".h5",
        "is weights of TensorFlow, which pare does not read: load the model with transformers 4 and from_tf=True, "
        "and save it again with save_pretrained, which writes safetensors"},

@@ -94,8 +94,18 @@ std::optional<Lesson> lesson_of(const Architecture& a) {
   return std::nullopt;
 }
 
-TrainDtype trained_in(Dtype dtype) {
-  return dtype == Dtype::bf16 ? TrainDtype::bfloat16 : dtype == Dtype::f64 ? TrainDtype::float64 : TrainDtype::float32;
+// The type that a model of this one is trained in, if there is such training.
+std::optional<TrainDtype> trained_in(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return TrainDtype::float32;
+    case Dtype::bf16:
+      return TrainDtype::bfloat16;
+    case Dtype::f64:
+      return TrainDtype::float64;
+    default:
+      return std::nullopt;
+  }
 }
 
 // A model that is trained on the same batch again and again, and stays as it is: its rate is 0.
@@ -121,7 +131,7 @@ class Pupil {
     TrainConfig config;
     config.architecture = subject.model.architecture;
     config.task = lesson.task;
-    config.dtype = trained_in(subject.dtype);
+    config.dtype = *trained_in(subject.dtype);
     config.batch = options.batch;
     return config;
   }
@@ -244,7 +254,7 @@ struct Loaded {
 // Loads a model and runs everything once: its memory, and what is slow only the first time.
 Loaded load(const BenchSubject& subject, const BenchOptions& options) {
   const Architecture& a = subject.model.architecture;
-  Loaded loaded{.described = {.name = subject.name, .image = a.embedding.patch.has_value()}};
+  Loaded loaded{.described = {.name = subject.name, .image = a.embedding.patch.has_value(), .random = subject.random}};
   BenchedModel& described = loaded.described;
   const MemoryWatch memory(options.device);
   loaded.runner = std::make_unique<Runner>(subject, options);
@@ -276,6 +286,10 @@ void add_training(Loaded& loaded, const BenchSubject& subject, at::Device device
   if (!lesson) {
     loaded.described.left_out.push_back(
         fmt::format("train: nobody trains a model of the task {}", word(subject.model.architecture.task)));
+    return;
+  }
+  if (!trained_in(subject.dtype)) {
+    loaded.described.left_out.push_back(fmt::format("train: nobody trains in {}", word(subject.dtype)));
     return;
   }
   const MemoryWatch memory(device);

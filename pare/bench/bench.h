@@ -21,6 +21,7 @@ struct BenchSubject {
   std::string name;  // for people; no two have the same
   Model model;
   Dtype dtype = Dtype::f32;
+  bool random = false;  // its weights are, since only an Architecture was given
 };
 
 struct BenchOptions {
@@ -51,6 +52,7 @@ struct BenchedModel {
   Dtype dtype = Dtype::f32;
   bool engine = false;  // decoded by pare/decode/engine.h, else by the Executor
   bool image = false;   // reads images: a forward pass is over one of them
+  bool random = false;  // its weights are random
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
   int64_t step_bytes = 0;  // of the matrices that a step of decoding reads; 0: it decodes nothing

@@ -150,18 +150,25 @@ std::string bench_text(const Bench& bench) {
   for (const BenchTurn& turn : bench.turns) {
     rounds = std::max(rounds, turn.round);
   }
+  const Dtype dtype = bench.models.front().dtype;
+  const bool one_type = std::ranges::all_of(bench.models, [dtype](const BenchedModel& m) { return m.dtype == dtype; });
   std::string text = wrapped(
-      fmt::format("{} in {}{} on {}, {} ({})",
+      fmt::format("{} in {}{} on {}, {} ({}){}",
                   bench.models.size() == 1 ? "One model" : fmt::format("{} models in turns", bench.models.size()),
                   bench.interrupted     ? fmt::format("{} of {} rounds", rounds, options.rounds)
                   : options.rounds == 1 ? "one round"
                                         : fmt::format("{} rounds", options.rounds),
-                  bench.interrupted ? ", ended by Ctrl-C," : "", options.device.is_cpu() ? "cpu" : "cuda",
-                  bench.threads == 1 ? "one thread" : fmt::format("{} threads", bench.threads), bench.instructions),
+                  bench.interrupted ? ", ended early," : "", options.device.is_cpu() ? "cpu" : "cuda",
+                  bench.threads == 1 ? "one thread" : fmt::format("{} threads", bench.threads), bench.instructions,
+                  one_type ? fmt::format(", in {}", word(dtype)) : ""),  // else names say it
       0);
   text += speed_table(bench, Timed::prefill) + speed_table(bench, Timed::decode) + read_table(bench) +
           speed_table(bench, Timed::train) + memory_table(bench) + "\n";
   for (const BenchedModel& model : bench.models) {
+    if (model.random) {
+      text +=
+          wrapped(fmt::format("{} has random weights: only its architecture is known.", escaped(model.name)), 2, "");
+    }
     for (const std::string& why : model.left_out) {
       text += wrapped(fmt::format("Not measured of {}: {}.", escaped(model.name), why), 2, "");
     }

@@ -59,7 +59,7 @@ std::vector<BenchSubject> open_subjects(const BenchFlags& flags, const Settings&
                               ? subject.stored->model
                               : Model{subject.architecture,
                                       random_weights(subject.architecture, settings.seed, Dtype::f32, Draw::repeated)};
-      subjects.push_back({short_names ? name_of_path(each) : each, model, dtype});
+      subjects.push_back({short_names ? name_of_path(each) : each, model, dtype, !subject.stored});
     }
   }
   std::set<Dtype> used;
@@ -126,6 +126,8 @@ void add_bench(CLI::App& app, const Settings& settings) {
   command->add_option("--dtype", flags->dtypes, "of weights; several: each model in each [as generate]")
       ->delimiter(',')
       ->transform(dtype_or())
+      ->expected(1)
+      ->take_all()
       ->allow_extra_args(false)  // what follows is a model
       ->type_name("NAME,...");
   command->add_option("--prompt", flags->prompt, fmt::format("tokens read at once [{}, or what fits]", usual.prompt))

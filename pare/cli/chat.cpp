@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,9 +28,16 @@ namespace pare {
 namespace {
 
 constexpr size_t longest_line = 100'000'000;
+constexpr size_t longest_typed = 4095;  // Linux drops what is typed beyond it, and says nothing
+
+// Whether the terminal hands over whole lines, as it does unless a program edits them itself.
+bool reads_whole_lines() {
+  termios settings = {};
+  return ::tcgetattr(STDIN_FILENO, &settings) == 0 && (settings.c_lflag & ICANON) != 0;
+}
 
 constexpr const char* help = R"(/reset  begins a new conversation
-/exit   ends it, as Ctrl-D does
+/exit   ends it, as /quit and Ctrl-D do
 /help   this list
 Ctrl-C  ends an answer; at the prompt, or a second time, it ends the program
 )";
@@ -109,6 +117,7 @@ class Conversation {
         options_(options_of(flags, settings, stored_)),
         decoder_(open_decoder(flags, settings, stored_)) {
     check_utf8(flags.system, "--system");
+    warn_of_settings(flags, stored_);
     reset();
   }
 
@@ -126,9 +135,9 @@ class Conversation {
     messages_.push_back({"user", text});
     try {
       generate_answer();
-    } catch (const InputError&) {
+    } catch (const InputError& error) {
       messages_.pop_back();
-      throw;
+      throw InputError(fmt::format("{}: {}", subject, error.what()));
     }
   }
 
@@ -141,6 +150,7 @@ class Conversation {
     }
   }
 
+  bool has_answered() const { return !all_.empty(); }
   bool interrupted() const { return !all_.empty() && all_.back().finish == Finish::interrupted; }
   void say_what_happened_in_all() const {
     if (!all_.empty()) {
@@ -192,16 +202,21 @@ class Conversation {
               "the conversation has {} tokens with this message, but the model reads at most {}: nothing is dropped "
               "from it. Begin a new one (/reset), or write less",
               with_commas(std::ssize(prompt)), with_commas(decoder_.context()));
-    const bool goes_on = read_.size() < prompt.size() && std::equal(read_.begin(), read_.end(), prompt.begin());
-    options_.kept = goes_on ? std::ssize(read_) : 0;
+    // Until the answer is there, nobody knows what the decoder has read: it may end early, by an error too.
+    const std::vector<TokenId> read = std::exchange(read_, {});
+    const bool goes_on = read.size() < prompt.size() && std::equal(read.begin(), read.end(), prompt.begin());
+    options_.kept = goes_on ? std::ssize(read) : 0;
     const Shown shown{.text = settings_.json ? nullptr : print_generated, .token = {}};
     all_.push_back(generate(decoder_, &tokenizer_, prompt, 0, options_, shown));
     const Generated& drawn = all_.back();
-    read_ = prompt;
-    read_.insert(read_.end(), drawn.tokens.begin(), drawn.tokens.end());
-    read_.resize(drawn.finish == Finish::interrupted ? 0 : static_cast<size_t>(decoder_.length()));
-    if (drawn.finish == Finish::interrupted) {  // somewhere between two layers
-      decoder_.reset();
+    if (drawn.finish == Finish::interrupted && drawn.tokens.empty()) {  // nothing was answered
+      messages_.pop_back();
+      return;
+    }
+    if (drawn.finish != Finish::interrupted) {  // else it stands somewhere between two layers
+      read_ = prompt;
+      read_.insert(read_.end(), drawn.tokens.begin(), drawn.tokens.end());
+      read_.resize(static_cast<size_t>(decoder_.length()));
     }
     messages_.push_back({"assistant", drawn.text});
     answers_.push_back({std::move(prompt), options_.kept, drawn});
@@ -249,29 +264,35 @@ void hold_turn(Conversation& conversation, const std::string& text, const std::s
 void hold(Conversation& conversation, const GenerateFlags& flags, bool json) {
   Lines lines;
   const bool terminal = lines.from_terminal();
-  if (!flags.prompts.empty()) {
-    hold_turn(conversation, flags.prompts.front(), "PROMPT", json, terminal);
-    if (!terminal) {
-      return;
+  bool first = true;
+  const auto turn = [&](const std::string& text, const std::string& subject) {
+    if (!std::exchange(first, false) && !terminal && !json) {
+      print_generated("\n");  // an empty line between answers
     }
+    hold_turn(conversation, text, subject, json, terminal);
+  };
+  for (const std::string& prompt : flags.prompts) {
+    turn(prompt, "PROMPT");
   }
-  bool first = flags.prompts.empty();
   for (int64_t number = 1; const std::optional<std::string> line = lines.next(); ++number) {
+    const std::string_view command = std::string_view(*line).substr(0, line->find_last_not_of(" \t") + 1);
     if (line->empty()) {
       continue;
     }
-    if (*line == "/exit") {
+    if (command == "/exit" || command == "/quit") {
       return;
     }
-    if (*line == "/help") {
+    if (command == "/help") {
       log_info(help);
-    } else if (*line == "/reset") {
+    } else if (command == "/reset") {
       conversation.reset();
+    } else if (terminal && line->size() >= longest_typed && reads_whole_lines()) {
+      log_warning(
+          fmt::format("the terminal cuts lines at {} bytes, so this message may lack its end, and is not sent: "
+                      "give longer ones by a pipe",
+                      with_commas(static_cast<int64_t>(longest_typed))));
     } else {
-      if (!std::exchange(first, false) && !terminal && !json) {
-        print_generated("\n");  // an empty line between answers
-      }
-      hold_turn(conversation, *line, fmt::format("line {} of stdin", number), json, terminal);
+      turn(*line, terminal ? "this message" : fmt::format("line {} of stdin", number));
     }
   }
 }
@@ -281,25 +302,25 @@ void hold(Conversation& conversation, const GenerateFlags& flags, bool json) {
 void chat_command(const GenerateFlags& flags, const Settings& settings) {
   Conversation conversation(flags, settings);
   install_interrupt_handler(InterruptNotice::silent);  // Ctrl-C ends an answer, and that is seen
-  bool interrupted = false;
+  std::exception_ptr failure;
   try {
     hold(conversation, flags, settings.json);
   } catch (const ReaderGone&) {
     return;
-  } catch (const Interrupted&) {
-    interrupted = true;
+  } catch (...) {  // what was answered until then is handed over
+    failure = std::current_exception();
     forget_interrupt();
   }
   conversation.say_what_happened_in_all();
-  if (settings.json) {
+  if (settings.json && (!failure || conversation.has_answered())) {
     nlohmann::ordered_json document = conversation.document();
-    if (interrupted) {
-      document.update(error_document(describe(std::make_exception_ptr(Interrupted()))));
+    if (failure) {
+      document.update(error_document(describe(failure)));
     }
     print_json(document);
   }
-  if (interrupted) {
-    throw Interrupted();
+  if (failure) {
+    std::rethrow_exception(failure);
   }
 }
 

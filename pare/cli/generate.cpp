@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
+#include "pare/data/text_file.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -71,6 +73,30 @@ std::string without_last_line_end(std::string text) {
   return text;
 }
 
+std::string read_file(const std::string& path) {
+  TextFile file(path);
+  std::string text;
+  constexpr size_t piece = 1 << 20;
+  while (file.read(text, piece)) {
+    refuse_if(text.size() > largest_prompt, "{}: more than {}: no prompt is so long", path,
+              human_bytes(largest_prompt));
+  }
+  return text;
+}
+
+// Whether somebody has written to stdin, or named a file for it.
+bool stdin_has_text() {
+  struct stat about = {};
+  if (::fstat(STDIN_FILENO, &about) != 0) {
+    return false;
+  }
+  if (S_ISREG(about.st_mode)) {
+    return ::lseek(STDIN_FILENO, 0, SEEK_CUR) < about.st_size;
+  }
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return S_ISFIFO(about.st_mode) && ::poll(&input, 1, 0) == 1 && (input.revents & POLLIN) != 0;
+}
+
 std::vector<Prompt> given_texts(const GenerateFlags& flags) {
   std::vector<Prompt> prompts;
   bool read = false;
@@ -85,7 +111,7 @@ std::vector<Prompt> given_texts(const GenerateFlags& flags) {
     prompts.push_back({"stdin", without_last_line_end(read_stdin()), {}});
   }
   for (const std::string& path : flags.files) {
-    prompts.push_back({path, without_last_line_end(read_text_file(path, largest_prompt)), {}});
+    prompts.push_back({path, without_last_line_end(read_file(path)), {}});
   }
   return prompts;
 }
@@ -105,6 +131,9 @@ std::vector<Prompt> read_prompts(const GenerateFlags& flags, const ModelFolder& 
       prompts.push_back({fmt::format("{}: sequence {}", flags.tokens, prompts.size()), std::nullopt, std::move(row)});
     }
   } else if (flags.prompts.empty() && flags.files.empty()) {
+    if (stdin_has_text()) {
+      log_info("stdin has a text, but nobody asked to read it: give - as PROMPT to continue it");
+    }
     const std::vector<TokenId> before =
         tokenizer && !tokenizer->before().empty() ? tokenizer->before() : tokens_before_texts(stored.path);
     if (before.empty() || std::any_of(before.begin(), before.end(), [&](TokenId id) { return id >= a.vocab; })) {
@@ -156,6 +185,9 @@ void check_flags(const GenerateFlags& flags) {
   }
   if (!flags.tokens.empty() && (!flags.prompts.empty() || !flags.files.empty())) {
     throw InputError("--tokens is given beside a prompt: which of them should the model continue?");
+  }
+  for (const std::string& stop : flags.stops) {
+    check_utf8(stop, "--stop");
   }
   const Sampling& s = flags.sampling;
   const char* needless = s.top_k > 0 ? "--top-k" : s.top_p < 1 ? "--top-p" : s.min_p > 0 ? "--min-p" : nullptr;
@@ -249,6 +281,7 @@ void generate_command(const GenerateFlags& flags, const Settings& settings) {
   Tokenizer* const reader = tokenizer ? &*tokenizer : nullptr;
   const std::vector<Prompt> prompts = read_prompts(flags, stored, reader);
   const GenerateOptions options = options_of(flags, settings, stored);
+  warn_of_settings(flags, stored);
   Decoder decoder = open_decoder(flags, settings, stored);
   std::vector<Generated> all;
   try {
@@ -288,6 +321,8 @@ void add_generate(CLI::App& app, const Settings& settings) {
   command->add_option("PROMPT", flags->prompts, "texts to continue; -: stdin; none: the model begins");
   command->add_option("--file", flags->files, "or: a file with a prompt; may be given again")
       ->type_name("FILE")
+      ->expected(1)
+      ->take_all()
       ->allow_extra_args(false);  // what follows is a prompt
   command->add_option("--tokens", flags->tokens, "or: a JSON list of lists of token ids")->type_name("FILE");
   command->add_option("--tokenizer", flags->tokenizer, "instead of the tokenizer in the model folder")
@@ -300,10 +335,11 @@ void add_generate(CLI::App& app, const Settings& settings) {
       ->check(whole_number(1, 1'000'000'000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "of what is drawn; 0: always the most likely")
-      ->check(number_between(0, 1000, true))
-      ->type_name("X")
-      ->capture_default_str();
+  const CLI::Option* temperature =
+      command->add_option("--temperature", sampling.temperature, "of what is drawn; 0: always the most likely")
+          ->check(number_between(0, 1000, true))
+          ->type_name("X")
+          ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "only the K most likely tokens [all]")
       ->check(whole_number(1, 1'000'000'000))
       ->type_name("K");
@@ -313,19 +349,27 @@ void add_generate(CLI::App& app, const Settings& settings) {
   command->add_option("--min-p", sampling.min_p, "only those P times as likely as the most likely [0]")
       ->check(number_between(0, 1, true))
       ->type_name("P");
-  command->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less [1]")
-      ->check(number_between(0.001, 1000, true))
-      ->type_name("X");
+  const CLI::Option* penalty =
+      command->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less [1]")
+          ->check(number_between(0.001, 1000, true))
+          ->type_name("X");
   command->add_option("--stop", flags->stops, "end before this text; may be given again")
       ->type_name("TEXT")
+      ->expected(1)
+      ->take_all()
       ->allow_extra_args(false);  // what follows is a prompt
-  command->add_option("--dtype", flags->dtype, "of weights, such as bfloat16 [as stored]")
+  command->add_option("--dtype", flags->dtype, "of weights [as stored: of 16 bits on a CPU, else float32]")
       ->transform(dtype_or())
       ->type_name("NAME");
   command->footer(R"(The settings mean what they mean in transformers, and act in its order:
-penalty, temperature, top-k, top-p, min-p. --seed gives other texts.
+penalty, temperature, top-k, top-p, min-p. --seed gives other texts. Logits are
+float32 with every --dtype, float64 too.
 Example: pare generate model "Once upon a time" --temperature 0.8 --top-p 0.9)");
-  command->callback([flags, &settings] { generate_command(*flags, settings); });
+  command->callback([=, &settings] {
+    flags->temperature_given = temperature->count() > 0;
+    flags->penalty_given = penalty->count() > 0;
+    generate_command(*flags, settings);
+  });
 }
 
 }  // namespace pare

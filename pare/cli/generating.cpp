@@ -11,10 +11,12 @@
 #include "pare/cli/output.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/text_inputs.h"
+#include "pare/data/text_file.h"
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/gguf.h"
+#include "pare/support/interrupt.h"
 #include "pare/support/log.h"
 #include "pare/support/names.h"
 #include "pare/support/numbers.h"
@@ -92,6 +94,7 @@ Decoder open_decoder(const GenerateFlags& flags, const Settings& settings, const
 }
 
 void check_utf8(const std::string& text, const std::string& subject) {
+  refuse_other_encoding(text, subject);
   if (const std::optional<size_t> wrong = invalid_utf8(text)) {
     throw InputError(fmt::format("{}: the byte at {} is not UTF-8: save the text as UTF-8", subject, *wrong));
   }
@@ -129,11 +132,11 @@ void warn_of_missing_text(const std::vector<Generated>& all, const Tokenizer& to
 }
 
 void say_what_happened(const std::vector<Generated>& all) {
-  static const std::map<Finish, const char*> words = {{Finish::end_of_text, "the end of the text"},
-                                                      {Finish::stop, "a stop string"},
-                                                      {Finish::max_tokens, "--max-tokens"},
-                                                      {Finish::context, "the end of the context"},
-                                                      {Finish::interrupted, "Ctrl-C"}};
+  const std::map<Finish, const char*> words = {{Finish::end_of_text, "the end of the text"},
+                                               {Finish::stop, "a stop string"},
+                                               {Finish::max_tokens, "--max-tokens"},
+                                               {Finish::context, "the end of the context"},
+                                               {Finish::interrupted, was_ctrl_c() ? "Ctrl-C" : "a signal"}};
   int64_t prompt = 0, fresh = 0;
   std::map<Finish, int64_t> ends;
   for (const Generated& each : all) {
@@ -178,7 +181,12 @@ nlohmann::ordered_json document_around(const GenerateFlags& flags, const Setting
 
 void add_drawn(nlohmann::ordered_json& entry, const Generated& generated) {
   entry["tokens"] = generated.tokens;
-  entry["log_probabilities"] = generated.log_probabilities;
+  // Logits are float32, whatever the weights are: seven digits are all that they have.
+  nlohmann::ordered_json probabilities = nlohmann::ordered_json::array();
+  for (const double each : generated.log_probabilities) {
+    probabilities.push_back(std::stod(fmt::format("{:.7g}", each)));
+  }
+  entry["log_probabilities"] = std::move(probabilities);
   entry["finish"] = word(generated.finish);
   if (generated.finish == Finish::stop) {
     entry["stop"] = generated.stop;

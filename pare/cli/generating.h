@@ -20,12 +20,16 @@ struct GenerateFlags {
   Sampling sampling;
   int64_t max_tokens = 256;
   bool chat = false;
+  bool temperature_given = false, penalty_given = false;
 };
 
 // The tokenizer of the flags or the model. None where only ids are given and read, and the folder has none.
 std::optional<Tokenizer> find_tokenizer(const GenerateFlags& flags, const ModelFolder& stored);
 GenerateOptions options_of(const GenerateFlags& flags, const Settings& settings, const ModelFolder& stored);
 Decoder open_decoder(const GenerateFlags& flags, const Settings& settings, const ModelFolder& stored);
+
+// Says which settings that its folder comes with, and transformers would apply, are not applied.
+void warn_of_settings(const GenerateFlags& flags, const ModelFolder& stored);
 
 // InputError where it is not UTF-8; `subject` names it.
 void check_utf8(const std::string& text, const std::string& subject);

@@ -90,7 +90,7 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& variables, const 
   try {
     return jinja::Evaluator(subject_, variables, now).render(tree_->tree);
   } catch (const jinja::Problem& problem) {  // of a variable
-    throw InputError(fmt::format("{}: {}", subject_, problem.what()));
+    throw InputError(fmt::format("{}: {}", subject_, escaped(problem.what())));
   }
 }
 

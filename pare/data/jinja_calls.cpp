@@ -144,7 +144,11 @@ Dict Evaluator::entries_of(const Given& given) {
     lacking("a dict of anything but a dict and names");
   }
   if (!given.positional.empty()) {
-    dict = *given.positional[0].dict();
+    const Dict& other = *given.positional[0].dict();
+    for (const auto& [key, value] : other.entries) {
+      budget_.pay_bytes(key.string() != nullptr ? key.string()->size() : 0);
+    }
+    dict = other;
   }
   for (const auto& [key, value] : given.named) {
     dict.set(Value::text(key), value, budget_);
@@ -210,6 +214,7 @@ Value Evaluator::call_global(const std::string& name, const Given& given) {
         lacking("strftime_now with {}", not_of_a_clock);
       }
     }
+    budget_.pay_bytes(format->string()->size() * 64);
     std::string text(format->string()->size() * 64 + 64, '\0');
     text.resize(std::strftime(text.data(), text.size(), format->string()->c_str(), &now_));
     return Value::text(std::move(text));

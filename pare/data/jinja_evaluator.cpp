@@ -4,6 +4,7 @@
 
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
+#include "pare/support/names.h"
 
 namespace pare::jinja {
 
@@ -95,7 +96,7 @@ Evaluator::Flow Evaluator::run(const Statements& statements) {
         return flow;
       }
     } catch (const Problem& problem) {
-      throw InputError(fmt::format("{}: line {}: {}", subject_, each.line, problem.what()));
+      throw InputError(fmt::format("{}: line {}: {}", subject_, each.line, escaped(problem.what())));
     }
   }
   return Flow::on;
@@ -252,7 +253,7 @@ Value Evaluator::evaluate(const Expression& expression) {
     const Deeper deeper(*this);
     return evaluate_plainly(expression);
   } catch (const Problem& problem) {
-    throw InputError(fmt::format("{}: line {}: {}", subject_, expression.line, problem.what()));
+    throw InputError(fmt::format("{}: line {}: {}", subject_, expression.line, escaped(problem.what())));
   }
 }
 
@@ -335,7 +336,9 @@ Value Evaluator::evaluate_plainly(const Expression& e) {
 }
 
 Value Evaluator::name(const std::string& name) {
+  size_t walked = 0;
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
+    budget_.pay(++walked % 8 == 0 ? 1 : 0);  // templates of people stand in few scopes
     const auto found = scope->values.find(name);
     if (found != scope->values.end()) {
       return found->second;

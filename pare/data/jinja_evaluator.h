@@ -131,6 +131,6 @@ std::string title_by_filter(const std::string& text);
 std::string replaced(const std::string& text, const std::string& from, const std::string& to, int64_t most,
                      StepBudget& budget);
 std::vector<std::string> lines_of(const std::string& text);
-std::string stripped_of(const std::string& text, const Value* characters, bool left, bool right);
+std::string stripped_of(const std::string& text, const Value* characters, bool left, bool right, StepBudget& budget);
 
 }  // namespace pare::jinja

@@ -47,7 +47,7 @@ Value whole_number(double number, const Value& without) {
   return Value(static_cast<int64_t>(number));
 }
 
-Value to_int(const Value& input, const Given& given) {
+Value to_int(const Value& input, const Given& given, StepBudget& budget) {
   given.allow("int", 2, {"default", "base"});
   if (given.find(1, "base") != nullptr) {
     lacking("int with a base");
@@ -64,6 +64,7 @@ Value to_int(const Value& input, const Given& given) {
     return whole_number(*number, without);
   }
   if (const std::string* text = input.string()) {
+    budget.pay_bytes(text->size());
     if (const std::optional<int64_t> whole = parsed<int64_t>(*text)) {
       return Value(*whole);
     }
@@ -76,8 +77,9 @@ Value to_int(const Value& input, const Given& given) {
   return without;
 }
 
-Value to_float(const Value& input, const Given& given) {
+Value to_float(const Value& input, const Given& given, StepBudget& budget) {
   given.allow("float", 1, {"default"});
+  budget.pay_bytes(input.string() != nullptr ? input.string()->size() : 0);
   const Value* without = given.find(0, "default");
   const std::optional<double> number = input.string() != nullptr ? parsed<double>(*input.string()) : input.number();
   if (input.is_undefined()) {
@@ -130,8 +132,12 @@ Value indented(const std::string& text, const Given& given, StepBudget& budget) 
   return Value::text(std::move(out));
 }
 
-Value without_case(const Value& value, bool case_matters) {
-  return case_matters || value.string() == nullptr ? value : Value::text(lower_text(*value.string()));
+Value without_case(const Value& value, bool case_matters, StepBudget& budget) {
+  if (case_matters || value.string() == nullptr) {
+    return value;
+  }
+  budget.pay_bytes(value.string()->size());
+  return Value::text(lower_text(*value.string()));
 }
 
 // Sorted by keys, those that are equal in their order.
@@ -162,9 +168,10 @@ Value sorted_dict(const Value& input, const Given& given, StepBudget& budget) {
     complain("dictsort by neither 'key' nor 'value'");
   }
   std::vector<Value> items, keys;
+  budget.pay(input.dict()->entries.size());
   for (const auto& [key, value] : input.dict()->entries) {
     items.push_back(Value::list({key, value}, Flavour::tuple));
-    keys.push_back(without_case(values ? value : key, flag_of(given, 0, "case_sensitive")));
+    keys.push_back(without_case(values ? value : key, flag_of(given, 0, "case_sensitive"), budget));
   }
   return Value::list(sorted_by(items, std::move(keys), flag_of(given, 2, "reverse"), budget));
 }
@@ -201,10 +208,11 @@ Value first_of(const Value& input, bool last, StepBudget& budget) {
 }
 
 // The filters that make text of text.
-std::optional<std::string> text_filter(const std::string& name, const std::string& text, const Given& given) {
+std::optional<std::string> text_filter(const std::string& name, const std::string& text, const Given& given,
+                                       StepBudget& budget) {
   if (name == "trim") {
     given.allow(name, 1, {"chars"});
-    return stripped_of(text, given.find(0, "chars"), true, true);
+    return stripped_of(text, given.find(0, "chars"), true, true, budget);
   }
   if (name == "upper" || name == "lower" || name == "capitalize" || name == "title") {
     given.allow(name, 0);
@@ -296,8 +304,9 @@ Value ordered(Evaluator& evaluator, const std::string& name, const Value& input,
   std::vector<Value> keys, out;
   Dict seen;
   for (const Value& item : items) {
-    keys.push_back(without_case(attribute == nullptr ? item : evaluator.item_by_path(item, *attribute), case_matters));
-    if (!sorts && seen.find(keys.back()) == nullptr) {
+    keys.push_back(without_case(attribute == nullptr ? item : evaluator.item_by_path(item, *attribute), case_matters,
+                                evaluator.budget()));
+    if (!sorts && seen.find(keys.back(), evaluator.budget()) == nullptr) {
       seen.set(keys.back(), Value::none(), evaluator.budget());
       out.push_back(item);
     }
@@ -325,14 +334,14 @@ Value Evaluator::filtered(const std::string& name, const Value& input, const Giv
   }
   static const Names of_text = {"trim", "upper", "lower", "capitalize", "title"};
   if (of_text.contains(name)) {
-    return Value::text(*text_filter(name, str(input, budget_), given));
+    return Value::text(*text_filter(name, str(input, budget_), given, budget_));
   }
   static const Names plain = {"length", "count", "first", "last", "list", "string", "safe", "reverse", "items"};
   if (plain.contains(name)) {
     given.allow(name, 0);
   }
   if (name == "length" || name == "count") {
-    return Value(length_of(input));
+    return Value(length_of(input, budget_));
   }
   if (name == "first" || name == "last") {
     return first_of(input, name == "last", budget_);
@@ -358,10 +367,10 @@ Value Evaluator::filtered(const std::string& name, const Value& input, const Giv
     return joined(*this, input, given);
   }
   if (name == "int") {
-    return to_int(input, given);
+    return to_int(input, given, budget_);
   }
   if (name == "float") {
-    return to_float(input, given);
+    return to_float(input, given, budget_);
   }
   if (name == "replace") {
     given.allow(name, 3, {"old", "new", "count"});

@@ -6,6 +6,7 @@
 #include "pare/data/jinja_syntax.h"
 #include "pare/data/utf8.h"
 #include "pare/support/error.h"
+#include "pare/support/names.h"
 
 namespace pare::jinja {
 
@@ -48,7 +49,7 @@ class Lexer {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}: line {}: {}", subject_, line_, what));
+    throw InputError(fmt::format("{}: line {}: {}", subject_, line_, escaped(what)));
   }
 
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }

@@ -121,10 +121,11 @@ std::vector<std::string> split_at_spaces(std::string_view text, int64_t most, bo
   return parts;
 }
 
-std::vector<std::string> split_at(std::string_view text, std::string_view at, int64_t most, bool from_right) {
+std::vector<std::string> split_at(std::string_view text, std::string_view at, int64_t most, bool from_right,
+                                  StepBudget& budget) {
   std::vector<std::string> parts;
   while (std::ssize(parts) != most) {
-    const size_t found = from_right ? text.rfind(at) : text.find(at);
+    const size_t found = from_right ? find_last_text(text, at, budget) : find_text(text, at, 0, budget);
     if (found == text.npos) {
       break;
     }
@@ -158,11 +159,11 @@ Value split(const std::string& text, const std::string& name, const Given& given
   if (text_of(separator, name).empty()) {
     complain("{} at an empty string", name);
   }
-  return texts(split_at(text, *separator->string(), most, from_right), budget);
+  return texts(split_at(text, *separator->string(), most, from_right, budget), budget);
 }
 
 // A string, or a tuple of them.
-bool has_end(const std::string& text, const std::string& name, const Given& given) {
+bool has_end(const std::string& text, const std::string& name, const Given& given, StepBudget& budget) {
   if (given.positional.size() > 1) {
     lacking("{} within a part of a string", name);
   }
@@ -170,6 +171,7 @@ bool has_end(const std::string& text, const std::string& name, const Given& give
   const Value* with = given.find(0, "");
   const auto one = [&](const Value& end) {
     const std::string& wanted = text_of(&end, name);
+    budget.pay_bytes(wanted.size());
     return name == "startswith" ? text.starts_with(wanted) : text.ends_with(wanted);
   };
   const Sequence* several = with == nullptr ? nullptr : with->sequence();
@@ -179,7 +181,7 @@ bool has_end(const std::string& text, const std::string& name, const Given& give
   return one(with == nullptr ? Value() : *with);
 }
 
-Value found_at(const std::string& text, const std::string& name, const Given& given) {
+Value found_at(const std::string& text, const std::string& name, const Given& given, StepBudget& budget) {
   if (given.positional.size() > 1) {
     lacking("{} within a part of a string", name);
   }
@@ -190,12 +192,12 @@ Value found_at(const std::string& text, const std::string& name, const Given& gi
       return Value(static_cast<int64_t>(count_characters(text)) + 1);
     }
     int64_t count = 0;
-    for (size_t at = text.find(wanted); at != text.npos; at = text.find(wanted, at + wanted.size())) {
+    for (size_t at = 0; (at = find_text(text, wanted, at, budget)) != text.npos; at += wanted.size()) {
       ++count;
     }
     return Value(count);
   }
-  const size_t at = name.starts_with('r') ? text.rfind(wanted) : text.find(wanted);
+  const size_t at = name.starts_with('r') ? find_last_text(text, wanted, budget) : find_text(text, wanted, 0, budget);
   if (at == text.npos && name.ends_with("index")) {
     complain("{}: the string is not there", name);
   }
@@ -209,7 +211,7 @@ Value parted(const std::string& text, const std::string& name, const Given& give
     complain("{} at an empty string", name);
   }
   const bool from_right = name == "rpartition";
-  const size_t found = from_right ? text.rfind(at) : text.find(at);
+  const size_t found = from_right ? find_last_text(text, at, budget) : find_text(text, at, 0, budget);
   if (found == text.npos) {
     return from_right ? texts({"", "", text}, budget, Flavour::tuple) : texts({text, "", ""}, budget, Flavour::tuple);
   }
@@ -233,14 +235,14 @@ Value text_method(const Value& self, const std::string& name, const Given& given
   const std::string& text = *self.string();
   budget.pay_bytes(text.size());
   if (name == "startswith" || name == "endswith") {
-    return Value(has_end(text, name, given));
+    return Value(has_end(text, name, given, budget));
   }
   if (self.is_safe()) {
     lacking("{} of a string that is marked as safe", name);
   }
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     given.allow(name, 1);
-    return Value::text(stripped_of(text, given.find(0, ""), name != "rstrip", name != "lstrip"));
+    return Value::text(stripped_of(text, given.find(0, ""), name != "rstrip", name != "lstrip", budget));
   }
   if (name == "split" || name == "rsplit") {
     return split(text, name, given, budget);
@@ -252,7 +254,7 @@ Value text_method(const Value& self, const std::string& name, const Given& given
         replaced(text, text_of(given.find(0, ""), name), text_of(given.find(1, ""), name), most, budget));
   }
   if (name == "find" || name == "rfind" || name == "index" || name == "rindex" || name == "count") {
-    return found_at(text, name, given);
+    return found_at(text, name, given, budget);
   }
   if (name == "partition" || name == "rpartition") {
     return parted(text, name, given, budget);
@@ -305,7 +307,7 @@ Value dict_method(const Value& self, const std::string& name, const Given& given
     if (key == nullptr) {
       complain("get takes a key");
     }
-    const Value* found = key->is_undefined() ? nullptr : dict.find(*key);
+    const Value* found = key->is_undefined() ? nullptr : dict.find(*key, budget);
     const Value* without = given.find(1, "");
     return found != nullptr ? *found : without != nullptr ? *without : Value::none();
   }
@@ -404,7 +406,7 @@ std::string replaced(const std::string& text, const std::string& from, const std
   std::string out;
   size_t at = 0;
   while (most != 0 && at <= text.size()) {
-    const size_t found = text.find(from, at);
+    const size_t found = find_text(text, from, at, budget);
     if (found == text.npos) {
       break;
     }
@@ -446,16 +448,18 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::string stripped_of(const std::string& text, const Value* characters, bool left, bool right) {
+std::string stripped_of(const std::string& text, const Value* characters, bool left, bool right, StepBudget& budget) {
   if (characters == nullptr || characters->is_none()) {
     return std::string(stripped(text, left, right));
   }
-  const std::u32string all = characters_of(text_of(characters, "strip"));
+  const std::u32string given = characters_of(text_of(characters, "strip"));
+  budget.pay(1 + given.size());
+  const std::set<char32_t> all(given.begin(), given.end());
   std::string_view rest = text;
-  while (left && !rest.empty() && all.find(character_at(rest, 0).point) != all.npos) {
+  while (left && !rest.empty() && all.contains(character_at(rest, 0).point)) {
     rest.remove_prefix(character_at(rest, 0).bytes);
   }
-  while (right && !rest.empty() && all.find(character_before(rest, rest.size())) != all.npos) {
+  while (right && !rest.empty() && all.contains(character_before(rest, rest.size()))) {
     rest.remove_suffix(utf8_of(character_before(rest, rest.size())).size());
   }
   return std::string(rest);

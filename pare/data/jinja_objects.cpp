@@ -215,14 +215,16 @@ bool Loop::advance() {
 // All that is left is asked for, as jinja2 does.
 int64_t Loop::length() {
   peek();
-  std::vector<Value> rest;
-  while (std::optional<Value> item = pull()) {
-    rest.push_back(std::move(*item));
+  if (wanted_) {
+    std::vector<Value> rest;
+    while (std::optional<Value> item = pull()) {
+      rest.push_back(std::move(*item));
+    }
+    items_ = std::move(rest);
+    next_ = 0;
+    wanted_ = nullptr;
   }
-  items_ = std::move(rest);
-  next_ = 0;
-  wanted_ = nullptr;
-  return index_ + 1 + (after_ ? 1 : 0) + std::ssize(items_);
+  return index_ + 1 + (after_ ? 1 : 0) + std::ssize(items_) - static_cast<int64_t>(next_);
 }
 
 Value Loop::attribute(const std::string& name) {
@@ -279,7 +281,7 @@ Value Evaluator::attribute(const Value& of, const std::string& name) {
     return new_function({.kind = FunctionKind::method, .name = name, .self = of, .macro = nullptr, .scope = {}});
   }
   if (const Dict* dict = of.dict()) {
-    const Value* found = dict->find(Value::text(name));
+    const Value* found = dict->find(Value::text(name), budget_);
     return found != nullptr ? *found : Value::undefined(name);
   }
   if (Namespace* const* space = of.as<Namespace*>()) {
@@ -296,12 +298,13 @@ Value Evaluator::attribute(const Value& of, const std::string& name) {
 }
 
 Value Evaluator::item(const Value& of, const Value& key) {
+  budget_.pay(key.string() != nullptr ? key.string()->size() / 64 : 0);
   if (of.is_undefined()) {
     complain("'{}' is undefined, and has no items", of.as<Undefined>()->name);
   }
   if (const Dict* dict = of.dict()) {
     const bool hashed = key.sequence() == nullptr && key.dict() == nullptr && !key.is_undefined();
-    if (const Value* found = hashed ? dict->find(key) : nullptr) {
+    if (const Value* found = hashed ? dict->find(key, budget_) : nullptr) {
       return *found;
     }
   } else if (const Sequence* sequence = of.sequence(); sequence != nullptr && key.integer() && is_indexed(*sequence)) {
@@ -321,6 +324,7 @@ Value Evaluator::item_by_path(const Value& of, const Value& path) {
   }
   Value found = of;
   const std::string& text = *path.string();
+  budget_.pay_bytes(text.size());
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('.', begin), text.size());
     const std::string name = text.substr(begin, end - begin);

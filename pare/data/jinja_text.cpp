@@ -117,7 +117,9 @@ class JsonWriter {
     } else if (const Dict* dict = value.dict()) {
       const std::vector<std::pair<Value, Value>> entries = ordered(*dict);
       write_all('{', '}', entries.size(), level, [&](size_t n) {
-        append_json_text(out, key_text(entries[n].first), style_.ascii);
+        const std::string key = key_text(entries[n].first);
+        budget_.pay_bytes(key.size() + style_.after_key.size());
+        append_json_text(out, key, style_.ascii);
         out += style_.after_key;
         write(entries[n].second, level + 1);
       });
@@ -134,6 +136,7 @@ class JsonWriter {
     out += open;
     for (size_t n = 0; n < count; ++n) {
       out += n > 0 ? style_.between : "";
+      budget_.pay_bytes(style_.between.size());
       new_line(level + 1);
       each(n);
     }

@@ -32,8 +32,9 @@ bool is_list_or_tuple(const Sequence& sequence) {
   return sequence.flavour == Flavour::list || sequence.flavour == Flavour::tuple;
 }
 
-std::optional<std::string> place_of(const Value& key) {  // the same for keys that are equal
+std::optional<std::string> place_of(const Value& key, StepBudget& budget) {  // the same for keys that are equal
   if (const std::string* text = key.string()) {
+    budget.pay_bytes(text->size());
     return "s" + *text;
   }
   if (const std::optional<int64_t> whole = key.integer()) {
@@ -160,8 +161,8 @@ int Value::depth() const {
   return generator != nullptr ? (*generator)->depth : 0;
 }
 
-const Value* Dict::find(const Value& key) const {
-  const std::optional<std::string> place = place_of(key);
+const Value* Dict::find(const Value& key, StepBudget& budget) const {
+  const std::optional<std::string> place = place_of(key, budget);
   if (!place) {
     lacking("a key of type {}", key.type());
   }
@@ -171,7 +172,7 @@ const Value* Dict::find(const Value& key) const {
 
 void Dict::set(Value key, Value value, StepBudget& budget) {
   budget.pay();
-  const std::optional<std::string> place = place_of(key);
+  const std::optional<std::string> place = place_of(key, budget);
   if (!place) {
     lacking("a key of type {}", key.type());
   }
@@ -227,7 +228,7 @@ bool equal(const Value& a, const Value& b, StepBudget& budget) {
     const Dict &x = *a.dict(), &y = *b.dict();
     return x.entries.size() == y.entries.size() &&
            std::all_of(x.entries.begin(), x.entries.end(), [&](const auto& entry) {
-             const Value* other_value = y.find(entry.first);
+             const Value* other_value = y.find(entry.first, budget);
              return other_value != nullptr && equal(entry.second, *other_value, budget);
            });
   }
@@ -279,11 +280,10 @@ bool contains(const Value& container, const Value& item, StepBudget& budget) {
     if (item.string() == nullptr) {
       complain("'in' asks a string for {}, expected a string", item.type());
     }
-    budget.pay_bytes(text->size());
-    return text->find(*item.string()) != text->npos;
+    return find_text(*text, *item.string(), 0, budget) != text->npos;
   }
   if (const Dict* dict = container.dict()) {
-    return dict->find(item) != nullptr;
+    return dict->find(item, budget) != nullptr;
   }
   if (const Sequence* sequence = container.sequence()) {
     return std::any_of(sequence->items.begin(), sequence->items.end(),
@@ -306,17 +306,22 @@ bool contains(const Value& container, const Value& item, StepBudget& budget) {
 
 std::vector<Value> items_of(const Value& value, StepBudget& budget) {
   std::vector<Value> items;
+  budget.pay();
   if (const Sequence* sequence = value.sequence()) {
+    budget.pay(sequence->items.size());  // before they are made: many would fill the memory
     items = sequence->items;
   } else if (const auto* generator = value.as<std::shared_ptr<Generator>>()) {
     Generator& g = **generator;
+    budget.pay(g.items.size() - g.next);
     items.assign(g.items.begin() + static_cast<std::ptrdiff_t>(g.next), g.items.end());
     g.next = g.items.size();
   } else if (const Dict* dict = value.dict()) {
+    budget.pay(dict->entries.size());
     for (const auto& [key, entry] : dict->entries) {
       items.push_back(key);
     }
   } else if (const std::string* text = value.string()) {
+    budget.pay(count_characters(*text));
     for (size_t at = 0; at < text->size();) {
       const size_t bytes = character_at(*text, at).bytes;
       items.push_back(Value::text(text->substr(at, bytes), value.is_safe()));
@@ -327,7 +332,6 @@ std::vector<Value> items_of(const Value& value, StepBudget& budget) {
   } else if (!value.is_undefined()) {
     complain("an object of type {} cannot be iterated", value.type());
   }
-  budget.pay(1 + items.size());
   return items;
 }
 
@@ -336,8 +340,9 @@ bool is_iterable(const Value& value) {
          value.as<std::shared_ptr<Generator>>() != nullptr || value.as<Loop*>() != nullptr;
 }
 
-int64_t length_of(const Value& value) {
+int64_t length_of(const Value& value, StepBudget& budget) {
   if (const std::string* text = value.string()) {
+    budget.pay_bytes(text->size());
     return static_cast<int64_t>(count_characters(*text));
   }
   if (const Sequence* sequence = value.sequence()) {

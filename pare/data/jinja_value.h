@@ -45,7 +45,7 @@ class StepBudget {
       complain("the template does not come to an end: expected at most some million steps");
     }
   }
-  // For text and lists that are made.
+  // For text that is made, or walked through.
   void pay_bytes(size_t bytes) { pay(1 + bytes / 64); }
 
  private:
@@ -123,7 +123,7 @@ struct Dict {
   std::vector<std::pair<Value, Value>> entries;
   int depth = 0;
 
-  const Value* find(const Value& key) const;
+  const Value* find(const Value& key, StepBudget& budget) const;
   void set(Value key, Value value, StepBudget& budget);  // while it is made
 
  private:
@@ -142,7 +142,11 @@ std::string number_text(double number);
 // All items of what can be iterated; Problem where it cannot. A generator is empty afterwards.
 std::vector<Value> items_of(const Value& value, StepBudget& budget);
 bool is_iterable(const Value& value);
-int64_t length_of(const Value& value);
+int64_t length_of(const Value& value, StepBudget& budget);
+
+// Where a text begins in another, at `from` or later, or for the last time; npos: nowhere.
+size_t find_text(std::string_view text, std::string_view wanted, size_t from, StepBudget& budget);
+size_t find_last_text(std::string_view text, std::string_view wanted, StepBudget& budget);
 
 struct JsonStyle {
   bool ascii = false, sorted = false;

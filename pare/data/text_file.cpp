@@ -68,6 +68,12 @@ static std::string_view other_encoding(std::string_view text) {
   return even < odd ? "UTF-16LE" : "UTF-16BE";
 }
 
+void refuse_other_encoding(std::string_view text, const std::string& subject) {
+  const std::string_view other = other_encoding(text);
+  refuse_if(!other.empty(), "{} looks like {}, expected UTF-8: convert it, with iconv -f {} -t UTF-8", subject, other,
+            other);
+}
+
 TextFile::TextFile(const std::filesystem::path& path) : subject_(path.string()), source_(open_bytes(path)) {}
 
 bool TextFile::read(std::string& text, size_t bytes) {
@@ -82,9 +88,9 @@ bool TextFile::read(std::string& text, size_t bytes) {
   text.resize(known + count);
   ended_ = count < bytes;
   const std::string_view piece = std::string_view(text).substr(begin);
-  const std::string_view other = offset_ == 0 ? other_encoding(piece) : std::string_view();
-  refuse_if(!other.empty(), "{} looks like {}, expected UTF-8: convert it, with iconv -f {} -t UTF-8", subject_, other,
-            other);
+  if (offset_ == 0) {
+    refuse_other_encoding(piece, subject_);
+  }
   if (const std::optional<size_t> wrong = invalid_utf8(piece, !ended_)) {
     throw InputError(fmt::format(
         "{}: the byte 0x{:02X} at {} of the text is not UTF-8: convert the file, with iconv -t UTF-8 for one", subject_,

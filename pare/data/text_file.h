@@ -21,6 +21,9 @@ ByteSource open_xz(std::shared_ptr<const InputFile> file);
 // What a file holds once it is unpacked. InputError where it is packed in another way, or only points to a file.
 ByteSource open_bytes(const std::filesystem::path& path);
 
+// InputError where a text looks like UTF-16 or UTF-32, whose zeros are valid UTF-8.
+void refuse_other_encoding(std::string_view text, const std::string& subject);
+
 class TextFile {
  public:
   explicit TextFile(const std::filesystem::path& path);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pare/data/gguf_tokenizer.h"
 #include "pare/data/json_steps.h"

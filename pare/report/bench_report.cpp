@@ -192,9 +192,11 @@ Report bench_report(const Bench& bench, const ReportOrigin& origin) {
   const std::string models =
       names.size() <= most_named ? fmt::format("{}", fmt::join(names, ", ")) : fmt::format("{} models", names.size());
   Report report{.title = fmt::format("Speed of {}", models),
-                .summary = fmt::format("{} rounds on {} with {} threads. In each round the models take turns.",
-                                       options.rounds, options.device.is_cpu() ? "cpu" : "cuda", bench.threads),
-                .partial = bench.interrupted ? "Ctrl-C ended it before the last round." : "",
+                .summary = fmt::format("{} on {} with {}. In each round the models take turns.",
+                                       options.rounds == 1 ? "One round" : fmt::format("{} rounds", options.rounds),
+                                       options.device.is_cpu() ? "cpu" : "cuda",
+                                       bench.threads == 1 ? "one thread" : fmt::format("{} threads", bench.threads)),
+                .partial = bench.interrupted ? "It was ended before the last round." : "",
                 .measured = facts_of(origin)};
   report.measured.push_back({"instructions of the engine", bench.instructions});
   report.measured.push_back({"seed", std::to_string(options.seed)});

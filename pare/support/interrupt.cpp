@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may touch nothing else");
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t interrupted = 0, last = 0;
 std::atomic<int> waiting = 0, saving = 0;
 std::atomic<bool> said = true, redrawn = false;
 
@@ -43,6 +43,7 @@ void say(int signal) {
 void handle(int signal) {
   const int error = errno;
   interrupted = signal;
+  last = signal;
   if (said) {
     say(signal);
   }
@@ -79,7 +80,7 @@ void check_interrupt() {
 }
 
 bool was_ctrl_c() {
-  return interrupted == SIGINT;
+  return last == SIGINT;
 }
 
 void forget_interrupt() {

@@ -58,7 +58,7 @@ TEST_CASE("rounds that only one model has are no pair") {
   CHECK(ratio.quartiles.count == 5);
   CHECK_FALSE(ratio.interval);  // fewer than six
   CHECK(ratio.quartiles.median == doctest::Approx(1.53));
-  CHECK(bench_text(bench).find("2 models in turns in 7 of 7 rounds, ended by Ctrl-C") != std::string::npos);
+  CHECK(bench_text(bench).find("2 models in turns in 7 of 7 rounds, ended early") != std::string::npos);
 }
 
 TEST_CASE("a machine is noisy by what other processes take, what a host takes, and what scatters") {

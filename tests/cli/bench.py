@@ -86,6 +86,8 @@ def check_types(place):
     place.report.check("half the bytes", expect(said["models"][0]["step_bytes"], 2 * said["models"][1]["step_bytes"]))
     wide = place.document("model", "--dtype", "float64", *quick())["models"][0]
     place.report.check("float64 runs on the Executor", expect((wide["engine"], wide["dtype"], wide["step_bytes"]), (False, "float64", 2 * said["models"][0]["step_bytes"])))
+    half = place.document("model", "--dtype", "float16", *quick(1), "--train")
+    place.report.check("nobody trains in float16", expect((half["models"][0]["left_out"], half["models"][0]["train"], [t for t in half["turns"] if t["what"] == "train"]), (["train: nobody trains in float16"], None, [])))
     twice = place.document("model", "model", *quick(1))
     place.report.check("the same twice", expect([m["name"] for m in twice["models"]], ["model", "model again"]))
     place.report.check("no interval of one round", expect(twice["models"][1]["decode"]["ratio"]["interval"], None))
@@ -113,13 +115,17 @@ def check_text(place):
         place.report.check(f"a table in {columns} columns", ended(flat, 0, words) or "; ".join(wide))
     plain = place.pare("bench", "model", *quick())
     place.report.check("without a terminal it fits 80 columns too", "; ".join(line for line in plain.stdout.splitlines() if len(line) > 80))
-    place.report.check("one model has no ratio", ended(plain, 0, ["One model in 2 rounds on cpu", "The machine was "], ["ratio"]))
+    place.report.check("one model has no ratio", ended(plain, 0, ["One model in 2 rounds on cpu", "The machine was "], ["ratio", "random weights"]))
+    drawn = place.pare("bench", "model.json", "--dtype", "bfloat16", *quick())
+    place.report.check("which type, and whose weights", ended(drawn, 0, ["in bfloat16", "model.json has random weights"]))
     place.report.check("noise is said by its number", expect(place.document("model", *quick())["noisy"] in (True, False), True))
 
 
 def check_page(place):
     result = place.pare("bench", "model", "model", "--report", "b.html", *quick(7), "--train")
     place.report.check("a page", ended(result))
+    single = place.pare("bench", "model", "--report", "one.html", "--threads", "1", *quick(1))
+    place.report.check("one thread, one round", ended(single) or ("" if "One round on cpu with one thread." in (place.folder / "one.html").read_text() else "other words"))
     page = (place.folder / "b.html").read_text() if result.returncode == 0 else ""
     figures = [json.loads(data) for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)]
     titles = [figure["title"] for figure in figures]
@@ -160,7 +166,7 @@ def check_parting(place):
 
 def check_interrupt(place):
     shown, code, out = interrupted_at("measuring", "bench", "model", *quick(1000000), cwd=place.folder)
-    place.report.check("Ctrl-C prints what there is", expect((code, "rounds, ended by Ctrl-C" in out, "Prefill" in out), (130, True, True)))
+    place.report.check("Ctrl-C prints what there is", expect((code, "rounds, ended early" in out, "Prefill" in out), (130, True, True)))
     shown, code, out = interrupted_at("measuring", "bench", "model", "model", *quick(1000000), "--json", "--report", "part.html", cwd=place.folder)
     document = json.loads(out)
     whole = order(document)

@@ -7,9 +7,11 @@ import pathlib
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -106,10 +108,13 @@ def check_text(place):
     plain = place.chat(input="the cat\n\nx")
     place.report.check("answers on stdout, a line between them", expect(plain.stdout, f"{said[1]}\n\n{said[3]}\n"))
     place.report.check("no prompt without a terminal", ended(plain, 0, ["tokens read", "--max-tokens (2)"], ["> "]))
-    one = place.chat("the cat", input="not read\n")
+    one = place.chat("the cat", input="")
     place.report.check("one message", expect((one.returncode, one.stdout), (0, said[1] + "\n")))
-    again = place.document(input="y\n/reset\nthe cat\n/help\n/exit\nnot read\n")["messages"]
-    place.report.check("/reset, /help and /exit", expect([each["content"] for each in again], said[:2]) or expect(again[1]["kept_tokens"], 0))
+    more = place.chat("the cat", input="x\n")
+    place.report.check("a message, and lines of stdin after it", expect((more.returncode, more.stdout), (0, plain.stdout)))
+    for end in ("/exit", "/quit", "/exit  "):
+        again = place.document(input=f"y\n/reset \nthe cat\n/help\t\n{end}\nnot read\n")["messages"]
+        place.report.check(f"/reset, /help and {end!r}", expect([each["content"] for each in again], said[:2]) or expect(again[1]["kept_tokens"], 0))
     helped = place.chat(input="/help\n")
     place.report.check("/help", ended(helped, 0, ["/reset", "/exit", "Ctrl-C"]))
     nothing = place.document(input="")
@@ -126,6 +131,12 @@ def check_ends(place):
     (place.folder / "model" / "generation_config.json").unlink()
     full = place.chat(input="the cat\n" * 30)
     place.report.check("a full context", ended(full, 1, ["the conversation has", "reads at most 200", "nothing is dropped", "/reset"]))
+    half = place.chat("--json", input="the cat\n" * 30)
+    kept = json.loads(half.stdout)
+    roles = [each["role"] for each in kept.get("messages", [])]
+    line = len(roles) // 2 + 1
+    place.report.check("and what was answered before it", expect((half.returncode, kept["error"]["kind"], roles), (1, "input", ["user", "assistant"] * (line - 1)))
+                       or ("" if line > 2 and kept["error"]["message"].startswith(f"line {line} of stdin: the conversation has") else kept["error"]["message"]))
     last = place.pare("generate", "model", "--chat", "--json", "-n", "1000", input="the cat\n")
     place.report.check("an answer up to the end of the context", expect(json.loads(last.stdout)["messages"][1]["finish"], "context") or ended(last, 0, ["the context is full"]))
 
@@ -150,10 +161,11 @@ def check_templates(place):
     begins("chat_template.jinja before both", "Cx")
     for text, message in (
         ("{% if %}", ["chat_template.jinja: line 1: ", "expected an expression"]), ("a\n{{ raise_exception('no ' ~ 1) }}", ["line 2: the template refuses this conversation: no 1"]), ("\n\n{{ 1 | urlize }}", ["line 3: the filter urlize: pare does not support this"]),
-        ("{% include 'x' %}", ["line 1: the tag 'include'"]), ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", ["does not come to an end"]), ("{{ '' }}", ["the conversation has no tokens"]), ("\udcff", ["not UTF-8"]),
+        ("{% include 'x' %}", ["line 1: the tag 'include'"]), ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", ["does not come to an end"]), ("{{ '' }}", ["the conversation has no tokens"]), ("{{ raise_exception('\\x1b]0;it\\x07') }}", ["conversation: \\x1b]0;it\\x07"]), ("{{ raise_exception('a' * 1000000) }}", ["a" * 300 + "..."]), ("\udcff", ["not UTF-8"]),
     ):
         (folder / "chat_template.jinja").write_bytes(text.encode(errors="surrogateescape"))
-        place.report.check(f"refused: {text!r}", ended(place.chat("x"), 1, message))
+        refused = place.chat("x")
+        place.report.check(f"refused: {text!r}", ended(refused, 1, message) or ("" if len(refused.stderr) < 2000 else f"{len(refused.stderr)} bytes"))
     for name in ("chat_template.jinja", "chat_template.json"):
         (folder / name).unlink()
     place.report.check("no template", ended(place.chat("x"), 1, ["'model' has no chat template", "--chat-template FILE", "pare generate model"]))
@@ -242,6 +254,60 @@ def check_terminal(place):
     place.report.check("another signal ends more than the answer", expect(screen.end(), 130))
 
 
+def check_damaged(place):
+    """A token whose embedding overflows: an answer to it ends by an error, and the next one is read anew."""
+    blocks = [{**block, "attention": {key: value for key, value in block["attention"].items() if key != "norm"}} for block in ARCHITECTURE["blocks"]]
+    (place.folder / "damaged.json").write_text(json.dumps(ARCHITECTURE | {"context": 200, "embedding": {}, "blocks": blocks}))
+    place.report.check("init damaged", ended(place.pare("init", "damaged.json", "-o", "damaged", "--generic")))
+    folder = place.folder / "damaged"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(place.folder / "model" / name, folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    table = next(tensor for name, tensor in json.loads(data[8: 8 + size]).items() if "embed" in name and tensor["shape"][0] == len(LETTERS))
+    begin = 8 + size + table["data_offsets"][0] + 4 * table["shape"][1] * VOCABULARY["Z"]
+    data[begin: begin + 4 * table["shape"][1]] = struct.pack("<f", 3e38) * table["shape"][1]
+    path.write_bytes(data)
+    said = place.pare("generate", "damaged", "--chat", "-n", "12", "--json", input="the cat\nx\n")
+    whole = [each["content"] for each in json.loads(said.stdout)["messages"]]
+    screen = Terminal(place, "damaged", "--chat", "-n", "12")
+    shown = []
+    for line in ("the cat", "aZb", "x"):
+        screen.read(lambda shown: shown.endswith(b"> "))
+        screen.type(line + "\n")
+        shown.append(screen.read(lambda shown: shown.endswith(b"> ")))
+        os.write(screen.hand, b"\n")
+    screen.type("\x04")
+    code = screen.end()
+    place.report.check("a conversation goes on after an answer that failed", expect(code, 0)
+                       or ("" if "not all finite" in shown[1].replace("\r\n  ", " ") and whole[1] in shown[0] and whole[3] in shown[2] else f"{shown}"))
+
+
+def check_long_line(place):
+    """What the terminal's line mode cuts is not answered as if it were all."""
+    screen = Terminal(place, "endless", "--chat", "-n", "2")
+    screen.read(lambda shown: shown.endswith(b"> "))
+    screen.type("a" * 5000 + "\n")
+    said = screen.read(lambda shown: shown.endswith(b"> ")).replace("\r\n  ", " ")
+    screen.type("\x04")
+    place.report.check("a line that the terminal cuts", expect(screen.end(), 0) or ("" if "cuts lines at 4,095 bytes" in said and b"tokens read" not in screen.shown else said[-300:]))
+
+
+def check_no_answer(place):
+    """Ctrl-C before the first token: the message that got no answer is no part of the conversation."""
+    process = subprocess.Popen([str(PARE), "generate", "endless", "--chat", "--json", "-n", "2"], cwd=place.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"the cat\n")
+    process.stdin.flush()
+    os.read(process.stderr.fileno(), 10)  # what was said of the first answer
+    process.stdin.write(b"the " * 25000 + b"\n")
+    process.stdin.flush()
+    time.sleep(0.3)  # by then it is being read, or that takes a while: the outcome is the same
+    process.send_signal(signal.SIGINT)
+    document = json.loads(process.communicate(timeout=300)[0])
+    place.report.check("Ctrl-C before the first token", expect((process.returncode, [each["role"] for each in document["messages"]]), (130, ["user", "assistant"])))
+
+
 def check_interrupt(place):
     """From a pipe: it ends, with what there is."""
     process = subprocess.Popen([str(PARE), "generate", "endless", "--chat", "-n", "1000000000"], cwd=place.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -270,6 +336,9 @@ def main():
         check_templates(place)
         check_refusals(place)
         check_terminal(place)
+        check_damaged(place)
+        check_long_line(place)
+        check_no_answer(place)
         check_interrupt(place)
     report.finish()
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`pare generate` as people use it: prompts from everywhere, settings, how texts end, what is shown, what is refused, Ctrl-C."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -176,6 +177,71 @@ def check_refusals(place):
     begun.write_text(json.dumps(config))
 
 
+def check_encodings(place):
+    """A prompt from a file is read as `run --text` reads it."""
+    for encoding in ("utf-16-le", "utf-16-be", "utf-16", "utf-32-le"):
+        (place.folder / "other.txt").write_bytes("the cat sat on the mat".encode(encoding))
+        ran = place.pare("run", "model", "-o", "out", "--text", "other.txt")
+        for words, options in ((["--file", "other.txt"], {}), (["-"], {"stdin": (place.folder / "other.txt").open("rb")})):
+            result = place.pare("generate", "model", *words, **options)
+            problem = ended(result, 1, ["looks like UTF-", "iconv -f"])
+            place.report.check(f"{encoding} by {words}", problem or (expect(result.stderr, ran.stderr) if words[0] == "--file" else ""))
+    (place.folder / "mark.txt").write_bytes(b"\xef\xbb\xbfthe cat")
+    place.report.check("run of a marked text", ended(place.pare("run", "model", "-o", "out", "--text", "mark.txt", "--force")))
+    dtype, shape, data = read_tensors(place.folder / "out")["logits.0"]
+    place.report.check("a mark of UTF-8 as run has it", expect(len(place.one("model", "--file", "mark.txt", "-n", "1")["prompt_tokens"]), shape[-2]))
+    (place.folder / "packed.txt.gz").write_bytes(gzip.compress(b"the cat\n"))
+    place.report.check("a packed file", expect(place.one("model", "--file", "packed.txt.gz", "-n", "2"), place.one("model", PROMPT, "-n", "2")))
+    stop = place.pare("generate", "model", PROMPT, "--stop", b"a\xff".decode(errors="surrogateescape"), "-n", "1")
+    place.report.check("a stop string that is not UTF-8", ended(stop, 1, ["--stop: the byte at 1 is not UTF-8"]))
+    place.report.check("FILE, not several", ended(place.pare("generate", "--help"), 0, ["--file FILE  ", "--stop TEXT  "], ["FILE ...", "--stop TEXT ..."]))
+
+
+def check_stdin_note(place):
+    config = place.folder / "model" / "config.json"
+    before = config.read_text()
+    config.write_text(json.dumps(json.loads(before) | {"bos_token_id": 65}))
+    words = ["generate", "model", "-n", "1", "--ignore-unknown-keys"]
+    (place.folder / "prompt.txt").write_text(PROMPT)
+    for name, options, noted in (("a pipe", {"input": "the cat\n"}, True), ("a file", {"stdin": (place.folder / "prompt.txt").open()}, True), ("an empty pipe", {"input": ""}, False),
+                                 ("nothing", {"stdin": subprocess.DEVNULL}, False)):
+        result = place.pare(*words, **options)
+        place.report.check(f"no prompt, and {name} as stdin", ended(result, 0, ["give - as PROMPT"] if noted else [], [] if noted else ["as PROMPT"]))
+    config.write_text(before)
+
+
+def check_generation_config(place):
+    """What transformers would apply and pare does not is said, once; what is neutral, or was given, is not."""
+    path = place.folder / "model" / "generation_config.json"
+    lacking = {"no_repeat_ngram_size": 3, "suppress_tokens": [1], "begin_suppress_tokens": [2], "bad_words_ids": [[1]], "min_new_tokens": 5, "min_length": 7, "forced_eos_token_id": 2, "forced_bos_token_id": 0, "num_beams": 4}
+    neutral = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "suppress_tokens": None, "bad_words_ids": [], "min_length": 0, "num_beams": 1, "do_sample": False, "temperature": 0.6, "top_k": 20, "max_length": 20}
+    for settings, flags, found, absent in (
+        (lacking, [], ["generation_config.json sets", "pare has no setting for", *lacking], ["give --"]), (neutral, [], [], ["warning: model/generation_config.json"]), ({"repetition_penalty": 1.25}, [], ["repetition_penalty 1.25", "give --repetition-penalty 1.25"], ["no setting"]),
+        ({"repetition_penalty": 1.25}, ["--repetition-penalty", "1"], [], ["generation_config.json"]), ({"do_sample": True, "temperature": 0.6, "top_p": 0.9, "typical_p": 0.5}, [], ["do_sample", "--temperature 0.6 --top-k 50 --top-p 0.9", "no setting for typical_p"], []),
+        ({"do_sample": True, "temperature": 0.6}, ["--temperature", "0"], [], ["generation_config.json"]), ({"stop_strings": ["a b"]}, [], ["give --stop 'a b'"], []), ({"stop_strings": "x"}, ["--stop", "x"], [], ["generation_config.json"]),
+    ):
+        path.write_text(json.dumps(settings))
+        result = place.pare("generate", "model", PROMPT, "-n", "1", *flags, env={**os.environ, "COLUMNS": "1000"})
+        place.report.check(f"{settings} with {flags}", ended(result, 0, found, absent) or ("" if result.stderr.count("which transformers would apply") <= 1 else result.stderr))
+    path.unlink()
+
+
+def check_digits(place):
+    """Logits are float32 also where the weights are float64: no digit is shown that they do not have."""
+    said = place.one("model", PROMPT, "--dtype", "float64")["log_probabilities"]
+    place.report.check("seven digits", expect(said, [float(f"{each:.7g}") for each in said]))
+    place.report.check("and help says so", ended(place.pare("generate", "--help"), 0, ["Logits are\nfloat32"]))
+
+
+def check_signal(place):
+    process = subprocess.Popen([str(PARE), "generate", "endless", PROMPT, "-n", "10000000"], cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.read(process.stdout.fileno(), 30)
+    os.read(process.stdout.fileno(), 30)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=300)[1]
+    place.report.check("another signal is not called Ctrl-C", expect((process.returncode, b"ended by a signal" in errors, b"Ctrl-C" in errors), (130, True, False)))
+
+
 def processor_seconds(process):
     fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -228,6 +294,11 @@ def main():
         check_prompts(place)
         check_ends(place)
         check_refusals(place)
+        check_encodings(place)
+        check_stdin_note(place)
+        check_generation_config(place)
+        check_digits(place)
+        check_signal(place)
         check_interrupt(place)
         check_reader_gone(place)
     report.finish()

@@ -329,7 +329,7 @@ def check_drawn(report, render, count):
     report.check("few that pare lacks, and many that have a text", "" if lacking < len(cases) / 10 and same > len(cases) / 4 else f"{lacking} lacking, {same} with text, of {len(cases)}")
 
 
-def check_bounds(report):
+def check_bounds(report, render):
     """A template that would never end, or fill the memory, is an error, and soon."""
     hostile = [
         "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}", "{{ 'x' * 10000000000 }}", "{{ [1] * 1000000000 }}",
@@ -339,12 +339,33 @@ def check_bounds(report):
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "{{ " + "(" * 100000 + "1" + ")" * 100000 + " }}", "{{ " + "-" * 100000 + "1 }}", "{{ " + "not " * 100000 + "1 }}", "{{ " + "1 + " * 100000 + "1 }}", "{{ n" + ".x" * 100000 + " }}", "{{ n" + "|string" * 100000 + " }}",
         "{% if 1 %}" * 100000, "{% for i in l %}" * 100000, "{{ [" * 100000, "{{ 2 ** 100000000 }}", "{{ 'x' | indent(10000000000) }}", "{{ d | tojson(indent=1000000000) }}", "{{ 1" + " if 1 else 1" * 100000 + " }}", "{{ 'a'.replace('', 'x' * 1000000).replace('', 'x' * 1000000) }}",
     ]
+    long, other = "{% set s = 'a' * 20000000 %}", "{% set t = 'a' * 20000000 %}"
+    often = "{% for i in range(100000) %}{% set q = BODY %}{% endfor %}"  # of what is long: paid by its length
+    hostile += ["{% set s = '\u00e9' * 5000000 %}" + often.replace("BODY", each) for each in ("s | length", "s[4999999]", "s.count('')")]
+    hostile += [long + other + often.replace("BODY", each) for each in (
+        "{s: 1}[s]", "{s: 1} == {t: 1}", "{'a': 1}.get(s)", "s in {'a': 1}", "dict({s: 1})", "'b' in s", "s.find('b')", "s.count('b')", "s.split('b')", "s.partition('b')", "s | replace('b', 'c')", "s.endswith((s, t))", "s == t", "s < t", "s | int", "s | float",
+        "[s] | unique | list", "[s] | sort", "s.strip('a')", "{s: 1} | dictsort", "{s: 1} | tojson", "{}[s]", "[{}] | map(attribute=s) | list", "s.upper()", "strftime_now(s)", "s | first")]
+    hostile += ["{{ 'a' * 300000000 | list | length }}", "{{ ('a' * 300000000) | list | length }}", "{{ range(100000) | list | tojson(separators=('a' * 20000000, ':')) }}"]
     answers = ours([(each, VARIABLES) for each in hostile])
     if isinstance(answers, str):
         report.check("hostile", answers)
         return
     for template, answer in zip(hostile, answers, strict=True):
         report.check(f"hostile: {template[:60]}", "" if "line 1" in answer.get("error", "") else str(answer)[:200])
+    # In time that their length bounds, however much of what is looked for matches everywhere.
+    parts = {"S": "('a' * 2 * N)", "T": "('a' * 3 * N ~ 'b' ~ 'a' * 2 * N)", "B": "('a' * N ~ 'b')", "R": "('b' ~ 'a' * N)"}
+    looked = ["S.find(B)", "S.rfind(R)", "B in S", "S | replace(B, 'x') | length", "S.split(B) | length", "S.rsplit(R) | length", "S.partition(B) | length", "S.count(B)", "T.find(B)", "T.rfind(B)", "T.find(R)", "T.rfind(R)", "T.count(B)",
+              "T.split(B) | map('length') | join(',')", "T.rsplit(R) | map('length') | join(',')", "T | replace(B, 'x') | length", "T.rpartition(R) | map('length') | join(',')", "S.strip(B) | length", "T.strip('xyz' * N ~ 'a') | length", "R.strip(B) | length"]
+    few, many = ([("{{ " + "".join(parts.get(letter, letter) for letter in each).replace("N", size) + " }}", VARIABLES) for each in looked] for size in ("50", "500000"))
+    check_all(report, "looked for", [(each, *case) for each, case in zip(looked, few, strict=True)], render)
+    for each, found in zip(looked, ours(many), strict=True):
+        report.check(f"soon: {each}", "" if "text" in found else str(found)[:300])
+    steady = "{% for i in range(100000) %}{% if loop.length != 100000 or loop.revindex + loop.index0 != 100000 %}no{% endif %}{% endfor %}"
+    report.check("the length of a loop is counted once", difference(ours([(steady, VARIABLES)])[0], {"text": ""}))
+    quoted = ours([(each, VARIABLES) for each in ("{{ raise_exception('\x1b]0;it\x07') }}", "{{ nope['\x1b[31m'].x }}", "{% set \x1b = 1 %}", "{{ ('9' * 1000000) | int }}", "{{ raise_exception('a' * 1000000) }}")])
+    for answer in quoted:
+        message = answer.get("error", "\x1b")
+        report.check("a message that a terminal would obey, or never end", "" if message.isprintable() and len(message) < 1000 else message[:200])
     fine = "{% set ns = namespace(s=1) %}{% for i in range(99999) %}{% set ns.s = namespace(a=ns.s, b=ns) %}{% endfor %}{% for i in range(9999) %}{% for j in [ns.l] %}{% set ns.l = loop %}{% endfor %}{% endfor %}fine"
     report.check("what refers to itself goes away", difference(ours([(fine, VARIABLES)])[0], {"text": "fine"}))
 
@@ -439,7 +460,7 @@ def main():
     render = environment_render()
     check_table(report, render)
     check_drawn(report, render, 250)
-    check_bounds(report)
+    check_bounds(report, render)
     check_damaged(report, templates, render)
     report.finish()
 

@@ -11,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "pare/checkpoint/family.h"
+#include "pare/arch/architecture.h"
 #include "pare/checkpoint/weights.h"
 
 namespace pare {
+
+struct Family;
 
 struct AdapterSettings {
   double alpha = 0;

@@ -29,7 +29,7 @@ struct ModelFolder {
   std::string config;  // the text of config.json, or of one that says what a GGUF file says
   Shards stored;
   std::vector<GgufFile> gguf;  // in place of those
-  UnusedTensors unused;  // what lies in those files beside the model's own tensors
+  UnusedTensors unused;        // what lies in those files beside the model's own tensors
   // The model is what its files hold with this applied. Tensors that it changes are sums in float64; these are their
   // types in the files, by our names.
   std::optional<Adapter> adapter;

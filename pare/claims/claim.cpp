@@ -30,10 +30,10 @@ const std::vector<PaperClaim>& claims() {
     std::vector<PaperClaim> found;
     for (std::vector<PaperClaim> (*list)() :
          {claims_of_query_elimination, claims_of_trained_queries, claims_of_mlp_basis_transfer, claims_of_norm_removal,
-          claims_of_skipless, claims_of_invertible, claims_of_decode_speed, claims_of_trained_skipless, claims_of_attention_only,
-          claims_of_trained_heads, claims_of_minimum_transformer, claims_of_trained_images, claims_of_rank_and_symmetry,
-          claims_of_collapse, claims_of_input_symmetries, claims_of_probed_models, claims_of_directional_energy,
-          claims_of_trained_gates, claims_of_trained_ranks}) {
+          claims_of_skipless, claims_of_invertible, claims_of_decode_speed, claims_of_trained_skipless,
+          claims_of_attention_only, claims_of_trained_heads, claims_of_minimum_transformer, claims_of_trained_images,
+          claims_of_rank_and_symmetry, claims_of_collapse, claims_of_input_symmetries, claims_of_probed_models,
+          claims_of_directional_energy, claims_of_trained_gates, claims_of_trained_ranks}) {
       for (PaperClaim& claim : list()) {
         found.push_back(std::move(claim));
       }
@@ -58,7 +58,9 @@ std::string training_flags(const PaperClaim& claim) {
 
 std::string recorded_run(const PaperClaim& claim) {
   return fmt::format("pare reproduce {} --scale {}{}", claim.id, to_words(claim.recorded_at),
-                     claim.of_activations ? recorded_flags : training_flags(claim));
+                     claim.of_activations ? recorded_flags
+                     : claim.of_times     ? " --device cuda"
+                                          : training_flags(claim));
 }
 
 std::string to_words(Paper paper) {

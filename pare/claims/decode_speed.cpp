@@ -1,6 +1,8 @@
 // Paper 1's speed: one sequence, token by token, with a matrix and without it. Decoding reads every weight once a
 // token, so what is not there is not waited for.
 
+#include "pare/claims/claim.h"
+
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +11,6 @@
 
 #include "pare/arch/presets.h"
 #include "pare/bench/bench.h"
-#include "pare/claims/claim.h"
 #include "pare/model/device.h"
 #include "pare/model/init.h"
 #include "pare/support/error.h"
@@ -94,9 +95,8 @@ Timing timed(const Removal& removal, const Trial& trial) {
     Architecture a = *find_preset(removal.preset);
     smoke ? make_tiny(a) : device.is_cpu() && !removal.whole ? shorten(a) : void();
     removed ? removal.remove(a) : void();
-    return BenchSubject{removed ? "without" : "with",
-                        {a, random_weights(a, trial.seed, Dtype::bf16, Draw::repeated)},
-                        Dtype::bf16};
+    return BenchSubject{
+        removed ? "without" : "with", {a, random_weights(a, trial.seed, Dtype::bf16, Draw::repeated)}, Dtype::bf16};
   };
   const BenchOptions options{
       .device = device, .rounds = smoke ? 1 : 5, .prompt = 8, .tokens = smoke ? 2 : 16, .seed = trial.seed};
@@ -180,11 +180,12 @@ Outcome decode_speedup(const Trial& trial) {
       "them first, and take turns in rounds of 16 tokens. A load gives one ratio, the median over its rounds; what is "
       "shown is the mean over loads with its 95 % interval, and it holds where that lies within {:.2f} of what is "
       "claimed. Bytes: the matrices that a token reads. {}",
-      cpu ? fmt::format("{} threads of a CPU", at::get_num_threads()) : "a GPU",
+      cpu ? fmt::format("{} threads of a CPU", at::get_num_threads())
+          : "a GPU, each step a graph of libtorch's operators",
       cpu ? fmt::format(", an {}th of the layers and of the vocabulary of the 7B shapes", part_on_cpu) : "",
       loads_on(find_device(trial.device)), margin,
-      noisy == 0 ? "The machine was quiet."
-                 : fmt::format("The machine was noisy in {} of {} rows.", noisy, timings.size()));
+      noisy == 0 ? "The machine was quiet"
+                 : fmt::format("The machine was noisy in {} of {} rows", noisy, timings.size()));
   return found;
 }
 
@@ -195,7 +196,8 @@ std::vector<PaperClaim> claims_of_decode_speed() {
            .paper = Paper::skipless,
            .place = "Section 4",
            .says = "Decoding one sequence is 1.17 (Mistral-7B) and 1.19 times (Pythia-6.9B) as fast without Q and P.",
-           .recorded = ClaimVerdict::holds,
+           .recorded = ClaimVerdict::does_not_hold,
+           .number = "1.06 and 1.10 times as fast",
            .measure = decode_speedup,
            .of_times = true}};
 }

@@ -73,9 +73,13 @@ BpeKind kind_of(const json& named, const std::string& subject) {
   if (name.ends_with("Fast")) {
     name.resize(name.size() - 4);
   }
-  static const std::set<std::string> as_gpt2 = {
-      "", "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer",
-      "PreTrainedTokenizer"};
+  static const std::set<std::string> as_gpt2 = {"",
+                                                "GPT2Tokenizer",
+                                                "RobertaTokenizer",
+                                                "BartTokenizer",
+                                                "LongformerTokenizer",
+                                                "CodeGenTokenizer",
+                                                "PreTrainedTokenizer"};
   if (as_gpt2.contains(name)) {
     return {gpt2_words};
   }

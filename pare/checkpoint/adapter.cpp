@@ -1,4 +1,4 @@
-#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/adapter.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -76,7 +76,7 @@ struct Timing {
   BenchedModel with, without;
   Moments speed_with, speed_without;  // tokens a second, a number for each load
   std::vector<double> ratios;         // likewise
-  std::vector<std::string> noise;
+  bool noisy = false;                 // the machine, in one of them
 
   double of_bytes() const { return static_cast<double>(with.step_bytes) / static_cast<double>(without.step_bytes); }
   Estimate ratio() const { return estimate_of(ratios); }
@@ -115,8 +115,7 @@ Timing timed(const Removal& removal, const Trial& trial) {
     timing.without = bench.models[without];
     timing.speed_with.add(quartiles_of(rates_of(bench, with, Timed::decode)).median);
     timing.speed_without.add(quartiles_of(rates_of(bench, without, Timed::decode)).median);
-    const std::vector<std::string> noise = noise_of(bench);
-    timing.noise.insert(timing.noise.end(), noise.begin(), noise.end());
+    timing.noisy = timing.noisy || !noise_of(bench).empty();
   }
   return timing;
 }
@@ -156,7 +155,7 @@ Outcome decode_speedup(const Trial& trial) {
     const std::string spread = ratio.interval ? fmt::format(" ± {:.3f}", ratio.half_width()) : "";
     found.compared.push_back({timing.removal->name, asked ? fmt::format("{:.2f}x", *asked) : "not said",
                               fmt::format("{:.3f}x{}; bytes {:.3f}x", ratio.mean, spread, timing.of_bytes())});
-    noisy += timing.noise.empty() ? 0 : 1;
+    noisy += timing.noisy ? 1 : 0;
     if (asked) {
       const Interval interval = ratio.interval.value_or(Interval{0, std::numeric_limits<double>::infinity()});
       within = within && interval.least >= *asked - margin && interval.most <= *asked + margin;

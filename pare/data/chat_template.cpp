@@ -2,13 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pare/data/gguf_tokenizer.h"
 #include "pare/data/jinja_evaluator.h"
 #include "pare/data/tokens_beside.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/gguf.h"
-#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -18,18 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr uint64_t largest_template = 4'000'000, largest_settings = 64'000'000;
-
-json settings_in(const fs::path& path) {
-  if (find_gguf(path)) {
-    return gguf_text_settings(path);
-  }
-  if (!path_exists(path)) {
-    return json::object();
-  }
-  const json read = parse_json(read_text_file(path, largest_settings), path.string());
-  return read.is_object() ? read : json::object();
-}
+constexpr uint64_t largest_template = 4'000'000;
 
 // A template, or a list of named ones; empty where there is none.
 std::string template_in(const json& settings, const fs::path& path) {

@@ -28,14 +28,6 @@ constexpr const char* added_name = "added_tokens.json";
 constexpr const char* map_name = "special_tokens_map.json";
 constexpr const char* several_keys[] = {"additional_special_tokens", "extra_special_tokens"};
 
-json object_in(const fs::path& path) {
-  if (!path_exists(path)) {
-    return json::object();
-  }
-  json read = parse_json(read_text_file(path, largest_settings), path.string());
-  return read.is_object() ? read : json::object();
-}
-
 bool flag(const json& setting, const char* key, bool without) {
   const json found = setting.is_object() ? setting.value(key, json()) : json();
   return found.is_boolean() ? found.get<bool>() : without;
@@ -53,11 +45,11 @@ AddedToken token_of(const json& setting, bool special) {
 // Where a list of added tokens is given, the map beside it is not read, as in transformers. Else the map wins.
 json settings_with_map(const fs::path& folder) {
   if (find_gguf(folder)) {
-    return gguf_text_settings(folder);
+    return settings_in(folder);
   }
-  json settings = object_in(folder / settings_name);
+  json settings = settings_in(folder / settings_name);
   if (!settings.contains("added_tokens_decoder")) {
-    settings.update(object_in(folder / map_name));
+    settings.update(settings_in(folder / map_name));
   }
   return settings;
 }
@@ -106,7 +98,7 @@ std::map<TokenId, Beside> numbered(const fs::path& folder, const json& settings,
     }
     return found;
   }
-  const json added = object_in(folder / added_name);
+  const json added = settings_in(folder / added_name);
   for (const auto& [content, id] : added.items()) {
     refuse_if(!id.is_number_unsigned() || id.get<uint64_t>() >= most_tokens, "{}: {} has the id {}, expected a number",
               (folder / added_name).string(), quote(content), escaped(id.dump()));
@@ -117,8 +109,19 @@ std::map<TokenId, Beside> numbered(const fs::path& folder, const json& settings,
 
 }  // namespace
 
+json settings_in(const fs::path& path) {
+  if (find_gguf(path)) {
+    return gguf_text_settings(path);
+  }
+  if (!path_exists(path)) {
+    return json::object();
+  }
+  json read = parse_json(read_text_file(path, largest_settings), path.string());
+  return read.is_object() ? read : json::object();
+}
+
 json settings_beside(const fs::path& file) {
-  return object_in(file.parent_path() / settings_name);
+  return settings_in(file.parent_path() / settings_name);
 }
 
 std::string token_word(const json& setting) {

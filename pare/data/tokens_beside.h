@@ -8,7 +8,9 @@
 
 namespace pare {
 
-// tokenizer_config.json beside a file; an empty object where there is none.
+// The object in a file of settings, an empty one where there is no file; of a GGUF file, what it says of texts.
+nlohmann::json settings_in(const std::filesystem::path& path);
+// tokenizer_config.json beside a file.
 nlohmann::json settings_beside(const std::filesystem::path& file);
 
 // The tokens of tokenizer_config.json and added_tokens.json, or else special_tokens_map.json, that the file itself does

@@ -182,17 +182,23 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
 // with each.
 class WithoutPlans {
  public:
-  explicit WithoutPlans(bool off) { at::globalContext().setSDPUseCuDNN(before_ && !off); }
-  ~WithoutPlans() { at::globalContext().setSDPUseCuDNN(before_); }
+  explicit WithoutPlans(bool wanted) : off_(wanted && at::globalContext().userEnabledCuDNNSDP()) { set(!off_); }
+  ~WithoutPlans() { set(true); }
   WithoutPlans(const WithoutPlans&) = delete;
   WithoutPlans& operator=(const WithoutPlans&) = delete;
 
  private:
-  bool before_ = at::globalContext().userEnabledCuDNNSDP();
+  // All threads share the setting: nobody writes it who changes nothing.
+  void set(bool plans) const {
+    if (off_) {
+      at::globalContext().setSDPUseCuDNN(plans);
+    }
+  }
+  bool off_;
 };
 
 at::Tensor fused_attention(const AttentionLayer& layer, const Heads& h, double scale, Step& step) {
-  const WithoutPlans growing(step.cache() && !step.placed());
+  const WithoutPlans growing(h.query.is_cuda() && step.cache() && !step.placed());
   const Attention& t = layer.spec;
   const Visibility& visible = step.visibility(t.mask, t.window);
   const bool grouped = t.kv_heads != t.heads;

@@ -79,6 +79,7 @@ campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20
 	@tools/docs.py build/pare --slow
 	@PARE_CAMPAIGN=1 build/test_probes -tc='the measured redundancy*,count and Jacobian agree*'
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/tokenizer_ids.py
+	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/conversions.py
 	@$$(cat .deps/python-path) tests/conformance/run.py --count 8
 	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*'
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)

@@ -13,6 +13,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare")).resolve()  # scripts work in folders of their own
 SHARED = pathlib.Path(os.environ.get("PARE_SHARED", ROOT.parent / "shared"))
 
+# The keys of a certificate, in order.
+CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "links", "formulas", "predicted_error",
+               "approximate", "inputs", "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for",
+               "first_divergence", "differences", "proof", "coverage", "self_test", "quantisation", "apart", "near_misses",
+               "statistics", "tensor_costs", "verdict", "warnings", "unused_tensors"]
+
 
 class Report:
     def __init__(self, name):

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "pare/support/error.h"
@@ -305,6 +306,82 @@ void dequantise(GgufType type, std::span<const std::byte> blocks, std::span<floa
   });
 }
 
+namespace {
+
+// How scales are rounded: to whole numbers times a number of the block, which is a float16, or to one at once.
+struct ScaleRounding {
+  float units = 0;      // of a scale, in the block's number: half of it is lost
+  size_t scale_at = 0;  // where the block keeps that number
+  std::optional<size_t> minimum_at = {};
+  bool powers_of_two = false;  // no float16 at all
+};
+
+ScaleRounding rounding_of_scales(GgufType type) {
+  switch (type) {
+    case GgufType::q2_k:
+      return {.units = 15, .scale_at = 80, .minimum_at = 82};
+    case GgufType::q3_k:
+      return {.units = 32, .scale_at = 108};
+    case GgufType::q4_k:
+    case GgufType::q5_k:
+      return {.units = 63, .scale_at = 0, .minimum_at = 2};
+    case GgufType::q6_k:
+      return {.units = 128, .scale_at = 208};
+    case GgufType::iq4_xs:
+      return {.units = 32, .scale_at = 0};
+    case GgufType::mxfp4:
+      return {.powers_of_two = true};
+    case GgufType::q4_1:
+    case GgufType::q5_1:
+      return {.minimum_at = 2};
+    default:
+      return {};
+  }
+}
+
+// Half the distance between float16s there.
+float half_rounding(float value) {
+  return std::max(std::abs(value) * 0x1p-11F, 0x1p-25F);
+}
+
+// What rounding a block's scales, or minima, can move a scale by: the float16 that the block has for them, and half a
+// unit of the whole number that a group has. `largest` is the largest of them. An honest quantiser gives that one the
+// largest whole number, or nearly, so a float16 that is larger than it has to be excuses nothing.
+float scales_moved(float number, float units, float largest) {
+  constexpr float smallest_normal = 0x1p-14F;
+  number = std::abs(number);
+  if (units == 0) {
+    return half_rounding(number);
+  }
+  const float used = number > 0 ? largest / number : 0, lost = number < smallest_normal ? units : used;
+  return lost * half_rounding(number) + std::min(number, 2 * largest / units) / 2;
+}
+
+float moved_by_scales(GgufType type, const uint8_t* block, const Parts& parts, size_t groups) {
+  const ScaleRounding rounding = rounding_of_scales(type);
+  if (rounding.powers_of_two) {
+    return 0x1p-120F;  // there is no scale of zero
+  }
+  const Levels levels = levels_of(type);
+  const auto most = static_cast<float>(std::max(std::abs(levels.lowest), std::abs(levels.highest)));
+  float scale = 0, offset = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    scale = std::max(scale, std::abs(parts.groups[g].scale));
+    offset = std::max(offset, std::abs(parts.groups[g].offset));
+  }
+  const auto moved = [&](size_t at, float largest) {
+    return scales_moved(half_at(block + at), rounding.units, largest);
+  };
+  return most * moved(rounding.scale_at, scale) + (rounding.minimum_at ? moved(*rounding.minimum_at, offset) : 0);
+}
+
+// Whether the scale is fitted once levels are chosen, and they are not chosen again.
+bool fits_scale_last(GgufType type) {
+  return type == GgufType::q4_0 || type == GgufType::q4_1 || type == GgufType::q5_0 || type == GgufType::q5_1;
+}
+
+}  // namespace
+
 void ranges_of_blocks(GgufType type, std::span<const std::byte> blocks, std::span<BlockRange> into) {
   const Levels levels = levels_of(type);
   std::vector<int> sorted(levels.table.begin(), levels.table.end());
@@ -313,11 +390,34 @@ void ranges_of_blocks(GgufType type, std::span<const std::byte> blocks, std::spa
   for (size_t i = 1; i < sorted.size(); ++i) {
     gap = std::max(gap, sorted[i] - sorted[i - 1]);
   }
-  walk(type, blocks, into.size(), [&](const Parts& parts, const Group& group, float, size_t element) {
-    const float one = value_of(parts, group, static_cast<float>(levels.lowest)),
-                other = value_of(parts, group, static_cast<float>(levels.highest));
-    into[element] = {std::abs(group.scale) * static_cast<float>(gap), std::min(one, other), std::max(one, other)};
-  });
+  constexpr float most_fitted = 4, most_nearest = 1, most_beyond = 16;  // steps
+  constexpr float most_lost = 4;  // of a group whose scale was rounded to little or nothing
+  const GgufBlock& block = *gguf_block(type);
+  const float most_within = fits_scale_last(type) ? most_fitted : most_nearest;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(blocks.data());
+  PARE_CHECK(blocks.size() / block.bytes * block.elements == into.size(), "whole blocks, and room for them");
+  for (size_t at = 0; at < into.size(); at += block.elements, bytes += block.bytes) {
+    const Parts parts = taken_apart(type, bytes);
+    std::array<BlockRange, 16> ranges;  // of each group
+    const size_t groups = block.elements / parts.group_size;
+    for (size_t g = 0; g < groups; ++g) {
+      const Group& group = parts.groups[g];
+      const float one = value_of(parts, group, static_cast<float>(levels.lowest)),
+                  other = value_of(parts, group, static_cast<float>(levels.highest));
+      ranges[g] = {std::abs(group.scale) * static_cast<float>(gap), std::min(one, other), std::max(one, other)};
+    }
+    const float moved = moved_by_scales(type, bytes, parts, groups);
+    for (size_t g = 0; g < groups; ++g) {
+      ranges[g].within = most_within * ranges[g].step + moved;
+      ranges[g].outside = most_beyond * ranges[g].step + most_lost * moved;
+      ranges[g].moved = moved;
+      std::fill_n(into.begin() + static_cast<std::ptrdiff_t>(at + g * parts.group_size), parts.group_size, ranges[g]);
+    }
+  }
+}
+
+uint64_t elements_of_scale(GgufType type) {
+  return type == GgufType::q2_k || type == GgufType::q3_k || type == GgufType::q6_k ? 16 : 32;
 }
 
 }  // namespace pare

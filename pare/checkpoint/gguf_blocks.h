@@ -2,6 +2,7 @@
 // What the blocks of GGUF's quantised types stand for. No torch here.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -16,12 +17,19 @@ std::string readable_gguf_types();   // "F32, F16, ...", for messages
 void dequantise(GgufType type, std::span<const std::byte> blocks, std::span<float> into);
 
 // What else an element could have been stored as, given the scales of its block: numbers from `low` to `high`, and
-// between two neighbours among them `step` at most. A number that a quantiser rounded to the nearest lies within half a
-// step of the stored one, unless it lay outside of `low` and `high`.
+// between two neighbours among them `step` at most. And how far from it the number can have been that a quantiser made
+// it of: `within`, where that number lies between `low` and `high`; else `outside`, counted from there.
+//
+// Most quantisers choose the scale, round it to what the type has for scales, and then take the nearest level: half a
+// step, of which `within` is two. Those of Q4_0 to Q5_1 choose levels first and fit the scale to them by weighted least
+// squares: entries of little weight were seen up to three steps away (four are allowed). What lay beyond the ends was
+// seen to be up to sixteen steps away, with weights that differ as widely. To both comes `moved`, what rounding the
+// scales of the block themselves can make; to `outside` four times that, for groups whose scale is lost.
 struct BlockRange {
-  float step = 0, low = 0, high = 0;
+  float step = 0, low = 0, high = 0, within = 0, outside = 0, moved = 0;
 };
 // One for each element.
 void ranges_of_blocks(GgufType type, std::span<const std::byte> blocks, std::span<BlockRange> into);
+uint64_t elements_of_scale(GgufType type);  // how many neighbours share one
 
 }  // namespace pare

@@ -34,12 +34,43 @@ std::optional<Dtype> plain_dtype(GgufType type) {
   }
 }
 
+float fact_of(const BlockRange& range, GgufFact fact) {
+  switch (fact) {
+    case GgufFact::step:
+      return range.step;
+    case GgufFact::low:
+      return range.low;
+    case GgufFact::high:
+      return range.high;
+    case GgufFact::within:
+      return range.within;
+    case GgufFact::outside:
+      return range.outside;
+    case GgufFact::moved:
+      return range.moved;
+    case GgufFact::value:
+    case GgufFact::group:
+      break;
+  }
+  PARE_UNREACHABLE("no fact of a range");
+}
+
 void take_fact(GgufType type, std::span<const std::byte> blocks, GgufFact fact, std::span<float> into) {
   std::vector<BlockRange> ranges(into.size());
   ranges_of_blocks(type, blocks, ranges);
-  std::ranges::transform(ranges, into.begin(), [fact](const BlockRange& range) {
-    return fact == GgufFact::step ? range.step : fact == GgufFact::low ? range.low : range.high;
-  });
+  std::ranges::transform(ranges, into.begin(), [fact](const BlockRange& range) { return fact_of(range, fact); });
+}
+
+// Counted from the beginning of the tensor.
+at::Tensor groups_of(const GgufTensor& stored, int64_t first, const Shape& shape) {
+  const int64_t row = element_count(shape) / std::max<int64_t>(shape[0], 1);
+  const int64_t together = plain_dtype(stored.type) ? 1 : static_cast<int64_t>(elements_of_scale(stored.type));
+  at::Tensor groups = at::empty(shape, at::kDouble);
+  double* const numbers = groups.data_ptr<double>();
+  for (int64_t i = 0; i < groups.numel(); ++i) {
+    numbers[i] = static_cast<double>((first * row + i) / together);
+  }
+  return groups;
 }
 
 // `rows` entries of the first axis from `first` on. Blocks lie within the last axis, so an entry is whole blocks, but
@@ -50,6 +81,9 @@ at::Tensor load(const GgufFile& file, const std::string& name, GgufFact fact, in
   const GgufBlock& block = *gguf_block(stored.type);
   Shape shape = stored.shape;
   shape[0] = rows;
+  if (fact == GgufFact::group) {
+    return groups_of(stored, first, shape);
+  }
   const std::optional<Dtype> plain = plain_dtype(stored.type);
   at::Tensor tensor = at::empty(shape, scalar_type(plain.value_or(Dtype::f32)));
   const uint64_t all = (stored.end - stored.begin) / static_cast<uint64_t>(stored.shape[0]);
@@ -77,7 +111,9 @@ at::Tensor load(const GgufFile& file, const std::string& name, GgufFact fact, in
     }
   });
   check_finite(tensor, name, quote(file.path().filename().string()));
-  return plain && fact == GgufFact::step ? at::zeros_like(tensor) : tensor;
+  const bool is_distance =
+      fact == GgufFact::step || fact == GgufFact::within || fact == GgufFact::outside || fact == GgufFact::moved;
+  return plain && is_distance ? at::zeros_like(tensor) : tensor;
 }
 
 Weights weights_of_file(const GgufFile& file, GgufFact fact) {
@@ -86,8 +122,8 @@ Weights weights_of_file(const GgufFile& file, GgufFact fact) {
     const Weight::LoadRows rows = [file, fact, name = name](int64_t begin, int64_t count) {
       return load(file, name, fact, begin, count);
     };
-    const std::optional<Dtype> plain = plain_dtype(stored.type);
-    const bool by_rows = plain || stored.shape.size() > 1;
+    const std::optional<Dtype> plain = fact == GgufFact::group ? Dtype::f64 : plain_dtype(stored.type);
+    const bool by_rows = plain_dtype(stored.type) || stored.shape.size() > 1;
     weights[name] = Weight::leaf(
         name, plain.value_or(Dtype::f32), stored.shape, [rows, all = stored.shape[0]] { return rows(0, all); },
         by_rows ? rows : nullptr);
@@ -272,6 +308,15 @@ void add_factors(nlohmann::json& config, const at::Tensor& stored) {
 
 }  // namespace
 
+std::optional<GgufFact> gguf_fact_of(std::string_view word) {
+  constexpr std::pair<std::string_view, GgufFact> words[] = {
+      {"value", GgufFact::value}, {"step", GgufFact::step},     {"low", GgufFact::low},
+      {"high", GgufFact::high},   {"within", GgufFact::within}, {"outside", GgufFact::outside},
+      {"moved", GgufFact::moved}, {"group", GgufFact::group}};
+  const auto found = std::ranges::find(words, word, &std::pair<std::string_view, GgufFact>::first);
+  return found == std::end(words) ? std::nullopt : std::optional(found->second);
+}
+
 Weights weights_of(std::span<const GgufFile> files, GgufFact fact) {
   refuse_other_types(files);
   Weights weights;
@@ -304,7 +349,8 @@ Weights of_family(const GgufMetadata& metadata, const Weights& stored, GgufFact 
     const NameParts parts = parts_of(name);
     if (const GgufRow* const row = row_of(family, parts, stored)) {
       const std::string ours = fmt::format(fmt::runtime(row->family), parts.block) + parts.ending;
-      const bool keeps = fact == GgufFact::step && row->change == GgufChange::plus_one;  // a distance does not move
+      const bool is_number = fact == GgufFact::value || fact == GgufFact::low || fact == GgufFact::high;
+      const bool keeps = !is_number && row->change == GgufChange::plus_one;  // a distance does not move
       weights[ours] = keeps ? weight : undone(row->change, ours, name, weight, heads);
     } else {
       weights[name] = weight;

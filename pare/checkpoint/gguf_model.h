@@ -59,9 +59,11 @@ nlohmann::json gguf_config(const GgufMetadata& metadata, const std::map<std::str
                            const std::string& subject);
 const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject);
 
-// What is asked of the elements of a file: themselves, or what BlockRange says of them, where an element that is stored
-// in no block has a step of 0 and is itself the lowest and the highest.
-enum class GgufFact { value, step, low, high };
+// What is asked of the elements of a file: themselves, what BlockRange says of them, or `group`, a number in float64
+// that elements have in common which share a scale. An element that is stored in no block has a group of its own and is
+// itself the lowest and the highest; all else is 0 there.
+enum class GgufFact { value, step, low, high, within, outside, moved, group };
+std::optional<GgufFact> gguf_fact_of(std::string_view word);
 
 // Every tensor by its name in the file. Types that are quantised are dequantised when they are loaded, to float32; that
 // the floats are finite is checked there. InputError for types that pare does not read.

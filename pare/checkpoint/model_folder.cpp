@@ -201,18 +201,46 @@ std::map<std::string, std::string> file_hashes(const ModelFolder& model) {
   return hashes;
 }
 
-std::optional<QuantisedRange> quantisation_of(const ModelFolder& model) {
-  const auto has_blocks = [](const GgufFile& file) {
+bool is_in_blocks(const ModelFolder& model) {
+  return std::ranges::any_of(model.gguf, [](const GgufFile& file) {
     return std::ranges::any_of(file.tensors(), [](const auto& each) { return can_dequantise(each.second.type); });
-  };
-  if (std::ranges::none_of(model.gguf, has_blocks)) {
+  });
+}
+
+std::optional<QuantisedRange> quantisation_of(const ModelFolder& model) {
+  if (!is_in_blocks(model)) {
     return std::nullopt;
   }
   const Family& family = find_family(model.family, model.path.string());
   const auto fact = [&](GgufFact which) {
     return canonical_weights(family, model.model.architecture, gguf_facts(model.gguf, which), shown(model.path));
   };
-  return QuantisedRange{.step = fact(GgufFact::step), .low = fact(GgufFact::low), .high = fact(GgufFact::high)};
+  return QuantisedRange{.step = fact(GgufFact::step),
+                        .low = fact(GgufFact::low),
+                        .high = fact(GgufFact::high),
+                        .within = fact(GgufFact::within),
+                        .outside = fact(GgufFact::outside),
+                        .moved = fact(GgufFact::moved),
+                        .group = fact(GgufFact::group)};
+}
+
+std::string types_of_gguf(const ModelFolder& model) {
+  std::map<std::string_view, int64_t> counts;
+  for (const GgufFile& file : model.gguf) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      ++counts[gguf_block(tensor.type)->name];
+    }
+  }
+  std::vector<std::pair<int64_t, std::string_view>> sorted;
+  for (const auto& [type, count] : counts) {
+    sorted.emplace_back(-count, type);
+  }
+  std::ranges::sort(sorted);
+  std::string text;
+  for (const auto& [count, type] : sorted) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", type, -count);
+  }
+  return text;
 }
 
 Architecture parse_config(std::string_view text, const std::string& subject) {

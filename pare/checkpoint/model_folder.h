@@ -44,12 +44,15 @@ uint64_t stored_bytes(const ModelFolder& model);  // of all files of weights
 // else was read.
 std::map<std::string, std::string> file_hashes(const ModelFolder& model);
 
-// What the blocks of a quantised GGUF model could hold beside what they do (see BlockRange of gguf_blocks.h): by our
-// names, of the shapes of the model's own weights. Nothing for a model that is stored otherwise.
+// What the blocks of a quantised GGUF model could hold beside what they do, and what they could have been made of (see
+// BlockRange of gguf_blocks.h and GgufFact): by our names, of the shapes of the model's own weights. Nothing for a
+// model that is stored otherwise.
 struct QuantisedRange {
-  Weights step, low, high;
+  Weights step, low, high, within, outside, moved, group;
 };
 std::optional<QuantisedRange> quantisation_of(const ModelFolder& model);
+bool is_in_blocks(const ModelFolder& model);          // some of it
+std::string types_of_gguf(const ModelFolder& model);  // "Q4_K 12, Q6_K 2, F32 5": of how many tensors; most first
 
 // A key that nobody knows may change what transformers computes, so it is refused where nobody says otherwise.
 enum class UnknownKeys { refuse, ignore };

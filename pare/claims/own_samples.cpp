@@ -141,7 +141,6 @@ struct OwnForms {
                 },
             .rates = {rate},
             .teacher = own.trained,
-            .start_seed = own.trained.empty() ? std::nullopt : std::optional<int64_t>(0),
             .look = look_at_bytes,
             .look_at_all = true};
   }
@@ -174,7 +173,9 @@ struct OwnForms {
     changes.insert(changes.end(), architecture.begin(), architecture.end());
     PlanForm form = changing(made(id, TrainedOff::norms_and_skips, keys), changes);
     form.from = before.id;
-    form.start_seed = own.corpus.empty() ? 0 : 1;  // the first seed whose short run ended
+    if (!own.corpus.empty()) {
+      form.start_seed = 1;  // the first whose short run ended
+    }
     form.start_rate = before.rates.front();
     form.passes = passes;
     return form;
@@ -240,10 +241,10 @@ std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>
   }
   const auto recipe = names.begin(), compared = recipe + recipes, then = compared + recipes;
   std::vector<PlanLine> lines;
-  if (!own.trained.empty()) {
-    lines.push_back({.forms = {own.trained}});
-  }
   for (const int64_t seed : seeds) {
+    if (!own.trained.empty()) {
+      lines.push_back({.forms = {own.trained}, .seeds = {seed}});
+    }
     lines.push_back({.forms = {compared, then}, .seeds = {seed}});
   }
   if (own.corpus.empty()) {

@@ -18,7 +18,8 @@ bool is_indexed(const Sequence& sequence) {
   return sequence.flavour == Flavour::list || sequence.flavour == Flavour::tuple || sequence.flavour == Flavour::range;
 }
 
-int64_t checked(bool overflow, int64_t result) {
+// By reference: what computes the result is an argument too, and nobody says which of the two comes first.
+int64_t checked(bool overflow, const int64_t& result) {
   if (overflow) {
     lacking("a whole number of more than 64 bits");
   }

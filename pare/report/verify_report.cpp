@@ -75,6 +75,12 @@ ReportVerdict sameness(const Verification& v) {
           fmt::format("The outputs differ no more than by rounding the weights to {}{}.", word(v.floor_dtype), where);
       verdict.tone = Tone::fair;
       break;
+    case Verdict::quantised:
+      verdict.words = fmt::format(
+          "Every tensor can be the reference's: in blocks ({}), rounded, or as it is. All settings are the same.",
+          v.quantisation->types);
+      verdict.tone = Tone::fair;
+      break;
     case Verdict::different:
       verdict.tone = Tone::bad;
       if (!v.differences.empty()) {
@@ -92,9 +98,22 @@ ReportVerdict sameness(const Verification& v) {
   return verdict;
 }
 
+ReportVerdict stored_verdict(const Quantisation& q) {
+  const std::vector<const ComparedTensor*> others = q.others();
+  const size_t wrong = others.size() + q.settings.size();
+  return {"Can every tensor be the reference's?", wrong == 0 ? "yes" : "no",
+          fmt::format("{} tensors, {} of them not", q.tensors.size(), others.size()),
+          !q.settings.empty() ? q.settings.front() + "."
+          : !others.empty()   ? fmt::format("{}: {}.", others.front()->tensor, others.front()->reason)
+                              : "Levels keep the order of weights, and no weight is too far from what is stored.",
+          wrong == 0 ? Tone::good : Tone::bad};
+}
+
 std::vector<ReportVerdict> verdicts_of(const Json& reference, const Json& candidate, const Verification& v) {
   std::vector<ReportVerdict> list = {sameness(v)};
-  if (v.differences.empty()) {
+  if (v.quantisation) {
+    list.push_back(stored_verdict(*v.quantisation));
+  } else if (v.differences.empty()) {
     const size_t explained = v.proof.relations.size(), open = v.proof.unexplained.size();
     list.push_back({"Does every tensor follow from the reference?", v.proof.complete ? "yes" : "no",
                     fmt::format("{} tensors do, {} do not", with_commas(static_cast<int64_t>(explained)), open),
@@ -144,8 +163,10 @@ Series over_layers(const LayerGaps& gaps, const std::string& name, std::vector<d
 Figure gaps_figure(const Verification& v, std::vector<double> LayerGap::*what, Figure figure) {
   figure.x = {.words = "layer"};
   figure.y.log = true;
-  figure.series = {over_layers(v.layers, "candidate", what),
-                   over_layers(v.noise_by_layer, fmt::format("noise of {}", word(v.floor_dtype)), what)};
+  figure.series = {over_layers(v.layers, "candidate", what)};
+  if (!v.noise_by_layer.layers.empty()) {
+    figure.series.push_back(over_layers(v.noise_by_layer, fmt::format("noise of {}", word(v.floor_dtype)), what));
+  }
   return figure;
 }
 
@@ -217,12 +238,25 @@ Series quantiles(const at::Tensor& values, const std::string& name) {
 Figure rows_figure(const Verification& v, const at::Tensor& rows, const at::Tensor& noise, Figure figure) {
   figure.x = {.words = "share of rows with this error or less", .unit = "%"};
   figure.y.log = true;
-  figure.series = {quantiles(rows, "candidate"), quantiles(noise, fmt::format("noise of {}", word(v.floor_dtype)))};
+  figure.series = {quantiles(rows, "candidate")};
+  if (noise.defined()) {
+    figure.series.push_back(quantiles(noise, fmt::format("noise of {}", word(v.floor_dtype))));
+  }
   return figure;
 }
 
 ReportTable metrics_table(const Verification& v) {
   const Metrics &m = v.metrics, &n = v.noise_floor;
+  if (v.quantisation) {
+    return {"Over all rows",
+            {"measure", fmt::format("candidate in {}", word(v.compute_dtype))},
+            {{"largest relative error", short_number(m.max_relative_logit_error)},
+             {"mean KL, nats per row", short_number(m.mean_kl_nats)},
+             {"largest KL, nats", short_number(m.max_kl_nats)},
+             {"share of rows with the same top prediction", plain_number(m.top1_agreement)},
+             {"loss of the reference, nats per token", plain_number(m.reference_nll_nats)},
+             {"loss of the candidate, nats per token", plain_number(m.candidate_nll_nats)}}};
+  }
   return {
       "Over all rows",
       {"measure", fmt::format("candidate in {}", word(v.compute_dtype)),
@@ -311,6 +345,79 @@ ReportSection proof_section(const Proof& proof) {
   return section;
 }
 
+ReportSection quantisation_section(const Quantisation& q) {
+  ReportSection section{.title = "Tensor by tensor",
+                        .words = fmt::format("Stored in blocks: {}. What quantising did to each tensor: the length of "
+                                             "the difference over the length of the reference's tensor.",
+                                             q.types)};
+  std::map<StoredAs, Series> ways;
+  double place = 0;
+  for (const ComparedTensor& tensor : q.tensors) {
+    ++place;
+    if (tensor.relative_error > 0) {
+      Series& series = ways[tensor.how];
+      series.name = word(tensor.how);
+      series.x.push_back(place);
+      series.y.push_back(tensor.relative_error);
+      series.labels.push_back(tensor.tensor);
+    }
+  }
+  Figure figure{.kind = FigureKind::scatter,
+                .title = "Relative difference of each tensor",
+                .words = "Tensors with the same numbers are not shown.",
+                .x = {.words = "tensors, in the order of the model"},
+                .y = {.words = "relative difference", .log = true}};
+  for (auto& [how, series] : ways) {
+    figure.series.push_back(std::move(series));
+  }
+  section.figures.push_back(std::move(figure));
+  ReportTable others{"Tensors that are not the reference's", {"tensor", "why"}, {}};
+  for (const ComparedTensor* tensor : q.others()) {
+    others.rows.push_back({tensor->tensor, tensor->reason});
+  }
+  if (!others.rows.empty()) {
+    section.tables.push_back(others);
+  }
+  return section;
+}
+
+std::string with_error(const WithError& value) {
+  return fmt::format("{} ± {}", short_number(value.value), short_number(value.error));
+}
+
+ReportSection text_section(const Verification& v) {
+  const TextStatistics& s = *v.statistics;
+  ReportSection section{.title = "On what was given",
+                        .words = fmt::format("{} rows, {} of them with a next token. ± is one standard error, with "
+                                             "rows counted as independent.",
+                                             with_commas(s.rows), with_commas(s.predicted)),
+                        .tables = {{"",
+                                    {"measure", "value"},
+                                    {{"mean KL, nats", with_error(s.mean_kl)},
+                                     {"KL of the median row", short_number(s.median_kl)},
+                                     {"KL that 99 of 100 rows are below", short_number(s.high_kl)},
+                                     {"perplexity of the reference", with_error(s.reference_perplexity)},
+                                     {"perplexity of the candidate", with_error(s.candidate_perplexity)},
+                                     {"RMS change of the right token's probability", with_error(s.rms_probability)},
+                                     {"share of rows with the same first choice", with_error(s.same_top)}}}}};
+  if (!v.costs.empty()) {
+    Series bars{.name = "mean KL"};
+    Figure figure{.kind = FigureKind::bars,
+                  .title = "What quantising one tensor alone costs",
+                  .words = "The mean KL if this tensor takes the place of the reference's and all others stay.",
+                  .x = {.words = "tensor"},
+                  .y = {.words = "mean KL", .unit = "nats"}};
+    for (const TensorCost& cost : v.costs) {
+      bars.x.push_back(static_cast<double>(figure.x.names.size()));
+      bars.y.push_back(cost.mean_kl.value);
+      figure.x.names.push_back(cost.tensor);
+    }
+    figure.series = {std::move(bars)};
+    section.figures.push_back(std::move(figure));
+  }
+  return section;
+}
+
 ReportSection checks_section(const Verification& v) {
   ReportSection section{.title = "How sensitive the check is",
                         .words =
@@ -369,10 +476,18 @@ Report verify_report(const Json& reference, const Json& candidate, const std::st
     report.sections = {settings_section(v)};
     return report;
   }
+  if (v.statistics && (v.quantisation || input_kind == "text")) {
+    report.sections.push_back(text_section(v));
+  }
+  if (v.quantisation) {
+    report.sections.push_back(quantisation_section(*v.quantisation));
+  }
   if (!v.layers.layers.empty()) {
     report.sections.push_back(layers_section(v));
   }
-  report.sections.push_back(rows_section(v));
+  if (v.rows.error.defined()) {
+    report.sections.push_back(rows_section(v));
+  }
   for (const ReportSection& section : {proof_section(v.proof), checks_section(v)}) {
     if (!section.figures.empty() || !section.tables.empty()) {
       report.sections.push_back(section);

@@ -16,6 +16,7 @@
 #include "pare/support/files.h"
 #include "pare/support/json.h"
 #include "pare/support/mapped.h"
+#include "pare/support/names.h"
 #include "pare/support/output_place.h"
 #include "pare/verify/certificate.h"
 
@@ -208,6 +209,10 @@ void write_and_verify(const ModelFolder& source, const fs::path& folder, const f
   const ModelFolder candidate =
       open_model(folder, source.ignored_keys.empty() ? UnknownKeys::refuse : UnknownKeys::ignore);
   add_warnings(result, candidate.warnings);
+  if (!source.gguf.empty()) {
+    add_warnings(result, {fmt::format("the tokenizer stays in {}: name it wherever a text is read (--tokenizer)",
+                                      quote(shown(source.path)))});
+  }
   const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {
     result.verification = verify(source, candidate, question.inputs,
@@ -215,6 +220,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& folder, const f
                                   .sequences = options.random,
                                   .budget = options.budget,
                                   .predicted = predicted_error(result.pipeline.roundings, Dtype::f64),
+                                  .may_quantise = false,
                                   .device = options.device});
     add_warnings(result, result.verification->warnings);
     if (result.allowed_error) {

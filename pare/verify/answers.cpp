@@ -187,4 +187,16 @@ std::vector<Comparison> compare(const Said& reference, std::span<const Said> oth
   return comparisons;
 }
 
+Comparison compare_with(const Said& reference, const at::Tensor& logits, const at::Tensor& targets, uint64_t seed) {
+  const int64_t columns = logits.size(1);
+  LogitRows collected(scales_of_logits(reference, columns, seed), targets);
+  const int64_t step = columns_at_once(logits.size(0), reference.answer.rows.size(1));
+  for (int64_t begin = 0; begin < columns; begin += step) {
+    const int64_t count = std::min(step, columns - begin);
+    const at::Tensor theirs = logits_of(reference, begin, count);
+    collected.add(theirs, logits.narrow(1, begin, count).to(theirs.device()), begin);
+  }
+  return {.rows = collected.finish()};
+}
+
 }  // namespace pare

@@ -54,4 +54,7 @@ struct Said {
 std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
                                 uint64_t seed);
 
+// The reference's answer beside logits that some program wrote: [rows, columns], in any float type.
+Comparison compare_with(const Said& reference, const at::Tensor& logits, const at::Tensor& targets, uint64_t seed);
+
 }  // namespace pare

@@ -86,6 +86,57 @@ ordered_json claim_json(const std::optional<Claim>& claim) {
   return {{"passes", claim->passes}, {"reference_matches", claim->reference_matches}};
 }
 
+ordered_json with_error(const WithError& value) {
+  return {{"value", value.value}, {"error", value.error}};
+}
+
+ordered_json statistics_json(const std::optional<TextStatistics>& statistics) {
+  if (!statistics) {
+    return nullptr;
+  }
+  const TextStatistics& s = *statistics;
+  return {{"rows", s.rows},
+          {"predicted", s.predicted},
+          {"mean_kl", with_error(s.mean_kl)},
+          {"median_kl", s.median_kl},
+          {"high_kl", s.high_kl},
+          {"max_kl", s.max_kl},
+          {"reference_perplexity", with_error(s.reference_perplexity)},
+          {"candidate_perplexity", with_error(s.candidate_perplexity)},
+          {"nats_more", with_error(s.nats_more)},
+          {"rms_probability", with_error(s.rms_probability)},
+          {"same_top", with_error(s.same_top)}};
+}
+
+ordered_json compared_json(const std::vector<ComparedTensor>& tensors) {
+  return mapped(tensors, [](const ComparedTensor& t) {
+    return ordered_json{{"tensor", t.tensor},
+                        {"how", word(t.how)},
+                        {"entries", t.entries},
+                        {"wrong", t.wrong},
+                        {"clipped", t.clipped},
+                        {"largest_error", t.largest_error},
+                        {"largest_clip", t.largest_clip},
+                        {"relative_error", t.relative_error},
+                        {"reason", t.reason.empty() ? ordered_json(nullptr) : ordered_json(t.reason)}};
+  });
+}
+
+ordered_json quantisation_json(const std::optional<Quantisation>& quantisation) {
+  if (!quantisation) {
+    return nullptr;
+  }
+  return {{"types", quantisation->types},
+          {"settings", quantisation->settings},
+          {"tensors", compared_json(quantisation->tensors)}};
+}
+
+ordered_json costs_json(const std::vector<TensorCost>& costs) {
+  return mapped(costs, [](const TensorCost& cost) {
+    return ordered_json{{"tensor", cost.tensor}, {"mean_kl", with_error(cost.mean_kl)}, {"max_kl", cost.max_kl}};
+  });
+}
+
 // The name of a function, as ids are: whatever else a stranger wrote there must not be printed beside the verdict.
 bool is_pass_id(std::string_view id) {
   const auto is_word = [](char c) {
@@ -130,7 +181,9 @@ ordered_json describe_files(const ModelFolder& model) {
 ordered_json certificate_json(const ordered_json& reference, const ordered_json& candidate, const ordered_json& passes,
                               const std::string& input_kind, const Verification& v, const std::optional<Claim>& claim) {
   PARE_CHECK(passes.is_array(), "passes are a list");
-  const bool asked = v.tokens > 0;  // settings that differ are enough
+  const bool asked = v.tokens > 0;                // settings that differ are enough
+  const bool by_rows = asked && !v.quantisation;  // then rows decide nothing
+  const auto if_judged = [by_rows](ordered_json value) { return by_rows ? std::move(value) : ordered_json(nullptr); };
   const auto if_asked = [asked](ordered_json value) { return asked ? std::move(value) : ordered_json(nullptr); };
   ordered_json floor = {{"dtype", word(v.floor_dtype)}};
   floor.update(metrics_json(v.noise_floor));
@@ -155,15 +208,20 @@ ordered_json certificate_json(const ordered_json& reference, const ordered_json&
             {"drawn_seed", fmt::format("{:016x}", v.drawn_seed)}}},
           {"compute_dtype", word(v.compute_dtype)},
           {"metrics", if_asked(metrics_json(v.metrics))},
-          {"noise_floor", if_asked(floor)},
-          {"excess", if_asked(v.excess)},
-          {"allowed_error", if_asked(v.allowed)},
-          {"allowed_for", if_asked(v.allowed_for)},
+          {"noise_floor", if_judged(floor)},
+          {"excess", if_judged(v.excess)},
+          {"allowed_error", if_judged(v.allowed)},
+          {"allowed_for", if_judged(v.allowed_for)},
           {"first_divergence", divergence_json(v.first_divergence)},
           {"differences", differences_json(v.differences)},
-          {"proof", if_asked(proof_json(v.proof))},
-          {"coverage", if_asked(coverage_json(v.coverage))},
+          {"proof", if_judged(proof_json(v.proof))},
+          {"coverage", if_judged(coverage_json(v.coverage))},
           {"self_test", self_tests_json(v.self_tests)},
+          {"quantisation", quantisation_json(v.quantisation)},
+          {"apart", compared_json(v.apart)},
+          {"near_misses", v.near_misses},
+          {"statistics", statistics_json(v.statistics)},
+          {"tensor_costs", costs_json(v.costs)},
           {"verdict", word(v.verdict)},
           {"warnings", v.warnings}};
 }

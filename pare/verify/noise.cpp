@@ -61,12 +61,12 @@ Dtype Rounding::finest(const Weights& weights) const {
   return found.value_or(Dtype::f64);
 }
 
-Model Rounding::moved(const Model& model, uint64_t seed) const {
+Model Rounding::moved(const Model& model, uint64_t seed, std::optional<Dtype> dtype) const {
   Model result = model;
   for (auto& [name, weight] : result.weights) {
     ++seed;
     if (is_float(weight)) {
-      weight = pare::moved(weight, {seed}, usual_rounding * unit_roundoff(dtype_of(name)));
+      weight = pare::moved(weight, {seed}, usual_rounding * unit_roundoff(dtype.value_or(dtype_of(name))));
     }
   }
   return result;

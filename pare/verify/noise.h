@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -23,8 +24,9 @@ class Rounding {
   Dtype coarsest(const Weights& weights) const;
   Dtype finest(const Weights& weights) const;
 
-  // Every weight moved by one rounding, up or down at random. Loaded in float64, row by row where the original can be.
-  Model moved(const Model& model, uint64_t seed) const;
+  // Every weight moved by one rounding, up or down at random; of the type that it has, or of this one. Loaded in
+  // float64, row by row where the original can be.
+  Model moved(const Model& model, uint64_t seed, std::optional<Dtype> dtype = std::nullopt) const;
 
  private:
   const Weights& stored_;

@@ -85,11 +85,6 @@ Disturbance disturbance_of(const TensorSpec& tensor, const Weights& weights, uin
   return disturbance;
 }
 
-// The matrix that answers are multiplied with when they are compared, or its bias.
-bool is_of_head_matrix(const Architecture& a, const TensorSpec& tensor) {
-  return tensor.id == bias_of(head_matrix) || tensor.name == head_matrix_name(a);
-}
-
 // What is known of a tensor: it is asked about 100 % first, and then about the size in the middle of what is left.
 class Search {
  public:
@@ -181,6 +176,10 @@ bool is_constant(const ComparedModel& reference, const Sample& sample, uint64_t 
 
 }  // namespace
 
+bool is_of_head_matrix(const Architecture& architecture, const TensorSpec& tensor) {
+  return tensor.id == bias_of(head_matrix) || tensor.name == head_matrix_name(architecture);
+}
+
 std::vector<SelfTest> test_check(const ComparedModel& reference, const ComparedModel& candidate, const Sample& sample,
                                  double smallest, uint64_t seed, const std::function<bool(const Comparison&)>& caught) {
   const at::NoGradGuard no_grad;
@@ -234,7 +233,12 @@ Inputs repeated(const Inputs& one, int64_t times) {
 }
 
 // All rows, or those of a table that were kept.
-at::Tensor moved_rows(const at::Tensor& rows, const at::Tensor& kept, const Movement& movement, double size) {
+at::Tensor changed_rows(const at::Tensor& rows, const at::Tensor& kept, const Disturbance& disturbance, double size) {
+  if (disturbance.replacement) {
+    const at::Tensor all = disturbance.replacement.load().to(at::kDouble);
+    return kept.defined() ? all.index_select(0, kept) : all;
+  }
+  const Movement& movement = disturbance.movement;
   if (!kept.defined()) {
     return moved(rows, 0, movement, size);
   }
@@ -318,7 +322,7 @@ class Walk {
     Loader loader(a_, weights, arithmetic_, false);  // which sees each change
     std::vector<Stream> made;
     for (size_t n = 0; n < sizes_.size(); ++n) {
-      const at::Tensor changed = moved_rows(original, kept, disturbance.movement, sizes_[n]);
+      const at::Tensor changed = changed_rows(original, kept, disturbance, sizes_[n]);
       weight = Weight::leaf(before.formula(), Dtype::f64, before.shape(), [changed] { return changed; });
       made.push_back(make(loader, static_cast<int64_t>(n)));
     }
@@ -401,7 +405,7 @@ class Walk {
     for (const double size : sizes_) {
       Weights changed = weights_;
       Weight& weight = changed.at(disturbance.tensor.name);
-      weight = moved(weight, disturbance.movement, size);
+      weight = disturbance.replacement ? disturbance.replacement : moved(weight, disturbance.movement, size);
       Loader loader(a_, changed, arithmetic_, false);
       answers.push_back(finished(load_head_front(loader, a_), one_, clean_));
     }

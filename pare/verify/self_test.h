@@ -42,7 +42,11 @@ void check_sees(std::span<const SelfTest> tests, const ComparedModel& reference,
 struct Disturbance {
   TensorSpec tensor;
   Movement movement;
+  Weight replacement = {};  // in place of a movement: these numbers, whatever the size
 };
+
+// The matrix that answers are multiplied with when they are compared, or its bias.
+bool is_of_head_matrix(const Architecture& architecture, const TensorSpec& tensor);
 
 // For each disturbance and each size, the answer to a single sequence. The matrix and bias of the head have no part in
 // it: who compares answers multiplies with them.

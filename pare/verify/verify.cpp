@@ -10,6 +10,7 @@
 #include "pare/search/prove.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/progress.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/exam.h"
 #include "pare/verify/metrics.h"
@@ -70,6 +71,37 @@ void take_means(Metrics& all, const Metrics& given) {
   all.candidate_nll_nats = given.candidate_nll_nats;
 }
 
+void warn_of_guessing(Verification& result, int64_t choices) {
+  const double nats = result.metrics.reference_nll_nats.value_or(0);
+  if (std::optional<std::string> warning = warning_of_guessing("the reference", nats, choices)) {
+    result.warnings.push_back(*warning);
+  }
+}
+
+// Tensors that do not hold the reference's numbers, and of those what is almost the reference's: a basis that is none
+// moves nothing, any other moves more than a tenth, and rounding less. Where rounding costs as much as this does, no
+// answer would tell.
+void compare_one_by_one(Verification& result, const ModelFolder& reference, const ModelFolder& candidate) {
+  constexpr double roundings = 2, nothing_like = 0.1;
+  const std::vector<ComparedTensor> all = compare_stored(reference, candidate);
+  const std::set<std::string>& open = result.proof.unexplained;
+  const TensorTable table = tensor_table(reference.model.architecture);
+  for (const ComparedTensor* tensor : others_of(all)) {
+    result.apart.push_back(*tensor);
+    // The proof calls a head that is tied by the name of its table.
+    const bool is_open =
+        open.contains(table.contains(tensor->tensor) ? tensor->tensor : head_matrix_name(reference.model.architecture));
+    const auto stored = candidate.model.weights.find(tensor->tensor);  // not there: a head that is tied
+    const Dtype dtype = stored == candidate.model.weights.end() ? candidate.dtype : stored->second.dtype();
+    const double rounding = unit_roundoff(dtype);
+    if (is_open && tensor->relative_error > roundings * rounding && tensor->relative_error < nothing_like) {
+      result.near_misses.push_back(
+          fmt::format("{} is off by {:.1e} of its length, where rounding to {} explains {:.1e}", tensor->tensor,
+                      tensor->relative_error, word(dtype), rounding));
+    }
+  }
+}
+
 // The worst sequence first, then the others in their order; none that is too long to look at.
 std::vector<Inputs> sequences_to_show(const Exam& exam, const Architecture& a, const Architecture& b, int64_t worst,
                                       int64_t sequences, int64_t wanted) {
@@ -87,6 +119,57 @@ std::vector<Inputs> sequences_to_show(const Exam& exam, const Architecture& a, c
   return shown;
 }
 
+// The first sequences, of so many tokens at most, one by one.
+std::vector<Inputs> first_sequences(const Asked& asked, int64_t tokens) {
+  std::vector<Inputs> first;
+  for (int64_t s = 0; s < asked.sequences; ++s) {
+    Inputs sequence = sequence_of(asked, s);
+    tokens -= sequence.ids.defined() ? sequence.ids.size(1) : 0;
+    if (tokens < 0 && !first.empty()) {
+      break;
+    }
+    first.push_back(std::move(sequence));
+  }
+  return first;
+}
+
+// The weights have decided; what is said to text or random tokens is told beside it.
+void ask_quantised(Verification& result, const ComparedModel& exact, const ComparedModel& tried,
+                   std::span<const Inputs> given, const VerifyOptions& options) {
+  const Architecture& a = exact.model.architecture;
+  const std::vector<Inputs> drawn =
+      given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed) : std::vector<Inputs>();
+  const Asked asked = ask(a, given.empty() ? std::span<const Inputs>(drawn) : given, options.device);
+  Progress progress("verifying", 2 * layer_blocks(a).size());
+  const auto advance = [&progress] { progress.advance(); };
+  const Answer truth = answer_of(exact, asked, advance), answer = answer_of(tried, asked, advance);
+  const Said said{tried, answer};
+  const Comparison compared = compare({exact, truth}, {&said, 1}, asked.targets, result.drawn_seed).front();
+  result.sequences = asked.sequences;
+  result.tokens = asked.tokens;
+  result.metrics = metrics_of(compared);
+  result.rows = compared.rows;
+  if (options.layers_of > 0) {
+    result.layers = layer_gaps(exact, tried, first_sequences(asked, options.layers_of * a.context));
+  }
+  if (given.empty()) {
+    return;
+  }
+  result.given = asked.sequences;
+  result.statistics = statistics_of(compared.rows);
+  warn_of_guessing(result, a.vocab);
+  if (options.by_tensor && result.rows.kl.defined() && result.verdict == Verdict::quantised) {
+    constexpr int64_t tokens = 2048;
+    std::vector<std::string> names;
+    for (const ComparedTensor& tensor : result.quantisation->tensors) {
+      if (tensor.how == StoredAs::quantised && exact.model.weights.contains(tensor.tensor)) {
+        names.push_back(tensor.tensor);
+      }
+    }
+    result.costs = costs_of_tensors(exact, tried, names, first_sequences(asked, tokens), result.drawn_seed);
+  }
+}
+
 }  // namespace
 
 const char* word(Verdict verdict) {
@@ -99,6 +182,8 @@ const char* word(Verdict verdict) {
       return "equivalent";
     case Verdict::within_noise:
       return "within_noise";
+    case Verdict::quantised:
+      return "quantised";
     case Verdict::different:
       return "different";
   }
@@ -148,14 +233,35 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   if (!result.differences.empty()) {
     return result;
   }
+  const ComparedModel exact{reference.model, {at::kDouble, options.device}};
+  const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
+  // A candidate in blocks is nothing else; one that was made of a model in blocks may be a rewriting of it, which has a
+  // proof, or what it was quantised from.
+  const auto judged = [&](bool holds_only) {
+    std::optional<Quantisation> found = judge_quantisation(reference, candidate);
+    if (!found || (holds_only && !found->holds())) {
+      return false;
+    }
+    result.verdict = found->holds() ? Verdict::quantised : Verdict::different;
+    const bool comparable = found->settings.empty();
+    result.quantisation = std::move(found);
+    if (comparable) {
+      ask_quantised(result, exact, tried, given, options);
+    }
+    return true;
+  };
+  if (options.may_quantise && is_in_blocks(candidate) && judged(false)) {
+    return result;
+  }
   result.proof = prove(reference.model, candidate.model, options.device);
+  if (options.may_quantise && !result.proof.complete && is_in_blocks(reference) && judged(true)) {
+    return result;
+  }
 
   const bool float64 = options.dtype == Dtype::f64;
   const Rounding rounding(candidate.model.weights, result.proof.same);
   const Dtype stored = rounding.coarsest(reference.model.weights);
   const Model moved = rounding.moved(reference.model, result.drawn_seed);
-  const ComparedModel exact{reference.model, {at::kDouble, options.device}};
-  const ComparedModel tried{candidate.model, {scalar_type(options.dtype), options.device}};
   // Where every tensor is explained, what is left to ask is whether rounding costs more than the stored type does, to
   // who computes in it; one narrow tensor among others is no reason to compute so. Of others nothing is forgiven that
   // is not the storage's.
@@ -215,10 +321,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     take_means(result.metrics, metrics_of(first));
     take_means(result.noise_floor, metrics_of(first_noise));
     // Random tokens are no text: of those a trained model may think what it likes.
-    const double nats = result.metrics.reference_nll_nats.value_or(0);
-    if (std::optional<std::string> warning = warning_of_guessing("the reference", nats, a.vocab)) {
-      result.warnings.push_back(*warning);
-    }
+    warn_of_guessing(result, a.vocab);
+    result.statistics = statistics_of(first.rows);
   }
   const WorstRow worst = exam.worst();
   result.excess = worst.excess;
@@ -237,10 +341,17 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     result.first_divergence = first_divergence(exact, tried, exam.sequence(worst.sequence),
                                                answer_name(a, worst.pooled), worst.error, worst.allowed);
     result.first_divergence->sequence = worst.sequence;
+    compare_one_by_one(result, reference, candidate);
     return result;
   }
   if (!result.coverage.known_other.empty()) {
     return result;  // known to be another function where nobody asked
+  }
+  if (open && narrow) {
+    compare_one_by_one(result, reference, candidate);
+    if (!result.near_misses.empty()) {
+      return result;
+    }
   }
   const bool equivalent = exam.is_equivalent();
   if (float64 && result.proof.identical && result.metrics.max_relative_logit_error == 0) {
@@ -255,6 +366,54 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
                                  [&](const Comparison& changed) { return !exam.still_holds(changed, equivalent); });
   if (!result.proof.complete) {  // else the verdict does not stand on this check
     check_sees(result.self_tests, exact, sample, result.drawn_seed);
+  }
+  return result;
+}
+
+Verification verify_logits(const ModelFolder& reference, std::span<const Inputs> given, const at::Tensor& logits,
+                           const VerifyOptions& options) {
+  const at::InferenceMode inference;
+  const Architecture& a = reference.model.architecture;
+  Verification result;
+  result.compute_dtype = result.floor_dtype = options.dtype;
+  result.seed = result.drawn_seed = options.seed;
+  const Rounding rounding(reference.model.weights, {});
+  // That program has the same weights; what it rounds is what it computes.
+  const ComparedModel exact{reference.model, {at::kDouble, options.device}};
+  const Model moved = rounding.moved(reference.model, result.drawn_seed, options.dtype);
+  const ComparedModel noisy{moved, {scalar_type(options.dtype), options.device}};
+  const Asked asked = ask(a, given, options.device);
+  refuse_if(logits.size(0) != asked.sequence.size(0) || logits.size(1) != head_size(a),
+            "the logits are of {} tokens and {} columns, expected {} and {}", logits.size(0), logits.size(1),
+            asked.sequence.size(0), head_size(a));
+  const Answer truth = answer_of(exact, asked, [] {}), noise = answer_of(noisy, asked, [] {});
+  const Said said{noisy, noise};
+  const Comparison floor = compare({exact, truth}, {&said, 1}, asked.targets, result.drawn_seed).front();
+  const Comparison compared = compare_with({exact, truth}, logits, asked.targets, result.drawn_seed);
+  result.sequences = result.given = asked.sequences;
+  result.tokens = asked.tokens;
+  result.metrics = metrics_of(compared);
+  result.noise_floor = metrics_of(floor);
+  result.rows = compared.rows;
+  result.noise_rows = floor.rows;
+  result.statistics = statistics_of(compared.rows);
+  warn_of_guessing(result, a.vocab);
+  result.coverage.complete = false;
+  result.coverage.not_exercised = {"all that these sequences do not reach: no weights of the candidate are known"};
+  const Allowed near = noise_limit(floor.rows, Against::own_noise), last = equivalence(floor.rows, {});
+  const at::Tensor beyond = excess(compared.rows, near);
+  const int64_t worst = beyond.argmax().item<int64_t>();
+  const bool by_float64 = options.dtype == Dtype::f64 && largest(excess(compared.rows, last)) <= 1;
+  result.excess = beyond[worst].item<double>();
+  result.allowed = near.error[worst].item<double>();
+  result.allowed_for = noise_words(Against::own_noise);
+  const bool within = result.excess <= 1 && usual_rows(compared.rows, floor.rows).excess <= 1;
+  result.verdict = by_float64 ? Verdict::equivalent : within ? Verdict::within_noise : Verdict::different;
+  if (result.verdict == Verdict::different) {
+    result.first_divergence = Divergence{.tap = "logits",
+                                         .difference = compared.rows.error[worst].item<double>(),
+                                         .allowed = result.allowed,
+                                         .sequence = asked.sequence[worst].item<int64_t>()};
   }
   return result;
 }

@@ -14,9 +14,12 @@
 #include "pare/proof/proof.h"
 #include "pare/verify/coverage.h"
 #include "pare/verify/metrics.h"
+#include "pare/verify/quantised.h"
 #include "pare/verify/self_test.h"
 #include "pare/verify/settings.h"
 #include "pare/verify/side_by_side.h"
+#include "pare/verify/tensor_costs.h"
+#include "pare/verify/text_statistics.h"
 
 namespace pare {
 
@@ -25,6 +28,7 @@ enum class Verdict {
   proved,        // every tensor explained by a symmetry that was found and checked: for all inputs
   equivalent,    // to the last digits of float64, on what was exercised
   within_noise,  // no further off than twice what storing in the candidate's types costs, on what was exercised
+  quantised,     // every tensor can be the reference's in blocks, rounded, or as it is; settings are the same
   different,
 };
 const char* word(Verdict verdict);
@@ -36,6 +40,8 @@ struct VerifyOptions {
   int64_t budget = 16384;    // tokens that may be asked besides, for what no proof covers
   int64_t layers_of = 0;     // sequences, to be compared layer by layer too, for who wants to look at it
   double predicted = 0;      // the error in float64, from who made the candidate in this process; never from a file
+  bool may_quantise = true;  // else only what is the same function up to rounding is the same
+  bool by_tensor = false;    // what each tensor of a quantised candidate costs alone, on the first of the given tokens
   at::Device device = at::kCPU;
 };
 
@@ -43,6 +49,11 @@ struct Verification {
   Dtype compute_dtype = Dtype::f64, floor_dtype = Dtype::f64;
   uint64_t seed = 0, drawn_seed = 0;           // as asked for, and mixed with the hashes
   std::vector<SettingDifference> differences;  // where there are any, nothing else was looked at
+  std::optional<Quantisation> quantisation;  // where one model is stored in blocks: then nothing is proved or exercised
+  // Where neither is: tensors that do not hold the reference's numbers, furthest first, of a candidate that is
+  // different or not explained. A change of basis shows here too.
+  std::vector<ComparedTensor> apart;
+  std::vector<std::string> near_misses;  // of those, what is so near that no basis explains it, and no rounding
   Proof proof;
   Coverage coverage;
   int64_t sequences = 0, tokens = 0;
@@ -59,6 +70,8 @@ struct Verification {
   Verdict verdict = Verdict::different;
   std::vector<SelfTest> self_tests;            // none when identical or different
   std::optional<Divergence> first_divergence;  // only when different, and something was asked
+  std::optional<TextStatistics> statistics;    // of what was given, where it has next tokens
+  std::vector<TensorCost> costs;               // where they were asked for
   std::vector<std::string> warnings;           // that decide nothing
 };
 
@@ -70,5 +83,10 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
 // such a check proves nothing. Both models are run block by block; neither is ever held whole.
 Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options);
+
+// The reference against what another program says to the same sequences: logits [rows, vocabulary], one row for each of
+// their tokens. `dtype` is what that program computes in. At best `equivalent`, and only on these rows.
+Verification verify_logits(const ModelFolder& reference, std::span<const Inputs> given, const at::Tensor& logits,
+                           const VerifyOptions& options);
 
 }  // namespace pare

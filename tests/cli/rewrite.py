@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
 from files import read_tensors, write_tensors
-from report import PARE, Report, ended, expect, pare
+from report import CERTIFICATE, PARE, Report, ended, expect, pare
 
 WIDTH, VOCAB, LAYERS = 16, 40, 3
 BIASES = {"query": True, "key": True, "value": True, "output": True}
@@ -47,9 +47,6 @@ MODELS = {  # name: architecture, stored type
 COMPANIONS = ["tokenizer.json", "tokenizer_config.json", "merges.txt", "vocab.json", "special_tokens_map.json",
               "generation_config.json", "chat_template.jinja", "LICENSE", "tokenizer.model", "notes.txt"]
 LEFT = ["optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"]
-CERTIFICATE = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "links", "formulas", "predicted_error", "approximate", "inputs",
-               "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
-               "coverage", "self_test", "verdict", "warnings", "unused_tensors"]
 SIDE = ["path", "family", "parameters", "bytes", "dtype", "files", "ignored_keys", "unused_tensors"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]

@@ -15,7 +15,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error"))
 from files import integers, read_tensors, write_tensors
-from report import PARE, Report, pare
+from report import CERTIFICATE, PARE, Report, pare
 
 ARCHITECTURE = {
     "width": 12, "vocab": 23, "context": 32, "embedding": {"position": "learned"},
@@ -24,9 +24,6 @@ ARCHITECTURE = {
                 "mlp": {"width": 20, "activation": "gelu"}}],
     "final_norm": {"kind": "rms", "offset": 1.0},
 }
-KEYS = ["tool", "reference", "candidate", "passes", "claim", "form", "companions", "links", "formulas", "predicted_error", "approximate", "inputs",
-        "compute_dtype", "metrics", "noise_floor", "excess", "allowed_error", "allowed_for", "first_divergence", "differences", "proof",
-        "coverage", "self_test", "verdict", "warnings", "unused_tensors"]
 METRICS = ["max_relative_logit_error", "mean_kl_nats", "max_kl_nats", "top1_agreement", "reference_nll_nats",
            "candidate_nll_nats"]
 
@@ -157,7 +154,7 @@ def drawn_seed(document, seed):
 def check_certificate(report, work):
     result = pare("verify", "model", "copy", "--json", "--seed", "5", "--random", "3", cwd=work)
     document = json.loads(result.stdout) if result.returncode == 0 else {}
-    report.check("verify --json", ended(result, 0) or ("" if list(document) == KEYS else f"keys {list(document)}"))
+    report.check("verify --json", ended(result, 0) or ("" if list(document) == CERTIFICATE else f"keys {list(document)}"))
     if not document:
         return
     report.check("metrics", "" if list(document["metrics"]) == METRICS else f"{list(document['metrics'])}")
@@ -242,8 +239,9 @@ def check_memory(report, work):
     _, base = peak(work, "verify", "model", "copy", "--random", "1")
     code, held = peak(work, "verify", "deep", "deep-copy", "--random", "1", "--json")
     block = 8 * 12 * width * width
-    # In the self test: a block, its gradients, and some of their copies; and slices of the head.
-    most = base + 4 * block + 40e6
+    # In the self test: a block, its gradients, and some of their copies; and slices of the head. On x86 MKL packs what it
+    # multiplies, three megabytes more than were seen elsewhere.
+    most = base + 4 * block + 45e6
     size = (work / "deep" / "model.safetensors").stat().st_size
     print(f"two models of {size / 1e6:.0f} MB: held {(held - base) / 1e6:.0f} MB more than two tiny ones")
     report.check("a block at a time", f"exit code {code}" if code else "" if held <= most < base + size else

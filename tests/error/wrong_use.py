@@ -109,7 +109,7 @@ USAGE = [  # arguments, words
     (["probe", "gpt2"], ["gpt2"]),
     (["probe", "model", "--tokens", "ids.json", "--random", "2"], ["--tokens", "--random", "not several"]),
     (["probe", "model", "--without", "skips"], ["--without", "skips"]),
-    (["verify", "model"], ["CANDIDATE", "required"]),
+    (["verify", "model"], ["CANDIDATE", "--logits"]),
     (["verify", "model", "nothing"], ["'nothing'", "not there"]),
     (["verify", "model", "model", "--tokens", "ids.json", "--random", "3"], ["--tokens", "--random"]),
     (["verify", "model", "model", "--tokens", "nothing.json"], ["nothing.json"]),

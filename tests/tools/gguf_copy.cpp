@@ -1,26 +1,21 @@
-// gguf_copy FROM TO [step|low|high]: every tensor of a GGUF file as pare loads it, or what its blocks could hold, into
+// gguf_copy FROM TO [FACT]: every tensor of a GGUF file as pare loads it, or what its blocks could hold, into
 // the safetensors of a folder; and once more row by row, which has to be the same. Our side of
 // tests/conformance/gguf_files.py.
 
 #include <ATen/ATen.h>
 
 #include <cstdio>
-#include <string_view>
 
 #include "pare/checkpoint/gguf_model.h"
 #include "pare/support/error.h"
 
 int main(int count, char** words) {
   if (count < 3) {
-    std::fprintf(stderr, "usage: gguf_copy FROM TO [step|low|high]\n");
+    std::fprintf(stderr, "usage: gguf_copy FROM TO [FACT]\n");
     return 64;
   }
   try {
-    const std::string_view asked = count > 3 ? words[3] : "";
-    const pare::GgufFact fact = asked == "step"   ? pare::GgufFact::step
-                                : asked == "low"  ? pare::GgufFact::low
-                                : asked == "high" ? pare::GgufFact::high
-                                                  : pare::GgufFact::value;
+    const pare::GgufFact fact = pare::gguf_fact_of(count > 3 ? words[3] : "value").value();
     const pare::Weights weights = pare::weights_of(pare::open_gguf(words[1]), fact);
     for (const auto& [name, weight] : weights) {
       const at::Tensor whole = weight.load();

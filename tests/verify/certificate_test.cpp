@@ -85,7 +85,8 @@ TEST_CASE("a certificate has every key, in order, and the hash of every file") {
                                  "form",        "companions",    "links",         "formulas",         "predicted_error",
                                  "approximate", "inputs",        "compute_dtype", "metrics",          "noise_floor",
                                  "excess",      "allowed_error", "allowed_for",   "first_divergence", "differences",
-                                 "proof",       "coverage",      "self_test",     "verdict",          "warnings"});
+                                 "proof",       "coverage",      "self_test",     "quantisation",     "apart",
+                                 "near_misses", "statistics",    "tensor_costs",  "verdict",          "warnings"});
   CHECK(document["verdict"] == "identical");
   CHECK(document["first_divergence"].is_null());
   CHECK(document["claim"].is_null());

@@ -122,3 +122,20 @@ std::span<const KeptNormRun> kept_norm_runs() {
 
 }  // namespace pare
 ]])
+
+# generated/modeling_code.cpp: the Python that goes beside an exported model.
+set(modeling_file ${CMAKE_SOURCE_DIR}/pare/export/python/modeling_pare.py)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${modeling_file})
+file(READ ${modeling_file} modeling_text)
+set(PARE_MODELING_CPP ${CMAKE_BINARY_DIR}/generated/modeling_code.cpp)
+file(CONFIGURE OUTPUT ${PARE_MODELING_CPP} @ONLY CONTENT [[
+#include "pare/checkpoint/modeling_code.h"
+
+namespace pare {
+
+std::string_view modeling_code() {
+  return R"python(@modeling_text@)python";
+}
+
+}  // namespace pare
+]])

@@ -10,6 +10,7 @@ for how it ended. Text is compared exactly, but for the width of gaps. A comment
     <!-- docs: varies=times,seeds -->    what the machine decides: seconds, and the number after `seed`
     <!-- docs: varies=speeds -->         every number with a decimal point or a comma
     <!-- docs: needs=models/NAME -->     is linked into the folder from ../shared or $PARE_SHARED; skipped where it is absent
+    <!-- docs: needs=python:NAME -->     a module that `python3` has to have, which is the one that tests use; skipped where it has not
     <!-- docs: slow=COMMIT -->           runs with --slow alone; the page names the commit that printed it
     <!-- docs: file=NAME -->             the block is a file of that name
 
@@ -30,6 +31,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = pathlib.Path(os.environ.get("PARE_SHARED", ROOT.parent / "shared"))
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+python_path = ROOT / ".deps" / "python-path"
+PEERS = f"{pathlib.Path(python_path.read_text().strip()).parent}:" if python_path.exists() else ""
+MODULE = "python:"
 LANGUAGES = {"console", "text", "json", "cpp", "cmake", "python", "bash"}
 COMMENT = re.compile(r"^<!-- docs: (.*) -->$")
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -150,7 +154,7 @@ class Page:
 
     def shell(self, command, folder):
         environment = {"OMP_NUM_THREADS": "1", **os.environ, "COLUMNS": "80", "PYTHONDONTWRITEBYTECODE": "1",
-                       "PATH": f"{pathlib.Path(self.options.program).resolve().parent}:{os.environ['PATH']}"}
+                       "PATH": f"{pathlib.Path(self.options.program).resolve().parent}:{PEERS}{os.environ['PATH']}"}
         run = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         lines = [line.rstrip() for line in run.stdout.splitlines()]
@@ -179,6 +183,11 @@ class Page:
         if self.options.update:
             (ROOT / self.name).write_text("\n".join(self.out) + "\n", encoding="utf-8")
         return self
+
+    def has(self, need, folder):
+        if need.startswith(MODULE):
+            return not self.shell(f"python3 -c 'import {need.removeprefix(MODULE)}' 2>/dev/null", folder)
+        return (SHARED / need).exists()
 
     def named(self):
         """Commands that the page speaks of have the flags that it gives them."""
@@ -209,14 +218,15 @@ class Page:
         if language != "console":
             self.out += self.lines[i + 1:end + 1]
             return end + 1
-        missing = [need for need in filter(None, settings.get("needs", "").split(",")) if not (SHARED / need).exists()]
+        needs = list(filter(None, settings.get("needs", "").split(",")))
+        missing = [need for need in needs if not self.has(need, folder)]
         slow = "slow" in settings
         if missing or slow and not self.options.slow:
             if missing:
-                self.skipped.append(f"{self.name}:{i + 1}: {', '.join(missing)} is not in the shared folder")
+                self.skipped.append(f"{self.name}:{i + 1}: {', '.join(missing)} is not there")
             self.out += self.lines[i + 1:end + 1]
             return end + 1
-        for need in filter(None, settings.get("needs", "").split(",")):
+        for need in (need for need in needs if not need.startswith(MODULE)):
             link = pathlib.Path(folder, pathlib.Path(need).name)
             if not link.exists():
                 link.symlink_to(SHARED.resolve() / need)

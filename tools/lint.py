@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A folder of pare/ includes only itself and folders before it.
-LAYERS = ["support", "arch", "redundancy", "checkpoint", "model", "cuda", "data", "decode", "linear", "probes", "proof", "search", "verify", "algebra", "passes", "rewrite", "audit", "train", "bench", "report", "claims", "cli"]
+LAYERS = ["support", "arch", "redundancy", "checkpoint", "model", "cuda", "data", "decode", "linear", "probes", "proof", "search", "verify", "algebra", "passes", "rewrite", "export", "audit", "train", "bench", "report", "claims", "cli"]
 WITHOUT_TORCH = ["support", "arch", "redundancy", "data"]
 # Commands share one header, families are found by name, and what needs CUDA is loaded by the names of its functions.
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/", "pare/cuda/"]

@@ -15,12 +15,15 @@ std::vector<std::string> keys_of_removal(TrainedOff what) {
   return {"morph.to.norms=none", "morph.to.mlp.skip=false", "morph.steps=4000", recipe_conditioning};
 }
 
-std::vector<std::string> keys_of_training(TrainedOff what) {
+// Of a model of 10.9 million parameters every run without MLP skips at 0.003 stopped.
+std::vector<std::string> keys_of_training(TrainedOff what, int64_t parameters) {
+  constexpr int64_t small_model = 1'000'000;
+  const char* const without_skips = parameters < small_model ? "optimiser.lr=0.003" : "optimiser.lr=0.001";
   return {"distillation.weight=1",
           "dtype=bfloat16",
           "batch=64",
           "steps=12000",
-          what == TrainedOff::norms ? "optimiser.lr=0.002" : "optimiser.lr=0.003",
+          what == TrainedOff::norms ? "optimiser.lr=0.002" : without_skips,
           "optimiser.min_lr=1e-5",
           "optimiser.betas=[0.9,0.99]",
           "optimiser.decay=0",

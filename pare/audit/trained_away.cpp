@@ -138,10 +138,10 @@ bool names_first_token(const std::string& model) {
   return !(is_folder(model) || find_gguf(model)) || !tokens_before_texts(model).empty();
 }
 
-std::vector<std::string> commands_for(const std::string& model, TrainedOff what) {
+std::vector<std::string> commands_for(const std::string& model, TrainedOff what, int64_t parameters) {
   const std::string name = shell_word(model);
   std::string keys;
-  for (const std::vector<std::string>& list : {keys_of_removal(what), keys_of_training(what)}) {
+  for (const std::vector<std::string>& list : {keys_of_removal(what), keys_of_training(what, parameters)}) {
     for (const std::string& key : list) {
       keys += " " + shell_word(key);
     }
@@ -178,7 +178,7 @@ std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architectur
           word(architecture.task));
     }
     if (away.obstacles.empty() && away.unmeasured.empty()) {
-      away.commands = commands_for(model, way.what);
+      away.commands = commands_for(model, way.what, audit.parameters);
     }
     return away;
   }

@@ -7,6 +7,8 @@
 #include <cctype>
 #include <set>
 
+#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/modeling_code.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -86,6 +88,9 @@ std::set<std::string> own_files(const ModelFolder& model) {
   }
   if (model.stored.index) {
     names.insert(model.stored.index->name);
+  }
+  if (model.family == native_family().model_type) {
+    names.insert(modeling_name);  // written anew where it is still needed
   }
   return names;
 }

@@ -4,11 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <set>
 
 #include "pare/checkpoint/gguf_model.h"
+#include "pare/checkpoint/gguf_rope.h"
 #include "pare/support/error.h"
 #include "pare/support/mapped.h"
 #include "pare/support/names.h"
@@ -38,63 +36,6 @@ bool is_neutral(const std::string& key, const json& value) {
   }
   return false;
 }
-
-// How heads turn, taken out of what is left to be said.
-class RopeKeys {
- public:
-  RopeKeys(std::map<std::string, json>& left, int64_t head_width) : left_(left), head_width_(head_width) {}
-
-  json parameters() {
-    json rope = {{"rope_type", "default"}, {"rope_theta", take("rope.freq_base", 10000.0)}};
-    const json width = take("rope.dimension_count", nullptr);
-    if (width.is_number_integer() && head_width_ > 0 && width.get<int64_t>() != head_width_) {
-      // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
-      double part = width.get<double>() / static_cast<double>(head_width_);
-      if (static_cast<int64_t>(static_cast<double>(head_width_) * part) < width.get<int64_t>()) {
-        part = std::nextafter(part, 1.0);
-      }
-      rope["partial_rotary_factor"] = part;
-    }
-    scale(rope);
-    return rope;
-  }
-
- private:
-  json take(const char* key, json without) {
-    const auto found = left_.find(key);
-    if (found == left_.end()) {
-      return without;
-    }
-    json value = found->second;
-    left_.erase(found);
-    return value;
-  }
-
-  void scale(json& rope) {
-    const json older = take("rope.scale_linear", nullptr);
-    const json type = take("rope.scaling.type", older.is_null() ? "none" : "linear");
-    const json factor = take("rope.scaling.factor", older);
-    if (type == "none" || (type == "linear" && factor == 1.0)) {
-      return;
-    }
-    rope["rope_type"] = type;  // another is refused by whoever reads it
-    if (!factor.is_null()) {
-      rope["factor"] = factor;
-    }
-    if (const json original = take("rope.scaling.original_context_length", nullptr); !original.is_null()) {
-      rope["original_max_position_embeddings"] = original;
-    }
-    for (const auto& [theirs, ours] : {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
-                                       std::pair("rope.scaling.yarn_beta_slow", "beta_slow")}) {
-      if (const json value = take(theirs, nullptr); type == "yarn" && !value.is_null()) {
-        rope[ours] = value;
-      }
-    }
-  }
-
-  std::map<std::string, json>& left_;
-  int64_t head_width_;
-};
 
 std::string known_architectures() {
   return fmt::format("{}", fmt::join(mapped(gguf_families(), &GgufFamily::architecture), ", "));
@@ -140,9 +81,9 @@ json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape
       config[key] = value;  // parts that no model of text has
     }
   }
-  for (const auto& [theirs, ours] : family.keys) {
-    if (const auto found = left.find(std::string(theirs)); found != left.end()) {
-      config[ours] = found->second;
+  for (const GgufKey& key : family.keys) {
+    if (const auto found = left.find(std::string(key.theirs)); found != left.end()) {
+      config[key.family] = found->second;
       left.erase(found);
     }
   }
@@ -167,14 +108,16 @@ json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape
     left.erase(found);
   }
   if (family.model_type != "gpt2" && family.model_type != "bert") {
-    config["rope_parameters"] = RopeKeys(left, head_width).parameters();
+    config["rope_parameters"] = rope_of_gguf(left, head_width);
   }
   if (const auto table = tensors.find("token_embd.weight"); table != tensors.end() && table->second.size() == 2) {
     config["vocab_size"] = table->second.front();
   }
   // Without a head of its own the table is the head. Where there is one, a family that ties looks whether it is
   // another.
-  if (family.model_type != "bert" && !reading.has("output.weight")) {
+  const auto tied = metadata.find(gguf_tied_head);
+  if (family.model_type != "bert" &&
+      (!reading.has("output.weight") || (tied != metadata.end() && tied->second == true))) {
     config["tie_word_embeddings"] = true;
   } else if (family.model_type == "llama" || family.model_type == "phi" || family.model_type == "gpt_neox" ||
              family.model_type.starts_with("qwen")) {

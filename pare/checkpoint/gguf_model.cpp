@@ -6,10 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "pare/checkpoint/gguf_blocks.h"
+#include "pare/checkpoint/gguf_rope.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
@@ -153,94 +152,6 @@ void refuse_other_types(std::span<const GgufFile> files) {
   problems.throw_if_any(quote(shown(files.front().path())));
 }
 
-// ---- what the converter did, undone
-
-// Within each head, rows that turn together lie side by side; the family has all first ones and then all second ones.
-at::Tensor by_halves(const at::Tensor& rows, int64_t heads) {
-  return rows.unflatten(0, {heads, rows.size(0) / heads / 2, 2}).transpose(1, 2).flatten(0, 2).contiguous();
-}
-
-Weight heads_by_halves(const std::string& name, const Weight& stored, int64_t heads) {
-  const int64_t rows = stored.shape().front();
-  if (heads < 1 || rows % (2 * heads) != 0) {
-    return stored;  // a shape that nobody expects, which is said where shapes are compared
-  }
-  const int64_t width = rows / heads;
-  Weight::LoadRows load_rows = nullptr;
-  if (stored.can_load_rows()) {
-    load_rows = [stored, width](int64_t begin, int64_t count) {
-      const int64_t first = begin / width, last = (begin + count + width - 1) / width;
-      const at::Tensor whole = by_halves(stored.load_rows(first * width, (last - first) * width), last - first);
-      return whole.narrow(0, begin - first * width, count).clone();
-    };
-  }
-  return Weight::leaf(
-      name, stored.dtype(), stored.shape(), [stored, heads] { return by_halves(stored.load(), heads); }, load_rows);
-}
-
-// A gain is stored as one more than what the family has. What that rounded is lost already; taking the one away again
-// is exact for every sum that it can have been.
-Weight without_one(const std::string& name, const std::string& theirs, const Weight& stored) {
-  return Weight::made(
-      name, stored.dtype(), stored.shape(), {stored},
-      [theirs](std::vector<at::Tensor>& in) {
-        const at::Tensor gain = in[0].to(at::kDouble), less = (gain - 1).to(in[0].scalar_type());
-        refuse_if(!at::equal(less.to(at::kDouble) + 1, gain),
-                  "tensor {} has gains that are not one more than a number of its type, as Gemma's are: was this file "
-                  "converted by llama.cpp?",
-                  quote(theirs));
-        return less;
-      },
-      Weight::Rows::each);
-}
-
-Weight turned(const std::string& name, const Weight& stored) {
-  if (stored.shape().size() != 2) {
-    return stored;
-  }
-  return Weight::made(name, stored.dtype(), {stored.shape()[1], stored.shape()[0]}, {stored},
-                      [](std::vector<at::Tensor>& in) { return in[0].t().contiguous(); });
-}
-
-// [all queries; all keys; all values] to queries, key and value of each key head in turn.
-Weight by_key_heads(const std::string& name, const Weight& stored, int64_t heads, int64_t kv_heads) {
-  const int64_t rows = stored.shape().front(), all = heads + 2 * kv_heads;
-  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0 || rows % all != 0) {
-    return stored;
-  }
-  return Weight::made(name, stored.dtype(), stored.shape(), {stored}, [=](std::vector<at::Tensor>& in) {
-    const int64_t width = rows / all;
-    std::vector<at::Tensor> parts = in[0].split_with_sizes({heads * width, kv_heads * width, kv_heads * width});
-    for (at::Tensor& part : parts) {
-      part = part.unflatten(0, {kv_heads, part.size(0) / kv_heads});
-    }
-    return at::cat(parts, 1).flatten(0, 1).contiguous();
-  });
-}
-
-struct Heads {
-  int64_t all = 0, kv = 0;
-};
-
-Weight undone(GgufChange change, const std::string& name, const std::string& theirs, const Weight& stored,
-              const Heads& heads) {
-  switch (change) {
-    case GgufChange::none:
-      return stored;
-    case GgufChange::query_rows:
-      return heads_by_halves(name, stored, heads.all);
-    case GgufChange::key_rows:
-      return heads_by_halves(name, stored, heads.kv);
-    case GgufChange::plus_one:
-      return without_one(name, theirs, stored);
-    case GgufChange::transposed:
-      return turned(name, stored);
-    case GgufChange::stacked:
-      return by_key_heads(name, stored, heads.all, heads.kv);
-  }
-  PARE_UNREACHABLE("a change that nobody undoes");
-}
-
 // "blk.12.attn_q.weight" is {"blk.{}.attn_q", "12", ".weight"}.
 struct NameParts {
   std::string module, block, ending;
@@ -267,43 +178,6 @@ const GgufRow* row_of(const GgufFamily& family, const NameParts& parts, const We
     return row.theirs == parts.module && (row.beside.empty() || stored.contains(std::string(row.beside)));
   });
   return found == family.tensors.end() ? nullptr : &*found;
-}
-
-// Factors by which wavelengths grow. The converter writes them for Llama 3's way of scaling, with the context that it
-// began with and the bounds that all of its models have; any others are taken as they are.
-void add_factors(nlohmann::json& config, const at::Tensor& stored) {
-  nlohmann::json& rope = config["rope_parameters"];
-  const at::Tensor factors = stored.to(at::kDouble).contiguous();
-  const std::span<const double> all(factors.const_data_ptr<double>(), static_cast<size_t>(factors.numel()));
-  if (rope["rope_type"] != "default" || all.empty() || !rope["rope_theta"].is_number() ||
-      std::ranges::all_of(all, [](double factor) { return factor == 1; })) {
-    return;
-  }
-  constexpr double original = 8192, low = 1, high = 4;
-  const double theta = rope["rope_theta"].get<double>(), factor = *std::ranges::max_element(all);
-  bool llama3 = factor > 1;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const double wavelength =
-        2 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / static_cast<double>(all.size()));
-    const double smooth = (original / wavelength - low) / (high - low);
-    const double expected = wavelength < original / high  ? 1
-                            : wavelength > original / low ? factor
-                                                          : 1 / ((1 - smooth) / factor + smooth);
-    llama3 = llama3 && std::abs(all[i] - expected) <= 1e-5 * expected;  // they were computed in float32
-  }
-  if (llama3) {
-    rope.update({{"rope_type", "llama3"},
-                 {"factor", factor},
-                 {"low_freq_factor", low},
-                 {"high_freq_factor", high},
-                 {"original_max_position_embeddings", static_cast<int64_t>(original)}});
-    return;
-  }
-  rope.update({{"rope_type", "longrope"},
-               {"short_factor", all},
-               {"long_factor", all},
-               {"attention_factor", 1.0},
-               {"original_max_position_embeddings", config.value("max_position_embeddings", nlohmann::json())}});
 }
 
 }  // namespace
@@ -342,7 +216,7 @@ Weights of_family(const GgufMetadata& metadata, const Weights& stored, GgufFact 
   const std::map<std::string, Shape> shapes = shapes_of(stored);
   nlohmann::json unused;
   const GgufReading reading{metadata, shapes, unused};
-  Heads heads{.all = reading.whole("attention.head_count").value_or(0)};
+  GgufHeads heads{.all = reading.whole("attention.head_count").value_or(0)};
   heads.kv = reading.whole("attention.head_count_kv").value_or(heads.all);
   Weights weights;
   for (const auto& [name, weight] : stored) {
@@ -351,15 +225,13 @@ Weights of_family(const GgufMetadata& metadata, const Weights& stored, GgufFact 
       const std::string ours = fmt::format(fmt::runtime(row->family), parts.block) + parts.ending;
       const bool is_number = fact == GgufFact::value || fact == GgufFact::low || fact == GgufFact::high;
       const bool keeps = !is_number && row->change == GgufChange::plus_one;  // a distance does not move
-      weights[ours] = keeps ? weight : undone(row->change, ours, name, weight, heads);
+      weights[ours] = keeps ? weight : gguf_undone(row->change, ours, name, weight, heads);
     } else {
       weights[name] = weight;
     }
   }
   return weights;
 }
-
-constexpr const char* factors_name = "rope_freqs.weight";  // no part of the weights: the configuration says it
 
 }  // namespace
 
@@ -371,9 +243,9 @@ GgufModel open_gguf_model(const std::filesystem::path& path) {
   gguf_family(metadata, subject);  // before types are looked at: what the file is comes first
   Weights stored = weights_of(model.files);
   model.config = gguf_config(metadata, shapes_of(stored), subject);
-  if (const auto factors = stored.find(factors_name);
+  if (const auto factors = stored.find(rope_factors_name);
       factors != stored.end() && model.config.contains("rope_parameters")) {
-    add_factors(model.config, factors->second.load());
+    add_rope_factors(model.config, factors->second.load());
     stored.erase(factors);
   }
   model.weights = of_family(metadata, stored, GgufFact::value, subject);
@@ -382,7 +254,7 @@ GgufModel open_gguf_model(const std::filesystem::path& path) {
 
 Weights gguf_facts(std::span<const GgufFile> files, GgufFact fact) {
   Weights stored = weights_of(files, fact);
-  stored.erase(factors_name);
+  stored.erase(rope_factors_name);
   return of_family(files.front().metadata(), stored, fact, quote(shown(files.front().path())));
 }
 

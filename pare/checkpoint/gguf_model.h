@@ -10,20 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "pare/checkpoint/gguf_changes.h"
 #include "pare/checkpoint/weights.h"
 #include "pare/support/gguf.h"
+#include "pare/support/gguf_writer.h"
 
 namespace pare {
-
-// What the converter did to a tensor, and is undone.
-enum class GgufChange {
-  none,
-  query_rows,  // within each head, the two halves that turn together are interleaved
-  key_rows,
-  plus_one,    // gains that the family stores as their distance from one
-  transposed,  // matrices that the family stores as [in, out]
-  stacked,     // all queries, then all keys, then all values, which the family has by key heads
-};
 
 struct GgufRow {
   std::string_view theirs;  // "blk.{}.attn_q": a module, with a weight and perhaps a bias
@@ -41,15 +33,34 @@ struct GgufReading {
   bool has(std::string_view tensor) const { return tensors.contains(std::string(tensor)); }
 };
 
+// A key of the metadata, without the architecture before it, and the key of config.json that says the same.
+struct GgufKey {
+  std::string_view theirs, family;
+  GgufKind kind = GgufKind::u32;
+};
+
+// What llama.cpp's program for an architecture has of its own, and nothing in a file says. Only who writes asks.
+struct GgufProgram {
+  std::vector<std::string_view> asks_for = {}, lacks = {};  // tensors by their names: "blk.{}.attn_output.bias"
+  bool own_head_width = true;  // heads may be wider or narrower than what they divide the stream into
+  bool rope_factors = false;   // reads rope_freqs
+  bool tanh_for_erf = false;   // computes the exact GELU of the family by its approximation
+};
+
 struct GgufFamily {
   std::string_view architecture;  // general.architecture
   std::string_view model_type;    // of the family
   std::string_view model_class;   // in "architectures"
-  // A key of the metadata, without the architecture before it, and the key of config.json that says the same.
-  std::vector<std::pair<std::string_view, std::string_view>> keys;
+  std::vector<GgufKey> keys;
   std::vector<GgufRow> tensors;
-  void (*finish)(GgufReading& reading) = nullptr;
+  void (*finish)(GgufReading& reading) = nullptr;  // what follows from several keys and tensors
+  std::vector<GgufEntry> constants = {};           // what all of its files say
+  GgufProgram program = {};
 };
+
+// A head that is tied to the table, of which a file holds a copy all the same, since llama.cpp asks for one: our own
+// key, true.
+constexpr const char* gguf_tied_head = "pare.tied_head";
 
 const std::vector<GgufFamily>& gguf_families();
 

@@ -11,6 +11,7 @@
 #include "pare/checkpoint/gguf_blocks.h"
 #include "pare/checkpoint/gguf_model.h"
 #include "pare/checkpoint/known_keys.h"
+#include "pare/checkpoint/modeling_code.h"
 #include "pare/checkpoint/not_a_model.h"
 #include "pare/checkpoint/pytorch_file.h"
 #include "pare/checkpoint/replaceable.h"
@@ -106,6 +107,22 @@ Weights open_files(ModelFolder& opened, const std::string& file, std::string& su
   return weights_of(opened.stored.files);
 }
 
+// Of a native model that transformers is to run: what it runs is the Python beside it.
+void check_modeling_code(ModelFolder& opened, const nlohmann::json& config) {
+  constexpr uint64_t largest = 1 << 20;
+  const fs::path path = opened.path / modeling_name;
+  if (opened.family != native_family().model_type || !config.contains("auto_map")) {
+    return;
+  }
+  const bool there = path_exists(path);
+  if (!there || read_text_file(path, largest) != modeling_code()) {
+    opened.warnings.push_back(
+        fmt::format("{} {}: what transformers computes with this folder may be something else, and no verdict covers "
+                    "it (pare export writes it anew)",
+                    quote(shown(path)), there ? "is not the file that this version of pare writes" : "is missing"));
+  }
+}
+
 // Into `opened`, whose warnings stand also where this throws.
 void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown, const fs::path& adapter) {
   std::string subject;
@@ -117,6 +134,7 @@ void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown
   }
   Model& model = opened.model;
   opened.family = config.family->model_type;
+  check_modeling_code(opened, config.json);
   std::vector<std::string>* const ignored = unknown == UnknownKeys::ignore ? &opened.ignored_keys : nullptr;
   if (!adapter.empty()) {
     opened.adapter = open_adapter(adapter, ignored);

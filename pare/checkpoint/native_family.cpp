@@ -2,10 +2,15 @@
 
 #include "pare/checkpoint/family.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "pare/arch/architecture_json.h"
 #include "pare/checkpoint/config.h"
+#include "pare/checkpoint/known_keys.h"
+#include "pare/checkpoint/modeling_code.h"
+#include "pare/support/names.h"
 
 namespace pare {
 
@@ -13,7 +18,20 @@ namespace {
 
 constexpr int64_t format = 1;
 
+// transformers runs such a model with the Python beside it, and no other.
+void check_auto_map(Config& config) {
+  const nlohmann::json& map = config.raw("auto_map");
+  const std::string prefix = fmt::format("{}.Pare", modeling_module);
+  for (const auto& [automatic, ours] : map.items()) {
+    if (!ours.is_string() || !ours.get_ref<const std::string&>().starts_with(prefix)) {
+      config.problem(fmt::format("auto_map.{} is {}, expected a class of {}: code of one's own is not supported",
+                                 escaped(automatic), shown(ours), modeling_name));
+    }
+  }
+}
+
 Architecture read_config(Config& config) {
+  check_auto_map(config);
   if (!config.has("pare_format")) {
     config.problem("pare_format is missing; expected 1");
   }

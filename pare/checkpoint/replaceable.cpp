@@ -51,6 +51,9 @@ bool is_weights_name(std::string_view name) {
          glob_match("model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors", name);
 }
 
+// What a certificate of pare is about: a model folder, or what `pare export` made for other programs.
+constexpr const char* exported_names[] = {"config.json", "model.gguf", "model.onnx"};
+
 // What a file holds that ought to be JSON; discarded where it is not.
 nlohmann::json json_of(const fs::path& path, uint64_t most) {
   try {
@@ -75,9 +78,13 @@ bool is_certificate(const nlohmann::json& json) {
     return false;
   }
   const auto name = json.at("tool").find("name");
+  if (name == json.at("tool").end() || *name != "pare") {
+    return false;
+  }
   // One that says nothing of the model beside it frees nothing; what it says is held against the files.
-  return name != json.at("tool").end() && *name == "pare" &&
-         json.contains(nlohmann::json::json_pointer("/candidate/files/config.json"));
+  const nlohmann::json::json_pointer files("/candidate/files");
+  return json.contains(files) && json.at(files).is_object() &&
+         std::ranges::any_of(exported_names, [&](const char* file) { return json.at(files).contains(file); });
 }
 
 bool is_safetensors(const fs::path& path) {
@@ -114,8 +121,9 @@ class Obstacles {
       record(certificate.at("candidate").at("files"));
       record(certificate.value("companions", nlohmann::json()));
     }
-    is_model_ = is_config(folder / "config.json") &&
-                (is_safetensors(folder / "model.safetensors") || is_index(folder / "model.safetensors.index.json"));
+    is_model_ = (is_config(folder / "config.json") && (is_safetensors(folder / "model.safetensors") ||
+                                                       is_index(folder / "model.safetensors.index.json"))) ||
+                recorded_.contains("model.gguf") || recorded_.contains("model.onnx");
     walk("");
   }
   const std::vector<std::string>& names() const { return names_; }

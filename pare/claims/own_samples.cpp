@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/arch/count.h"
 #include "pare/audit/norm_recipe.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/claims/finished_run.h"
@@ -125,9 +126,11 @@ namespace {
 struct OwnForms {
   const OwnSamples& own;
 
+  int64_t parameters() const { return count(architecture_from_json(own.architecture, own.ending)).total; }
+
   PlanForm made(const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys,
                 const std::string& from = "") const {
-    json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}}, keys_of_training(recipe));
+    json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}}, keys_of_training(recipe, parameters()));
     config = with(config, keys);
     config[from.empty() ? "architecture" : "from"] = from.empty() ? own.architecture : json(from);
     if (!own.corpus.empty()) {
@@ -221,14 +224,13 @@ std::vector<PlanForm> forms_of(const OwnSamples& own) {
   const std::vector<PlanForm> compared =
       forms.compared("own-short-", OwnForms::joined(own.short_run, {"morph.steps=2000"}), brief);
   all.insert(all.end(), compared.begin(), compared.end());
-  if (own.corpus.empty()) {  // at the recipe's rate every run of the larger model stopped
-    all[recipes + 1].rates.push_back(1e-3);
-  }
   all.push_back(forms.after_norms("own-then-skips", compared.front(), "", {},
                                   OwnForms::joined({"morph.to.mlp.skip=false", recipe_conditioning}, brief)));
   all.push_back(forms.after_norms("own-then-widened", compared.front(), "absorb_skip{widen=true}", widened,
                                   OwnForms::joined(narrowed, brief)));
-  all.back().rates.push_back(1e-3);  // at the recipe's rate the added neurons go astray within fifty steps
+  if (all.back().rates.front() > 1e-3) {  // where the added neurons go astray within fifty steps
+    all.back().rates.push_back(1e-3);
+  }
   all.push_back(
       forms.of_model("own-long-norms", TrainedOff::norms, {"morph.to.norms=none", "morph.steps=12000", "steps=36000"}));
   return all;
@@ -247,12 +249,11 @@ std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>
     }
     lines.push_back({.forms = {compared, then}, .seeds = {seed}});
   }
-  if (own.corpus.empty()) {
-    lines.push_back({.forms = {compared[1]}, .rates = {1}, .seeds = seeds});
-  }
   const std::vector<int64_t> some(seeds.begin(), seeds.begin() + 3);
   lines.push_back({.forms = {then, names.end() - 1}, .seeds = some});
-  lines.push_back({.forms = {then[1]}, .rates = {1}, .seeds = some});
+  if (!own.corpus.empty()) {
+    lines.push_back({.forms = {then[1]}, .rates = {1}, .seeds = some});
+  }
   lines.push_back({.forms = {recipe, compared}, .seeds = {seeds.front()}});
   lines.push_back({.forms = {names.back()}, .seeds = {seeds.front()}});
   return lines;

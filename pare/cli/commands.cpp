@@ -270,6 +270,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_settings(app, settings);
   add_audit(app, settings);
   add_rewrite(app, settings);
+  add_export(app, settings);
   add_init(app, settings);
   add_run(app, settings);
   add_generate(app, settings);

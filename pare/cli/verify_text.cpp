@@ -21,12 +21,8 @@ std::string short_size(double value) {
 
 namespace {
 
-std::string small(double value) {
-  return short_size(value);
-}
-
-std::string small(const std::optional<double>& value) {
-  return value ? small(*value) : "-";
+std::string size_if_any(const std::optional<double>& value) {
+  return value ? short_size(*value) : "-";
 }
 
 std::string plain(const std::optional<double>& value) {
@@ -57,9 +53,9 @@ std::string metrics_table(const Verification& v) {
               {fmt::format("candidate in {}", word(v.compute_dtype)), "difference",
                fmt::format("noise of {}", word(v.floor_dtype))});
   const Metrics &m = v.metrics, &n = v.noise_floor;
-  table.row({"largest relative error", small(m.max_relative_logit_error), small(n.max_relative_logit_error)});
-  table.row({"mean KL, nats per row", small(m.mean_kl_nats), small(n.mean_kl_nats)});
-  table.row({"largest KL, nats", small(m.max_kl_nats), small(n.max_kl_nats)});
+  table.row({"largest relative error", short_size(m.max_relative_logit_error), short_size(n.max_relative_logit_error)});
+  table.row({"mean KL, nats per row", size_if_any(m.mean_kl_nats), size_if_any(n.mean_kl_nats)});
+  table.row({"largest KL, nats", size_if_any(m.max_kl_nats), size_if_any(n.max_kl_nats)});
   table.row({"same first choice", plain(m.top1_agreement), plain(n.top1_agreement)});
   table.row({"nats/token, reference", plain(m.reference_nll_nats), plain(n.reference_nll_nats)});
   table.row({"nats/token, candidate", plain(m.candidate_nll_nats), plain(n.candidate_nll_nats)});
@@ -70,12 +66,12 @@ std::string metrics_table(const Verification& v) {
 std::string allowed_text(const Verification& v) {
   if (v.by_error) {
     return fmt::format("allowed: {} in the row closest to its limit, which uses {:.2g} of it\n  ({})\n",
-                       small(v.allowed), v.excess, v.allowed_for);
+                       short_size(v.allowed), v.excess, v.allowed_for);
   }
   return fmt::format(
       "allowed: {} in the row closest to its limit, which by KL or first choice uses\n"
       "  {:.2g} of it ({})\n",
-      small(v.allowed), v.excess, v.allowed_for);
+      short_size(v.allowed), v.excess, v.allowed_for);
 }
 
 std::string claim_text(const std::optional<Claim>& claim) {
@@ -119,9 +115,9 @@ std::string alignment_text(const std::optional<Alignment>& alignment) {
   }
   Table table({Align::left, Align::right, Align::right}, {"difference of the weights", "before", "aligned"});
   for (const AlignedGroup& group : alignment->groups) {
-    table.row({group.group, small(group.before), small(group.after)});
+    table.row({group.group, short_size(group.before), short_size(group.after)});
   }
-  table.row({"all", small(alignment->before), small(alignment->after)});
+  table.row({"all", short_size(alignment->before), short_size(alignment->after)});
   std::string text = table.text(), steps;
   for (const AlignmentStep& step : alignment->steps) {
     if (std::abs(step.explained) >= 0.0005) {
@@ -173,7 +169,7 @@ std::string divergence_text(const Verification& v) {
   if (v.verdict == Verdict::different && !v.apart.empty()) {
     std::vector<std::string> apart;
     for (const ComparedTensor& tensor : v.apart) {
-      apart.push_back(fmt::format("{}: by {} of its length", tensor.tensor, small(tensor.relative_error)));
+      apart.push_back(fmt::format("{}: by {} of its length", tensor.tensor, short_size(tensor.relative_error)));
     }
     text += "tensors with other numbers, which a change of basis makes as well:\n" + some_of(apart);
   }
@@ -183,7 +179,7 @@ std::string divergence_text(const Verification& v) {
   if (v.first_divergence) {
     const Divergence& d = *v.first_divergence;
     text += fmt::format("first divergence: {} of sequence {}\n  differs by {}, allowed {:.1e}\n", d.tap, d.sequence,
-                        small(d.difference), d.allowed);
+                        short_size(d.difference), d.allowed);
     if (!d.note.empty()) {
       text += fmt::format("  {}\n", d.note);
     }
@@ -199,10 +195,10 @@ std::string verdict_text(const Verification& v) {
       return "verdict: identical (the same numbers, so for all inputs)\n";
     case Verdict::proved:
       return fmt::format("verdict: proved (for all inputs; weights moved by at most {} per row)\n",
-                         small(v.proof.moved));
+                         short_size(v.proof.moved));
     case Verdict::equivalent:
       return fmt::format("verdict: equivalent{} (relative error {}, allowed {:.1e})\n", where,
-                         small(v.metrics.max_relative_logit_error), v.allowed);
+                         short_size(v.metrics.max_relative_logit_error), v.allowed);
     case Verdict::within_noise:
       return fmt::format("verdict: within_noise{} (of {})\n", where, word(v.floor_dtype));
     case Verdict::quantised:
@@ -259,7 +255,7 @@ std::string quantisation_text(const std::optional<Quantisation>& quantisation) {
     const auto steps = [](double value) { return value == 0 ? std::string("0") : fmt::format("{:.2f}", value); };
     table.row({how == StoredAs::same ? "the same numbers" : word(how), with_commas(sum.tensors),
                with_commas(sum.entries), steps(sum.error), with_commas(sum.clipped), steps(sum.clip),
-               small(sum.relative)});
+               short_size(sum.relative)});
   }
   std::string text = "stored in blocks: " + quantisation->types + "\n" + table.text() +
                      "  the largest of each kind: distance in steps of the scale, distance beyond the\n"
@@ -283,7 +279,7 @@ std::string statistics_text(const std::optional<TextStatistics>& statistics) {
   Table table({Align::left, Align::right}, {"on what was given", fmt::format("{} rows", with_commas(s.rows))});
   table.row({"KL, nats: mean", with_error(s.mean_kl, "{:.3e} ± {:.1e}")});
   table.row({"  median, of 99 in 100, largest",
-             fmt::format("{}, {}, {}", small(s.median_kl), small(s.high_kl), small(s.max_kl))});
+             fmt::format("{}, {}, {}", short_size(s.median_kl), short_size(s.high_kl), short_size(s.max_kl))});
   table.row({"perplexity, reference", with_error(s.reference_perplexity)});
   table.row({"perplexity, candidate", with_error(s.candidate_perplexity)});
   table.row({"nats/token more than the reference", with_error(s.nats_more, "{:+.3e} ± {:.1e}")});
@@ -298,16 +294,16 @@ std::string costs_text(const std::vector<TensorCost>& costs) {
   }
   Table table({Align::left, Align::right, Align::right}, {"this tensor alone costs", "mean KL, nats", "largest"});
   for (const TensorCost& cost : costs) {
-    table.row({cost.tensor, with_error(cost.mean_kl, "{:.2e} ± {:.0e}"), small(cost.max_kl)});
+    table.row({cost.tensor, with_error(cost.mean_kl, "{:.2e} ± {:.0e}"), short_size(cost.max_kl)});
   }
   return table.text() + "\n";
 }
 
 std::string differences_table(const Verification& v) {
   Table table({Align::left, Align::right}, {fmt::format("candidate in {}", word(v.compute_dtype)), "difference"});
-  table.row({"largest relative error", small(v.metrics.max_relative_logit_error)});
-  table.row({"mean KL, nats per row", small(v.metrics.mean_kl_nats)});
-  table.row({"largest KL, nats", small(v.metrics.max_kl_nats)});
+  table.row({"largest relative error", short_size(v.metrics.max_relative_logit_error)});
+  table.row({"mean KL, nats per row", size_if_any(v.metrics.mean_kl_nats)});
+  table.row({"largest KL, nats", size_if_any(v.metrics.max_kl_nats)});
   table.row({"same first choice", plain(v.metrics.top1_agreement)});
   return table.text() + "\n";
 }

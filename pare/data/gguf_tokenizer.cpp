@@ -26,38 +26,14 @@ enum class Kind : int64_t { normal = 1, unknown = 2, control = 3, user_defined =
 
 constexpr std::string_view space = "\u2581";  // how SentencePiece writes one
 
-// How a name in tokenizer.ggml.pre splits texts, and what goes with it.
-struct Splitting {
-  std::vector<std::string_view> names;
-  std::vector<std::string_view> patterns;  // one after the other, each within what the ones before left
-  bool whole_words_first = false, begins = false, composed = false;
-};
-
 constexpr std::string_view llama3_words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view tekken_words =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-const std::vector<Splitting>& splittings() {
-  static const std::vector<Splitting> all = {
-      {{"gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais"}, {gpt2_words}},
-      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"},
-       {llama3_words},
-       /*whole_words_first=*/true,
-       /*begins=*/true},
-      {{"smaug-bpe", "dbrx"}, {llama3_words}},
-      {{"qwen2", "deepseek-r1-qwen"}, {qwen2_words}, false, false, /*composed=*/true},
-      {{"tekken"}, {tekken_words}, true, true},
-      {{"starcoder", "smollm", "refact", "command-r", "codeshell"}, {R"(\p{N})", gpt2_words}},
-      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_words, "[0-9][0-9][0-9]"}},
-      {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}},
-  };
-  return all;
-}
-
 std::string known_splittings() {
   std::vector<std::string_view> names;
-  for (const Splitting& each : splittings()) {
+  for (const GgufSplitting& each : gguf_splittings()) {
     names.insert(names.end(), each.names.begin(), each.names.end());
   }
   return fmt::format("{}", fmt::join(names, ", "));
@@ -99,9 +75,9 @@ class Texts {
     return none ? std::nullopt : std::optional<TokenId>(number);
   }
 
-  const json& list(std::string_view key) const {
+  const json& list(std::string_view key, size_t least = 1) const {
     const json& value = at(key);
-    return checked(key, value, value.is_array() && !value.empty(), "a list");
+    return checked(key, value, value.is_array() && value.size() >= least, "a list");
   }
 
   // As many as there are tokens, or none.
@@ -177,13 +153,13 @@ void add_ends(const Texts& texts, TokenizerParts& parts, bool begins) {
   }
 }
 
-const Splitting& splitting_of(const Texts& texts) {
+const GgufSplitting& splitting_of(const Texts& texts) {
   const std::string name = texts.text("ggml.pre", "");
   refuse_if(name.empty() || name == "default",
             "{}: tokenizer.ggml.pre {}, so how its texts are split into words would be a guess: name its tokenizer "
             "(--tokenizer PATH), or give token ids instead of text",
             texts.subject, name.empty() ? "is not there" : "is 'default'");
-  for (const Splitting& each : splittings()) {
+  for (const GgufSplitting& each : gguf_splittings()) {
     if (std::ranges::find(each.names, name) != each.names.end()) {
       return each;
     }
@@ -195,10 +171,10 @@ const Splitting& splitting_of(const Texts& texts) {
 }
 
 void read_byte_pairs(const Texts& texts, TokenizerParts& parts) {
-  const Splitting& splitting = splitting_of(texts);
+  const GgufSplitting& splitting = splitting_of(texts);
   add_tokens(texts, parts);
   std::vector<std::pair<std::string, std::string>> pairs;
-  for (const json& merge : texts.list("ggml.merges")) {
+  for (const json& merge : texts.list("ggml.merges", 0)) {
     refuse_if(!merge.is_string(), "{}: tokenizer.ggml.merges has {}, expected strings", texts.subject,
               merge.type_name());
     pairs.push_back(split_merge(merge.get<std::string>(), pairs.size(), texts.subject));
@@ -284,6 +260,23 @@ void read_word_pieces(const Texts& texts, TokenizerParts& parts) {
 }
 
 }  // namespace
+
+const std::vector<GgufSplitting>& gguf_splittings() {
+  static const std::vector<GgufSplitting> all = {
+      {{"gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais"}, {gpt2_words}},
+      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"},
+       {llama3_words},
+       /*whole_words_first=*/true,
+       /*begins=*/true},
+      {{"smaug-bpe", "dbrx"}, {llama3_words}},
+      {{"qwen2", "deepseek-r1-qwen"}, {qwen2_words}, false, false, /*composed=*/true},
+      {{"tekken"}, {tekken_words}, true, true},
+      {{"starcoder", "smollm", "refact", "command-r", "codeshell"}, {R"(\p{N})", gpt2_words}},
+      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_words, "[0-9][0-9][0-9]"}},
+      {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}},
+  };
+  return all;
+}
 
 Tokenizer read_gguf_tokenizer(const fs::path& path) {
   const Texts texts(path);

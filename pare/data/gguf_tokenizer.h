@@ -3,11 +3,20 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string_view>
 #include <vector>
 
 #include "pare/data/tokenizer.h"
 
 namespace pare {
+
+// How a name in tokenizer.ggml.pre splits texts, and what goes with it.
+struct GgufSplitting {
+  std::vector<std::string_view> names;
+  std::vector<std::string_view> patterns;  // one after the other, each within what the ones before left
+  bool whole_words_first = false, begins = false, composed = false;
+};
+const std::vector<GgufSplitting>& gguf_splittings();
 
 // InputError for kinds that pare does not have, by name, and where the file does not say how words are split.
 Tokenizer read_gguf_tokenizer(const std::filesystem::path& path);

@@ -209,10 +209,7 @@ void write_and_verify(const ModelFolder& source, const fs::path& folder, const f
   const ModelFolder candidate =
       open_model(folder, source.ignored_keys.empty() ? UnknownKeys::refuse : UnknownKeys::ignore);
   add_warnings(result, candidate.warnings);
-  if (!source.gguf.empty()) {
-    add_warnings(result, {fmt::format("the tokenizer stays in {}: name it wherever a text is read (--tokenizer)",
-                                      quote(shown(source.path)))});
-  }
+  add_warnings(result, warnings_of_tokenizer(source));
   const Question question = options.question.value_or(Question{.kind = "random"});
   if (options.verify) {
     result.verification = verify(source, candidate, question.inputs,

@@ -1,15 +1,19 @@
 #include "pare/rewrite/write.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "pare/algebra/operations.h"
 #include "pare/checkpoint/bound_weights.h"
+#include "pare/checkpoint/modeling_code.h"
 #include "pare/rewrite/compatible.h"
 #include "pare/rewrite/refusals.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
+#include "pare/support/names.h"
+#include "pare/support/sha256.h"
 
 namespace pare {
 
@@ -70,15 +74,23 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
   return config.dump(2) + "\n";
 }
 
-// The Architecture, and the ids with which texts begin and end, as the source has them: generate asks for these.
-std::string native_config_text(const ModelFolder& source, const Architecture& architecture) {
-  nlohmann::ordered_json config = family_config(native_family(), architecture);
+// What a family says, and of the source's keys those that generation, or transformers, asks a folder for.
+std::string foreign_config_text(const Family& family, const ModelFolder& source, const Architecture& architecture,
+                                const std::optional<Dtype>& dtype) {
+  nlohmann::ordered_json config = config_or_refuse(family, architecture);
   const nlohmann::json said =
       source.config.empty() ? nlohmann::json::object() : parse_json(source.config, source.path.string());
-  for (const char* key : {"bos_token_id", "eos_token_id"}) {
-    if (const auto id = said.find(key); id != said.end() && !id->is_null()) {
-      config[key] = *id;
+  std::vector<std::string> kept = {"bos_token_id", "eos_token_id"};
+  if (family.model_type == source.family) {
+    kept.insert(kept.end(), {"architectures", "auto_map", "dtype"});
+  }
+  for (const std::string& key : kept) {
+    if (const auto value = said.find(key); value != said.end() && !value->is_null()) {
+      config[key] = *value;
     }
+  }
+  if (dtype && config.contains("dtype")) {
+    config["dtype"] = word(*dtype);
   }
   return config.dump(2) + "\n";
 }
@@ -104,24 +116,37 @@ void add_unused(Prepared& prepared, const Family& family, const ModelFolder& sou
 
 }  // namespace
 
-Prepared prepare(const ModelFolder& source, const Model& after, WrittenForm form, const std::optional<Dtype>& dtype) {
-  const bool compat = form == WrittenForm::compat;
-  const Model model = compat ? compatible(after, source.model.architecture) : after;
+Prepared prepare_as(const Family& family, const ModelFolder& source, const Model& model,
+                    const std::optional<Dtype>& dtype) {
   const Weights typed = stored_types(source, model.weights, dtype);
-  Explanation explanation = explain(source.model.weights, typed);
-  if (!compat || source.family == "pare") {
-    return {native_config_text(source, model.architecture),
-            {model.architecture, family_weights(native_family(), model.architecture, typed)},
-            std::move(explanation)};
-  }
-  const Family& family = find_family(source.family, source.path.string());
-  std::string config = family_config_text(family, source, model.architecture, dtype);
+  const bool native = family.model_type == native_family().model_type, own = family.model_type == source.family;
   Prepared prepared{
-      std::move(config),
-      {model.architecture, family_weights(family, model.architecture, typed, weights_of(source.stored.files))},
-      std::move(explanation)};
-  add_unused(prepared, family, source);
+      own && !native ? family_config_text(family, source, model.architecture, dtype)
+                     : foreign_config_text(family, source, model.architecture, dtype),
+      {model.architecture,
+       family_weights(family, model.architecture, typed, own ? weights_of(source.stored.files) : Weights())},
+      explain(source.model.weights, typed)};
+  if (own && !native) {
+    add_unused(prepared, family, source);
+  }
+  prepared.own_code = native && parse_json(prepared.config, "config.json").contains("auto_map");
   return prepared;
+}
+
+Prepared prepare(const ModelFolder& source, const Model& after, WrittenForm form, const std::optional<Dtype>& dtype) {
+  if (form == WrittenForm::strict) {
+    return prepare_as(native_family(), source, after, dtype);
+  }
+  return prepare_as(find_family(source.family, source.path.string()), source,
+                    compatible(after, source.model.architecture), dtype);
+}
+
+std::vector<std::string> warnings_of_tokenizer(const ModelFolder& source) {
+  if (source.gguf.empty()) {
+    return {};
+  }
+  return {fmt::format("the tokenizer stays in {}: name it wherever a text is read (--tokenizer)",
+                      quote(shown(source.path)))};
 }
 
 std::map<std::string, std::string> write_prepared(const fs::path& folder, const ModelFolder& source,
@@ -129,6 +154,10 @@ std::map<std::string, std::string> write_prepared(const fs::path& folder, const 
                                                   uint64_t shard_bytes) {
   write_text_file(folder / "config.json", prepared.config);
   std::map<std::string, std::string> copied = copy_companions(source.path, companions, folder);
+  if (prepared.own_code) {
+    write_text_file(folder / modeling_name, modeling_code());
+    copied[modeling_name] = sha256_of(modeling_code());
+  }
   write_weights(folder, prepared.model.weights, shard_bytes, prepared.copied);
   return copied;
 }

@@ -187,16 +187,27 @@ std::vector<Comparison> compare(const Said& reference, std::span<const Said> oth
   return comparisons;
 }
 
-Comparison compare_with(const Said& reference, const at::Tensor& logits, const at::Tensor& targets, uint64_t seed) {
-  const int64_t columns = logits.size(1);
-  LogitRows collected(scales_of_logits(reference, columns, seed), targets);
-  const int64_t step = columns_at_once(logits.size(0), reference.answer.rows.size(1));
-  for (int64_t begin = 0; begin < columns; begin += step) {
-    const int64_t count = std::min(step, columns - begin);
-    const at::Tensor theirs = logits_of(reference, begin, count);
-    collected.add(theirs, logits.narrow(1, begin, count).to(theirs.device()), begin);
+Comparison compare_with(const Said& reference, const GivenAnswers& given, const at::Tensor& targets, uint64_t seed) {
+  const Architecture& a = reference.model.model.architecture;
+  const int64_t columns = head_size(a);
+  Comparison comparison;
+  if (columns > 0 && is_choice(a)) {
+    LogitRows collected(scales_of_logits(reference, columns, seed), targets);
+    const int64_t step = columns_at_once(given.rows.size(0), reference.answer.rows.size(1));
+    for (int64_t begin = 0; begin < columns; begin += step) {
+      const int64_t count = std::min(step, columns - begin);
+      const at::Tensor theirs = logits_of(reference, begin, count);
+      collected.add(theirs, given.rows.narrow(1, begin, count).to(theirs.device()), begin);
+    }
+    comparison.rows = collected.finish();
+  } else {
+    const at::Tensor theirs = columns == 0 ? reference.answer.rows : logits_of(reference, 0, columns);
+    comparison.rows = compare_rows(theirs, given.rows.to(theirs.device()));
   }
-  return {.rows = collected.finish()};
+  if (given.pooled.defined()) {
+    comparison.pooled = compare_rows(reference.answer.pooled, given.pooled.to(reference.answer.pooled.device()));
+  }
+  return comparison;
 }
 
 }  // namespace pare

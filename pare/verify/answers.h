@@ -54,7 +54,11 @@ struct Said {
 std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
                                 uint64_t seed);
 
-// The reference's answer beside logits that some program wrote: [rows, columns], in any float type.
-Comparison compare_with(const Said& reference, const at::Tensor& logits, const at::Tensor& targets, uint64_t seed);
+// What some program answered, in any float type.
+struct GivenAnswers {
+  at::Tensor rows;    // [rows, columns]: logits, or an encoder's hidden states
+  at::Tensor pooled;  // undefined where nobody gave it, also where the model has it
+};
+Comparison compare_with(const Said& reference, const GivenAnswers& given, const at::Tensor& targets, uint64_t seed);
 
 }  // namespace pare

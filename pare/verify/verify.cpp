@@ -370,8 +370,8 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
   return result;
 }
 
-Verification verify_logits(const ModelFolder& reference, std::span<const Inputs> given, const at::Tensor& logits,
-                           const VerifyOptions& options) {
+Verification verify_answers(const ModelFolder& reference, std::span<const Inputs> given, const GivenAnswers& answers,
+                            const VerifyOptions& options) {
   const at::InferenceMode inference;
   const Architecture& a = reference.model.architecture;
   Verification result;
@@ -383,13 +383,14 @@ Verification verify_logits(const ModelFolder& reference, std::span<const Inputs>
   const Model moved = rounding.moved(reference.model, result.drawn_seed, options.dtype);
   const ComparedModel noisy{moved, {scalar_type(options.dtype), options.device}};
   const Asked asked = ask(a, given, options.device);
-  refuse_if(logits.size(0) != asked.sequence.size(0) || logits.size(1) != head_size(a),
-            "the logits are of {} tokens and {} columns, expected {} and {}", logits.size(0), logits.size(1),
-            asked.sequence.size(0), head_size(a));
+  const int64_t columns = head_size(a) > 0 ? head_size(a) : hidden_width(a);
+  refuse_if(answers.rows.size(0) != asked.sequence.size(0) || answers.rows.size(1) != columns,
+            "the answers are of {} tokens and {} columns, expected {} and {}", answers.rows.size(0),
+            answers.rows.size(1), asked.sequence.size(0), columns);
   const Answer truth = answer_of(exact, asked, [] {}), noise = answer_of(noisy, asked, [] {});
   const Said said{noisy, noise};
   const Comparison floor = compare({exact, truth}, {&said, 1}, asked.targets, result.drawn_seed).front();
-  const Comparison compared = compare_with({exact, truth}, logits, asked.targets, result.drawn_seed);
+  const Comparison compared = compare_with({exact, truth}, answers, asked.targets, result.drawn_seed);
   result.sequences = result.given = asked.sequences;
   result.tokens = asked.tokens;
   result.metrics = metrics_of(compared);
@@ -400,20 +401,32 @@ Verification verify_logits(const ModelFolder& reference, std::span<const Inputs>
   warn_of_guessing(result, a.vocab);
   result.coverage.complete = false;
   result.coverage.not_exercised = {"all that these sequences do not reach: no weights of the candidate are known"};
-  const Allowed near = noise_limit(floor.rows, Against::own_noise), last = equivalence(floor.rows, {});
-  const at::Tensor beyond = excess(compared.rows, near);
-  const int64_t worst = beyond.argmax().item<int64_t>();
-  const bool by_float64 = options.dtype == Dtype::f64 && largest(excess(compared.rows, last)) <= 1;
-  result.excess = beyond[worst].item<double>();
-  result.allowed = near.error[worst].item<double>();
-  result.allowed_for = noise_words(Against::own_noise);
-  const bool within = result.excess <= 1 && usual_rows(compared.rows, floor.rows).excess <= 1;
+  bool within = usual_rows(compared.rows, floor.rows).excess <= 1, by_float64 = options.dtype == Dtype::f64;
+  const auto judge = [&](const Rows& rows, const Rows& noise, const std::string& answer) {
+    const Allowed near = noise_limit(noise, Against::own_noise);
+    const at::Tensor beyond = excess(rows, near);
+    const int64_t worst = beyond.argmax().item<int64_t>();
+    by_float64 = by_float64 && largest(excess(rows, equivalence(noise, {}))) <= 1;
+    const double found = beyond[worst].item<double>();
+    if (result.allowed_for.empty() || found > result.excess) {
+      result.excess = found;
+      result.allowed = near.error[worst].item<double>();
+      result.allowed_for = noise_words(Against::own_noise);
+      const bool by_sequence = rows.error.size(0) == asked.sequences;
+      result.first_divergence = Divergence{.tap = answer,
+                                           .difference = rows.error[worst].item<double>(),
+                                           .allowed = result.allowed,
+                                           .sequence = by_sequence ? worst : asked.sequence[worst].item<int64_t>()};
+    }
+  };
+  judge(compared.rows, floor.rows, answer_name(a, false));
+  if (compared.pooled) {
+    judge(*compared.pooled, *floor.pooled, answer_name(a, true));
+  }
+  within = within && result.excess <= 1;
   result.verdict = by_float64 ? Verdict::equivalent : within ? Verdict::within_noise : Verdict::different;
-  if (result.verdict == Verdict::different) {
-    result.first_divergence = Divergence{.tap = "logits",
-                                         .difference = compared.rows.error[worst].item<double>(),
-                                         .allowed = result.allowed,
-                                         .sequence = asked.sequence[worst].item<int64_t>()};
+  if (result.verdict != Verdict::different) {
+    result.first_divergence.reset();
   }
   return result;
 }

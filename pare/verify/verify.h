@@ -12,6 +12,7 @@
 #include "pare/checkpoint/model_folder.h"
 #include "pare/model/executor.h"
 #include "pare/proof/proof.h"
+#include "pare/verify/answers.h"
 #include "pare/verify/coverage.h"
 #include "pare/verify/metrics.h"
 #include "pare/verify/quantised.h"
@@ -84,9 +85,10 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
 Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options);
 
-// The reference against what another program says to the same sequences: logits [rows, vocabulary], one row for each of
-// their tokens. `dtype` is what that program computes in. At best `equivalent`, and only on these rows.
-Verification verify_logits(const ModelFolder& reference, std::span<const Inputs> given, const at::Tensor& logits,
-                           const VerifyOptions& options);
+// The reference against what another program says to the same sequences, one row for each of their tokens, or for each
+// sequence where that is what is answered. `dtype` is what that program computes in. At best `equivalent`, and only on
+// these rows.
+Verification verify_answers(const ModelFolder& reference, std::span<const Inputs> given, const GivenAnswers& answers,
+                            const VerifyOptions& options);
 
 }  // namespace pare

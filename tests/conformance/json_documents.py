@@ -49,6 +49,7 @@ GOOD = [  # schema, arguments
     ("rewrite", ["rewrite", "model", "-o", "compat", *DRY, "--dtype", "float64", "--form", "compat"]),
     ("rewrite", ["rewrite", "model", "-o", "unverified", *DRY, "--no-verify"]),
     ("rewrite", ["rewrite", "model", "-o", "approximate", *NEARLY, "--max-error", "1"]),
+    ("export", ["export", "model", "-o", "for-hf", "--to", "hf"]),
     ("verify", ["verify", "model", "model"]),
     ("verify", ["verify", "model", "model", "--modulo-gauge"]),
     ("verify", ["verify", "model", "strict"]),
@@ -110,6 +111,8 @@ BAD = [  # kind, exit code, fewest reasons, arguments
     ("refused", 2, 1, ["rewrite", "model", "-o", "new", *DRY, "--max-error", "1e-30"]),
     ("refused", 2, 1, ["rewrite", "model", "-o", "new", *NEARLY]),
     ("input", 1, 1, ["rewrite", "model", "-o", "new", "--passes", "lower_mlp_to_heads{sharpness=0}"]),
+    ("refused", 2, 2, ["export", "model", "-o", "new", "--to", "hf", "--family", "llama"]),
+    ("input", 1, 1, ["export", "model", "-o", "new", "--to", "onnx", "--family", "llama"]),
     ("verification_failed", 3, 1, ["verify", "model", "other"]),
 ]
 

@@ -24,6 +24,7 @@ def commands(model):
         "verify": ["verify", "good", model],
         "verify, reference": ["verify", model, "good"],
         "rewrite": ["rewrite", model, "-o", "out", "--passes", "auto"],
+        "export": ["export", model, "-o", "out", "--to", "hf"],
     }
 
 

@@ -1,0 +1,90 @@
+#include "pare/export/hf_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pare/checkpoint/family.h"
+#include "pare/checkpoint/modeling_code.h"
+#include "pare/support/error.h"
+#include "pare/support/json.h"
+#include "pare/support/mapped.h"
+
+namespace pare {
+
+namespace {
+
+bool can_say(const Family& family, const Architecture& architecture) {
+  try {
+    family_config(family, architecture);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+// What transformers needs in order to find the Python beside the weights.
+std::string with_own_code(const std::string& text, const Architecture& architecture, Dtype dtype) {
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text);
+  const ModelingClass best = modeling_class(architecture);
+  const auto in_module = [](std::string_view name) { return fmt::format("{}.{}", modeling_module, name); };
+  config["architectures"] = {best.ours};
+  config["auto_map"] = {{"AutoConfig", in_module("PareConfig")}, {"AutoModel", in_module("PareModel")}};
+  config["auto_map"][std::string(best.automatic)] = in_module(best.ours);
+  config["dtype"] = word(dtype);
+  return config.dump(2) + "\n";
+}
+
+// Where the Python does more work than pare's own decoder.
+std::vector<std::string> costs_of_own_code(const Architecture& architecture) {
+  bool scores = false, slim = false;
+  for (const Block& block : architecture.blocks) {
+    const Attention& a = block.attention;
+    scores = scores || a.alibi || a.softcap || a.shaped || a.scores == Form::collapsed || a.values == Form::collapsed;
+    slim = slim || a.remembered != Remembered::keys_values;
+  }
+  std::vector<std::string> costs;
+  if (scores) {
+    costs.emplace_back("slower: all scores of a layer are held at once, since no fused attention of PyTorch has them");
+  }
+  if (slim) {
+    costs.emplace_back("slower: what the cache leaves out is computed again at each step, for all tokens before");
+  }
+  return costs;
+}
+
+}  // namespace
+
+std::vector<const Family*> families_that_say(const Architecture& architecture) {
+  std::vector<const Family*> able;
+  for (const Family* family : families()) {
+    if (can_say(*family, architecture)) {
+      able.push_back(family);
+    }
+  }
+  return able;
+}
+
+HfFolder prepare_hf(const ModelFolder& source, const std::string& wanted, const std::optional<Dtype>& dtype) {
+  const Architecture& architecture = source.model.architecture;
+  const bool native = source.family == native_family().model_type;
+  const Family* family = &native_family();
+  if (!wanted.empty()) {
+    family = &find_family(wanted, "--family");
+  } else if (!native) {
+    family = &find_family(source.family, source.path.string());
+  } else if (const std::vector<const Family*> able = families_that_say(architecture); !able.empty()) {
+    family = able.front();
+  }
+  HfFolder folder{.prepared = prepare_as(*family, source, source.model, dtype),
+                  .family = std::string(family->model_type)};
+  if (family == &native_family()) {
+    folder.prepared.own_code = true;
+    folder.prepared.config = with_own_code(folder.prepared.config, architecture, dtype.value_or(source.dtype));
+    folder.notes = costs_of_own_code(architecture);
+  }
+  return folder;
+}
+
+}  // namespace pare

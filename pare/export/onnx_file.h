@@ -1,0 +1,99 @@
+#pragma once
+// An ONNX file as plain values, its writer, and its reader. No operator means anything here.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pare/arch/tensors.h"
+#include "pare/checkpoint/dtype.h"
+
+namespace pare {
+
+// The newest operators that onnxruntime 1.31 runs on a CPU, in float32; it loads no file that asks for newer ones.
+constexpr int64_t onnx_opset = 26, onnx_ir_version = 13;
+
+constexpr const char *onnx_name = "model.onnx", *onnx_data_name = "model.onnx.data";
+
+// By the numbers of the format; those that pare writes.
+enum class OnnxType : uint8_t { f32 = 1, i32 = 6, i64 = 7, boolean = 9, f16 = 10, f64 = 11 };
+Dtype dtype_of(OnnxType type);
+
+struct OnnxAttribute {
+  std::string name;
+  std::variant<int64_t, float, std::string, std::vector<int64_t>> value;
+};
+
+struct OnnxNode {
+  std::string op, name;
+  std::vector<std::string> inputs, outputs;
+  std::vector<OnnxAttribute> attributes = {};
+};
+
+struct OnnxValue {  // what goes in, or comes out
+  std::string name;
+  OnnxType type = OnnxType::f32;
+  std::vector<std::variant<int64_t, std::string>> shape;  // a size, or what people call one that may vary
+};
+
+struct OnnxGraph {
+  std::vector<OnnxNode> nodes;  // in an order in which they can be run
+  std::vector<OnnxValue> inputs, outputs;
+  std::string about;
+};
+
+// ---- writing
+
+// A tensor that is there when it is written, piece by piece, and not before.
+struct OnnxTensor {
+  using Sink = std::function<void(std::span<const std::byte>)>;
+  std::string name;
+  OnnxType type = OnnxType::f32;
+  Shape shape;
+  std::function<void(const Sink&)> write;
+  uint64_t bytes() const { return static_cast<uint64_t>(bytes_of(element_count(shape), dtype_of(type))); }
+};
+
+OnnxTensor onnx_tensor(std::string name, const at::Tensor& values);  // of what is held anyway
+
+struct OnnxModel {
+  OnnxGraph graph;
+  std::vector<OnnxTensor> tensors;
+};
+
+// Writes model.onnx into a folder that exists. Where tensors have more than `external_above` bytes, all but the
+// smallest go into model.onnx.data: a file of protocol buffers ends at two GiB.
+void write_onnx_file(const std::filesystem::path& folder, const OnnxModel& model, uint64_t external_above);
+
+// ---- reading
+
+// Of an untrusted file: parsed whole, every size checked, tensors read on demand. Any number of threads may load.
+class OnnxFile {
+ public:
+  explicit OnnxFile(const std::filesystem::path& path);
+  ~OnnxFile();
+  OnnxFile(OnnxFile&&) noexcept;
+  OnnxFile& operator=(OnnxFile&&) noexcept;
+
+  const OnnxGraph& graph() const;
+  bool has_tensor(const std::string& name) const;
+  at::Tensor load(const std::string& name) const;
+  OnnxType type_of(const std::string& name) const;
+  const std::filesystem::path& path() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pare

@@ -25,7 +25,7 @@ TEXT_NAMES = {"Makefile", "run", "LICENSE", ".clang-format", ".gitignore"}
 ABSENT = re.compile(r"\b(?:THEORY|DESIGN)\b")  # notes that are not in the repository
 PAGES = re.compile(r"(?<![\w./-])docs/[\w./-]+\.(?:md|json)\b")
 CITED = re.compile(r"(?<![\w./-])(?:pare|docs|tests|tools|presets|cmake|examples|benchmarks|experiments)/[\w./*<>{},-]*\w")
-BESIDE = re.compile(r"(?<![\w./*-])(\w+\.(?:h|cpp))\b")  # a file without its folder
+BESIDE = re.compile(r"(?<![\w./*-])(?!llama\.cpp)(\w+\.(?:h|cpp))\b")  # a file without its folder; not the program that is called like one
 MEMBER = re.compile(r"\b([A-Z]\w+)::(\w+)")
 PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3,}|/N\b")
 

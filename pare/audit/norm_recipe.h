@@ -19,8 +19,8 @@ constexpr int64_t recipe_samples = 32768;
 // What keeps matrices that a rewrite will invert well conditioned, where MLP skips go.
 constexpr const char* recipe_conditioning = "conditioning.weight=0.05";
 
-// KEY=VALUE of `pare train`, besides from, teacher and data: first what goes, then how it is trained, by the size of the
-// model. Controls that change something else are trained with the second alone.
+// KEY=VALUE of `pare train`, besides from, teacher and data: first what goes, then how it is trained, by the size of
+// the model. Controls that change something else are trained with the second alone.
 std::vector<std::string> keys_of_removal(TrainedOff what);
 std::vector<std::string> keys_of_training(TrainedOff what, int64_t parameters);
 

@@ -27,7 +27,8 @@ std::span<const KeptNormRun> kept_norm_runs();
 
 // What holds of the commands for other models than those that were measured.
 constexpr const char* beyond_measured =
-    "The learning rate is one that worked at 260 thousand parameters, from a million on at 10.9 million; a larger model "
+    "The learning rate is one that worked at 260 thousand parameters, from a million on at 10.9 million; a larger "
+    "model "
     "may need a smaller one. What it costs another model is unknown until it is measured. To compare with a narrower "
     "MLP, put morph.to.mlp.width=N morph.steps=4000 in the place of the morph and conditioning keys.";
 

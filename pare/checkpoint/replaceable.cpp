@@ -121,8 +121,8 @@ class Obstacles {
       record(certificate.at("candidate").at("files"));
       record(certificate.value("companions", nlohmann::json()));
     }
-    is_model_ = (is_config(folder / "config.json") && (is_safetensors(folder / "model.safetensors") ||
-                                                       is_index(folder / "model.safetensors.index.json"))) ||
+    is_model_ = (is_config(folder / "config.json") &&
+                 (is_safetensors(folder / "model.safetensors") || is_index(folder / "model.safetensors.index.json"))) ||
                 recorded_.contains("model.gguf") || recorded_.contains("model.onnx");
     walk("");
   }

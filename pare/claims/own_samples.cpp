@@ -130,7 +130,8 @@ struct OwnForms {
 
   PlanForm made(const std::string& id, TrainedOff recipe, const std::vector<std::string>& keys,
                 const std::string& from = "") const {
-    json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}}, keys_of_training(recipe, parameters()));
+    json config = with({{"data", own.data}, {"checkpoint", {{"every", 2000}, {"keep", 1}}}},
+                       keys_of_training(recipe, parameters()));
     config = with(config, keys);
     config[from.empty() ? "architecture" : "from"] = from.empty() ? own.architecture : json(from);
     if (!own.corpus.empty()) {

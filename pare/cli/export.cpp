@@ -31,9 +31,7 @@ struct ExportFlags {
 
 ExportOptions options_of(const ExportFlags& flags, const Settings& settings, const ModelFolder& source) {
   ExportOptions options;
-  options.format = flags.to == "hf"     ? ExportFormat::hf
-                   : flags.to == "gguf" ? ExportFormat::gguf
-                                        : ExportFormat::onnx;
+  options.format = flags.to == "hf" ? ExportFormat::hf : flags.to == "gguf" ? ExportFormat::gguf : ExportFormat::onnx;
   options.q8_0 = flags.dtype == blocks_word;
   options.dtype = float_dtype_from_word(flags.dtype);
   options.family = flags.family;
@@ -55,9 +53,9 @@ ExportOptions options_of(const ExportFlags& flags, const Settings& settings, con
 
 void print_result(const std::string& out, const Exported& exported) {
   const Verification& v = exported.verification;
-  std::string text = fmt::format("wrote {}: {} of weights, {} in the original, in {}\n", escaped(out),
-                                 human_bytes(exported.bytes), human_bytes(exported.source_bytes),
-                                 human_time(exported.writing_seconds));
+  std::string text =
+      fmt::format("wrote {}: {} of weights, {} in the original, in {}\n", escaped(out), human_bytes(exported.bytes),
+                  human_bytes(exported.source_bytes), human_time(exported.writing_seconds));
   text += fmt::format("read by {}\n", exported.reader);
   for (const std::string& note : exported.notes) {
     text += fmt::format("  {}\n", note);
@@ -102,7 +100,7 @@ void add_export(CLI::App& app, const Settings& settings) {
   add_question_flags(*command, flags->question, ExportOptions{}.random);
   command->add_flag("--follow-links", flags->follow_links, "copy what links out of the model folder point to");
   command->add_flag("--force", flags->force, "overwrite a folder that holds nothing but a model");
-  command->add_option("--shard-size", flags->shard_bytes, "hf: largest size of one file, such as 500MB")
+  command->add_option("--shard-size", flags->shard_bytes, "of one file, such as 500MB [onnx: of weights inside it]")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")

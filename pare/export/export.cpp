@@ -68,11 +68,11 @@ void compare_as_model(const ModelFolder& source, const fs::path& folder, const E
 void write_hf(const ModelFolder& source, const fs::path& folder, const ExportOptions& options, Exported& exported,
               Written& written) {
   const HfFolder made = prepare_hf(source, options.family, options.dtype);
-  written.companions =
-      write_prepared(folder, source, made.prepared, exported.companions, options.shard_bytes);
-  exported.reader = made.prepared.own_code
-                        ? fmt::format("transformers, with trust_remote_code=True: {} is beside the weights", modeling_name)
-                        : fmt::format("transformers, as a model of its family {}", made.family);
+  written.companions = write_prepared(folder, source, made.prepared, exported.companions, options.shard_bytes);
+  exported.reader =
+      made.prepared.own_code
+          ? fmt::format("transformers, with trust_remote_code=True: {} is beside the weights", modeling_name)
+          : fmt::format("transformers, as a model of its family {}", made.family);
   exported.notes = made.notes;
 }
 
@@ -87,8 +87,8 @@ GgufType gguf_type(const ModelFolder& source, const ExportOptions& options) {
 void write_gguf_folder(const ModelFolder& source, const fs::path& folder, const ExportOptions& options,
                        Exported& exported) {
   const GgufType type = gguf_type(source, options);
-  exported.notes = write_gguf(folder / "model.gguf", source, type,
-                              options.tokenizer.empty() ? source.path : options.tokenizer);
+  exported.notes =
+      write_gguf(folder / "model.gguf", source, type, options.tokenizer.empty() ? source.path : options.tokenizer);
   if (!options.dtype && source.dtype == Dtype::f64) {
     exported.notes.emplace_back("llama.cpp has no float64: in float32");
   }
@@ -98,7 +98,7 @@ void write_gguf_folder(const ModelFolder& source, const fs::path& folder, const 
 void write_onnx_folder(const ModelFolder& source, const fs::path& folder, const ExportOptions& options,
                        Exported& exported, Written& written) {
   const Dtype dtype = options.dtype.value_or(source.dtype == Dtype::f16 ? Dtype::f16 : Dtype::f32);
-  exported.notes = write_onnx(folder, source.model, dtype);
+  exported.notes = write_onnx(folder, source.model, dtype, std::min(options.shard_bytes, onnx_external_above));
   if (!options.dtype && source.dtype != dtype) {
     exported.notes.push_back(fmt::format("stored in {}, where the source has {}", word(dtype), word(source.dtype)));
   }
@@ -114,9 +114,14 @@ void compare_as_graph(const ModelFolder& source, const fs::path& folder, const E
     question.inputs = draw_inputs(source.model.architecture, options.random, drawn_seed(source, source, options.seed));
   }
   const GraphAnswers answers = run_onnx(folder / "model.onnx", source.model.architecture, question.inputs);
-  exported.verification =
-      verify_answers(source, question.inputs, answers.given,
-                     {.dtype = answers.dtype, .seed = options.seed, .device = options.device});
+  exported.notes.insert(exported.notes.end(), answers.notes.begin(), answers.notes.end());
+  exported.verification = verify_answers(source, question.inputs, answers.given,
+                                         {.dtype = answers.dtype, .seed = options.seed, .device = options.device});
+  if (!options.question) {  // what a model says to random tokens is no loss of its own
+    exported.verification.given = 0;
+    exported.verification.statistics.reset();
+    exported.verification.warnings.clear();
+  }
   std::map<std::string, std::string> hashes;
   for (const fs::directory_entry& entry : entries_of(folder)) {
     const std::string name = entry.path().filename().string();
@@ -143,7 +148,8 @@ void check_options(const ModelFolder& source, const ExportOptions& options) {
   const Dtype dtype = options.dtype.value_or(Dtype::f32);
   refuse_if(options.format == ExportFormat::onnx && dtype != Dtype::f32 && dtype != Dtype::f16,
             "--dtype {}: --to onnx writes float32 or float16", word(dtype));
-  refuse_if(gguf && options.dtype == Dtype::f64, "--dtype float64: llama.cpp has none; float32, float16, bfloat16 or q8_0");
+  refuse_if(gguf && options.dtype == Dtype::f64,
+            "--dtype float64: llama.cpp has none; float32, float16, bfloat16 or q8_0");
   refuse_if(source.adapter.has_value(), "merge the adapter first: pare rewrite MODEL --adapter FOLDER -o MERGED");
 }
 
@@ -203,8 +209,8 @@ Exported export_model(const ModelFolder& source, const fs::path& output, const E
     refuse_result(output, exported);
   }
   if (!written.unused.only_reference.empty()) {
-    exported.warnings.push_back(fmt::format("not written, since the model does not use them: {}",
-                                            some_names(written.unused.only_reference)));
+    exported.warnings.push_back(
+        fmt::format("not written, since the model does not use them: {}", some_names(written.unused.only_reference)));
   }
   written.candidate["path"] = output.string();
   ordered_json certificate = certificate_json(describe_files(source), written.candidate, ordered_json::array(),

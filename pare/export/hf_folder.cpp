@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "pare/checkpoint/family.h"
@@ -32,26 +33,24 @@ std::string with_own_code(const std::string& text, const Architecture& architect
   config["architectures"] = {best.ours};
   config["auto_map"] = {{"AutoConfig", in_module("PareConfig")}, {"AutoModel", in_module("PareModel")}};
   config["auto_map"][std::string(best.automatic)] = in_module(best.ours);
+  if (architecture.head.sequence) {  // both heads, or that of the language model alone
+    const bool causal = architecture.task == Task::causal_lm;
+    config["auto_map"]["AutoModelForPreTraining"] = in_module("PareForPreTraining");
+    config["auto_map"][causal ? "AutoModelForCausalLM" : "AutoModelForMaskedLM"] =
+        in_module(causal ? "PareForCausalLM" : "PareForMaskedLM");
+  }
   config["dtype"] = word(dtype);
   return config.dump(2) + "\n";
 }
 
-// Where the Python does more work than pare's own decoder.
+// Where the Python does more work than pare. All else it computes as pare's executor does, what caches leave out too.
 std::vector<std::string> costs_of_own_code(const Architecture& architecture) {
-  bool scores = false, slim = false;
-  for (const Block& block : architecture.blocks) {
-    const Attention& a = block.attention;
-    scores = scores || a.alibi || a.softcap || a.shaped || a.scores == Form::collapsed || a.values == Form::collapsed;
-    slim = slim || a.remembered != Remembered::keys_values;
-  }
-  std::vector<std::string> costs;
-  if (scores) {
-    costs.emplace_back("slower: all scores of a layer are held at once, since no fused attention of PyTorch has them");
-  }
-  if (slim) {
-    costs.emplace_back("slower: what the cache leaves out is computed again at each step, for all tokens before");
-  }
-  return costs;
+  const bool shrunk = std::ranges::any_of(architecture.blocks, [](const Block& block) {
+    return is<Shrunk>(block.attention.key) || is<Shrunk>(block.attention.value);
+  });
+  return shrunk ? std::vector<std::string>{"slower: matrices stored without their identity blocks are put together "
+                                           "in each pass, by pare once"}
+                : std::vector<std::string>();
 }
 
 }  // namespace

@@ -28,6 +28,24 @@ std::string no_past(const Architecture& a) {
   return "";
 }
 
+// Where a runtime computes more, or holds more, than pare does.
+void note_what_costs(OnnxBuilder& b, bool cached) {
+  const Architecture& a = b.architecture();
+  if (std::ranges::any_of(a.blocks, [](const Block& block) {  // else pare has them in memory too
+        const Attention& t = block.attention;
+        return !t.softcap && !t.alibi && t.scores != Form::collapsed && t.values != Form::collapsed;
+      })) {
+    b.note(
+        "attention holds all its scores, [batch, heads, tokens, all tokens] in float32; pare's is one fused operator");
+  }
+  if (cached) {
+    b.note("each step copies its cache, and gives logits for all tokens that it is given; pare generate does neither");
+  }
+  if (a.head.tied) {
+    b.note("the head reads the token table turned: a session may hold it twice");
+  }
+}
+
 void note_what_differs(OnnxBuilder& b, bool cached) {
   const Architecture& a = b.architecture();
   if (a.task == Task::causal_lm && !cached) {
@@ -76,6 +94,7 @@ std::vector<std::string> write_onnx(const std::filesystem::path& folder, const M
   }
   emit_answers(b, step, x);
   note_what_differs(b, cached);
+  note_what_costs(b, cached);
   b.problems.throw_if_any("this model as an ONNX graph");
   std::vector<std::string> notes = b.notes;
   write_onnx_file(folder, b.finish(), external_above);

@@ -24,12 +24,14 @@ std::vector<std::string> write_onnx(const std::filesystem::path& folder, const M
 
 struct GraphAnswers {
   GivenAnswers given;
-  Dtype dtype = Dtype::f32;  // that the graph computes in
+  Dtype dtype = Dtype::f32;        // that the graph computes in
+  std::vector<std::string> notes;  // how near it came to the end of float16
 };
 
 // What the graph of a file says to these inputs, computed in float64 from the file alone; the Architecture only tells
 // what they are. A graph that has a past is asked a second time, in two steps of which the second knows the first by
-// its cache: VerificationFailed where the two differ. One step is left out where it changes the angles of the other
+// its cache: VerificationFailed where the two differ. InputError where a number is too large for the type that the
+// graph has for it: it would be an infinity elsewhere. One step is left out where it changes the angles of the other
 // (dynamic and long RoPE), which no cache can make up for.
 GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& architecture,
                       std::span<const Inputs> inputs);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "pare/support/names.h"
 
@@ -116,20 +115,25 @@ OnnxName OnnxBuilder::slice(const OnnxName& x, int64_t begin, int64_t end, int64
 
 // ---- what is stored
 
-void OnnxBuilder::check_real(double value) {
-  const double rounded = at::scalar_tensor(value, at::kDouble).to(scalar_of(type_)).to(at::kDouble).item<double>();
-  problems.add_if(!(std::abs(rounded - value) <= 1e-2 * std::abs(value)),
-                  "it computes with {:g}, for which {} has no number{}", value, word(dtype_of(type_)),
-                  type_ == OnnxType::f16 ? ": export it in float32" : "");
+// A number of one type; a problem where it has none that is near.
+at::Tensor OnnxBuilder::rounded(double value, OnnxType type) {
+  const at::Tensor stored = at::scalar_tensor(value, at::kDouble).to(scalar_of(type));
+  problems.add_if(!(std::abs(stored.item<double>() - value) <= 1e-2 * std::abs(value)),
+                  "it computes with {:g}, for which {} has no number{}", value, word(dtype_of(type)),
+                  type == OnnxType::f16 ? ": export it in float32" : "");
+  return stored;
 }
 
 OnnxName OnnxBuilder::real(double value) {
-  check_real(value);
-  return constant(fmt::format("constant.{:.17g}", value), at::scalar_tensor(value, at::kDouble).to(scalar_of(type_)));
+  return constant(fmt::format("constant.{:.17g}", value), rounded(value, type_));
 }
 
 OnnxName OnnxBuilder::wide_real(double value) {
-  return constant(fmt::format("constant.float32.{:.17g}", value), at::scalar_tensor(value, at::kDouble).to(at::kFloat));
+  return constant(fmt::format("constant.float32.{:.17g}", value), rounded(value, OnnxType::f32));
+}
+
+float OnnxBuilder::setting(double value) {
+  return rounded(value, OnnxType::f32).item<float>();
 }
 
 OnnxName OnnxBuilder::index(int64_t value) {

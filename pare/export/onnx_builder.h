@@ -51,6 +51,7 @@ class OnnxBuilder {
 
   OnnxName real(double value);       // of the type computed in
   OnnxName wide_real(double value);  // float32
+  float setting(double value);       // of an attribute
   OnnxName index(int64_t value);     // no axes
   OnnxName indices(const std::vector<int64_t>& values);
   OnnxName doubles(const std::vector<double>& values);
@@ -74,7 +75,7 @@ class OnnxBuilder {
 
  private:
   OnnxName fresh(const std::string& op);
-  void check_real(double value);
+  at::Tensor rounded(double value, OnnxType type);
   const Model* model_;
   OnnxType type_;
   TensorTable table_;

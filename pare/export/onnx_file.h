@@ -20,14 +20,18 @@
 
 namespace pare {
 
-// The newest operators that onnxruntime 1.31 runs on a CPU, in float32; it loads no file that asks for newer ones.
-constexpr int64_t onnx_opset = 26, onnx_ir_version = 13;
+// The oldest opset that says a model: Gelu came with 20, and what came later only widened types of what is used here. A
+// runtime refuses a file of a newer opset or format than it knows, whether or not it uses anything new: onnxruntime
+// 1.31 goes up to opset 26, 1.23 to format 11, 1.17 to format 9, and DirectML to opset 20. So RMSNormalization, of 23,
+// is spelled out; onnxruntime makes one operator of it again. Opset 20 goes with format 9.
+constexpr int64_t onnx_opset = 20, onnx_ir_version = 9;
 
 constexpr const char *onnx_name = "model.onnx", *onnx_data_name = "model.onnx.data";
 
 // By the numbers of the format; those that pare writes.
 enum class OnnxType : uint8_t { f32 = 1, i32 = 6, i64 = 7, boolean = 9, f16 = 10, f64 = 11 };
 Dtype dtype_of(OnnxType type);
+OnnxType onnx_type_from(int64_t number);  // InputError where pare does not write it
 
 struct OnnxAttribute {
   std::string name;

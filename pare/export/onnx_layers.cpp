@@ -18,10 +18,13 @@ OnnxName emit_norm(OnnxBuilder& b, const OnnxName& x, const std::optional<Norm>&
   if (gain.empty()) {  // both operators ask for one
     gain = b.constant(fmt::format("ones.{}", width), at::ones({width}, scalar_type(dtype_of(b.type()))));
   }
-  const std::vector<OnnxAttribute> settings = {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(norm->epsilon)}};
-  if (norm->kind == NormKind::rms) {
-    return b.plus(b.node("RMSNormalization", {x, gain}, settings), bias);
+  if (norm->kind == NormKind::rms) {  // in the one form that onnxruntime knows as a norm
+    const OnnxName y = b.wide(x), square = b.node("Pow", {y, b.wide_real(2)});
+    const OnnxName mean = b.node("ReduceMean", {square, b.indices({-1})}, {{"keepdims", int64_t{1}}});
+    const OnnxName root = b.node("Sqrt", {b.node("Add", {mean, b.wide_real(norm->epsilon)})});
+    return b.plus(b.node("Mul", {b.narrow(b.node("Div", {y, root})), gain}), bias);
   }
+  const std::vector<OnnxAttribute> settings = {{"axis", int64_t{-1}}, {"epsilon", b.setting(norm->epsilon)}};
   return b.node("LayerNormalization", bias.empty() ? std::vector{x, gain} : std::vector{x, gain, bias}, settings);
 }
 

@@ -59,14 +59,8 @@ at::Tensor onnx_where(const OnnxCall& call) {
 }
 
 at::Tensor onnx_cast(const OnnxCall& call) {
-  const int64_t to = call.integer("to", 0);
-  for (const OnnxType type :
-       {OnnxType::f32, OnnxType::i32, OnnxType::i64, OnnxType::boolean, OnnxType::f16, OnnxType::f64}) {
-    if (static_cast<int64_t>(type) == to) {
-      return call.input(0).to(call.float_type(scalar_type(dtype_of(type))));
-    }
-  }
-  throw InputError(fmt::format("casts to type {}, which pare does not write", to));
+  const OnnxType to = onnx_type_from(call.integer("to", 0));
+  return call.input(0).to(call.float_type(scalar_type(dtype_of(to))));
 }
 
 at::Tensor onnx_reshape(const OnnxCall& call) {
@@ -202,6 +196,10 @@ at::Tensor onnx_reduce_sum(const OnnxCall& call) {
   return call.input(0).sum(reduced_axes(call), call.integer("keepdims", 1) != 0);
 }
 
+at::Tensor onnx_reduce_mean(const OnnxCall& call) {
+  return call.input(0).mean(reduced_axes(call), call.integer("keepdims", 1) != 0);
+}
+
 at::Tensor onnx_reduce_max(const OnnxCall& call) {
   return at::amax(call.input(0), reduced_axes(call), call.integer("keepdims", 1) != 0);
 }
@@ -210,21 +208,11 @@ at::Tensor onnx_cum_sum(const OnnxCall& call) {
   return call.input(0).cumsum(call.integer(1));
 }
 
-// Both norms reckon in float32 at least.
-at::Tensor wide_input(const OnnxCall& call) {
+at::Tensor onnx_layer_norm(const OnnxCall& call) {
   refuse_if(axis_of(call.input(0), call.integer("axis", -1)) != call.input(0).dim() - 1,
             "is over more than the last axis, which pare does not write");
-  return call.input(0).to(wider_of(call.input(0).scalar_type(), at::kFloat));
-}
-
-at::Tensor onnx_rms_norm(const OnnxCall& call) {
-  const at::Tensor x = wide_input(call);
-  const at::Tensor y = x * at::rsqrt(x.square().mean(-1, true) + call.real("epsilon", 1e-5));
-  return y.to(call.input(0).scalar_type()) * call.input(1);
-}
-
-at::Tensor onnx_layer_norm(const OnnxCall& call) {
-  const at::Tensor x = wide_input(call), centred = x - x.mean(-1, true);
+  const at::Tensor x = call.input(0).to(wider_of(call.input(0).scalar_type(), at::kFloat));  // in float32 at least
+  const at::Tensor centred = x - x.mean(-1, true);
   const at::Tensor y = centred * at::rsqrt(centred.square().mean(-1, true) + call.real("epsilon", 1e-5));
   const at::Tensor scaled = y.to(call.input(0).scalar_type()) * call.input(1);
   return call.count() > 2 ? scaled + call.input(2) : scaled;
@@ -259,9 +247,9 @@ const std::map<std::string, Operator>& operators() {
       {"Mul", binary<at::mul>},
       {"Or", binary<at::logical_or>},
       {"Pow", binary<at::pow>},
-      {"RMSNormalization", onnx_rms_norm},
       {"Range", onnx_range},
       {"ReduceMax", onnx_reduce_max},
+      {"ReduceMean", onnx_reduce_mean},
       {"ReduceSum", onnx_reduce_sum},
       {"Relu", unary<at::relu>},
       {"Reshape", onnx_reshape},
@@ -270,6 +258,7 @@ const std::map<std::string, Operator>& operators() {
       {"Sin", unary<at::sin>},
       {"Slice", onnx_slice},
       {"Softmax", onnx_softmax},
+      {"Sqrt", unary<at::sqrt>},
       {"Squeeze", onnx_squeeze},
       {"Sub", onnx_sub},
       {"Tanh", unary<at::tanh>},
@@ -288,7 +277,24 @@ at::ScalarType wider_of(at::ScalarType type, at::ScalarType least) {
 
 const at::Tensor& OnnxCall::input(size_t number) const {
   refuse_if(number >= inputs_.size(), "has {} inputs, one more is needed", inputs_.size());
+  asked_.insert(&inputs_[number]);
   return inputs_[number];
+}
+
+std::span<const at::Tensor> OnnxCall::inputs() const {
+  for (const at::Tensor& each : inputs_) {
+    asked_.insert(&each);
+  }
+  return inputs_;
+}
+
+void OnnxCall::check_all_asked() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    refuse_if(!asked_.contains(&inputs_[i]), "has an input {}, which pare does not write", i);
+  }
+  for (const OnnxAttribute& each : node_.attributes) {
+    refuse_if(!asked_.contains(&each), "has an attribute {}, which pare does not write", quote(each.name));
+  }
 }
 
 std::vector<int64_t> OnnxCall::integers(size_t number) const {
@@ -303,7 +309,11 @@ int64_t OnnxCall::integer(size_t number) const {
 
 const OnnxAttribute* OnnxCall::find(const char* name) const {
   const auto found = std::ranges::find(node_.attributes, name, &OnnxAttribute::name);
-  return found == node_.attributes.end() ? nullptr : &*found;
+  if (found == node_.attributes.end()) {
+    return nullptr;
+  }
+  asked_.insert(&*found);
+  return &*found;
 }
 
 template <class Value>
@@ -340,10 +350,29 @@ bool knows_operator(const std::string& op) {
   return operators().contains(op);
 }
 
+OnnxType result_type(const OnnxNode& node, std::span<const OnnxType> inputs) {
+  static const std::set<std::string> truths = {"And", "Equal", "Greater", "Less", "LessOrEqual", "Or"};
+  if (node.op == "Cast") {
+    return onnx_type_from(OnnxCall(node, {}, at::kFloat).integer("to", 0));
+  }
+  if (node.op == "Shape") {
+    return OnnxType::i64;
+  }
+  if (truths.contains(node.op)) {
+    return OnnxType::boolean;
+  }
+  const size_t alike = node.op == "Where" ? 1 : 0;
+  refuse_if(inputs.size() <= alike, "node {} has {} inputs", quote(node.name), inputs.size());
+  return inputs[alike];
+}
+
 at::Tensor run_operator(const OnnxNode& node, std::span<const at::Tensor> inputs, at::ScalarType least) {
   const auto subject = [&node] { return fmt::format("node {} ({})", quote(node.name), escaped(node.op)); };
   try {
-    return operators().at(node.op)(OnnxCall(node, inputs, least));
+    const OnnxCall call(node, inputs, least);
+    const at::Tensor result = operators().at(node.op)(call);
+    call.check_all_asked();
+    return result;
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", subject(), error.what()));
   } catch (const c10::Error& error) {  // sizes that do not fit each other

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ class OnnxCall {
 
   const at::Tensor& input(size_t number) const;
   size_t count() const { return inputs_.size(); }
-  std::span<const at::Tensor> inputs() const { return inputs_; }
+  std::span<const at::Tensor> inputs() const;
   std::vector<int64_t> integers(size_t number) const;  // of an input without axes, or with one
   int64_t integer(size_t number) const;
   int64_t integer(const char* attribute, int64_t otherwise) const;
@@ -29,15 +30,20 @@ class OnnxCall {
   std::vector<int64_t> list(const char* attribute) const;
   at::ScalarType float_type(at::ScalarType own) const;
   at::ScalarType least() const { return least_; }
+  // InputError where the file said more than was asked for: it might mean something else.
+  void check_all_asked() const;
 
  private:
   const OnnxAttribute* find(const char* name) const;
   const OnnxNode& node_;
   std::span<const at::Tensor> inputs_;
   at::ScalarType least_;
+  mutable std::set<const void*> asked_;  // inputs and attributes
 };
 
 bool knows_operator(const std::string& op);
+// Of what an operator gives, by what goes in: as the file says, whatever it is computed in.
+OnnxType result_type(const OnnxNode& node, std::span<const OnnxType> inputs);
 // InputError, naming the node, where its inputs do not fit it.
 at::Tensor run_operator(const OnnxNode& node, std::span<const at::Tensor> inputs, at::ScalarType least);
 

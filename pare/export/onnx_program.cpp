@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <limits>
 
 #include "pare/checkpoint/weights.h"
 #include "pare/export/onnx_operators.h"
@@ -28,35 +28,61 @@ OnnxProgram::OnnxProgram(const std::filesystem::path& file) : file_(file) {
   }
 }
 
-void OnnxProgram::check() const {
+// Everything is there before it is read, and of the type that is promised.
+void OnnxProgram::check() {
   Problems problems;
-  std::set<std::string> there;
-  for (const OnnxValue& input : graph().inputs) {
-    there.insert(input.name);
-  }
-  const auto must_be_there = [&](const std::string& name, const std::string& reader) {
-    problems.add_if(!there.contains(name) && !file_.has_tensor(name), "{} reads {}, which nothing before it gives",
-                    escaped(reader), quote(name));
+  const auto give = [&](const std::string& name, OnnxType type) {
+    problems.add_if(file_.has_tensor(name) || !types_.emplace(name, type).second, "{} is given twice", quote(name));
   };
+  const auto type_of = [&](const std::string& name, const std::string& reader) {
+    const auto found = types_.find(name);
+    problems.add_if(found == types_.end() && !file_.has_tensor(name), "{} reads {}, which nothing before it gives",
+                    reader, quote(name));
+    return found != types_.end() ? found->second : file_.has_tensor(name) ? file_.type_of(name) : OnnxType::f32;
+  };
+  for (const OnnxValue& input : graph().inputs) {
+    give(input.name, input.type);
+  }
   for (const OnnxNode& node : graph().nodes) {
-    problems.add_if(!knows_operator(node.op), "node {} is {}, which pare does not write", quote(node.name),
-                    quote(node.op));
-    problems.add_if(node.outputs.size() != 1, "node {} has {} outputs, expected one", quote(node.name),
-                    node.outputs.size());
+    const std::string reader = fmt::format("node {}", quote(node.name));
+    problems.add_if(!knows_operator(node.op), "{} is {}, which pare does not write", reader, quote(node.op));
+    problems.add_if(node.outputs.size() != 1, "{} has {} outputs, expected one", reader, node.outputs.size());
+    std::vector<OnnxType> types;
     for (const std::string& name : node.inputs) {
-      must_be_there(name, node.name);
+      types.push_back(type_of(name, reader));
     }
     for (const std::string& name : node.outputs) {
-      problems.add_if(!there.insert(name).second || file_.has_tensor(name), "{} is given twice", quote(name));
+      give(name, result_type(node, types));
     }
   }
   for (const OnnxValue& output : graph().outputs) {
-    must_be_there(output.name, "who asks");
+    const OnnxType found = type_of(output.name, "who asks");
+    problems.add_if(found != output.type, "{} is of type {}, and promised as {}", quote(output.name),
+                    dtype_name(dtype_of(found)), dtype_name(dtype_of(output.type)));
   }
   problems.throw_if_any(quote(shown(file_.path())));
 }
 
-std::vector<NamedTensors> OnnxProgram::run(std::span<const NamedTensors> requests, at::ScalarType least) const {
+static double largest_number(OnnxType type) {
+  return type == OnnxType::f16 ? 65504 : std::numeric_limits<float>::max();
+}
+
+double OnnxPeak::share() const {
+  return size / largest_number(type);
+}
+
+// A mask has the largest number of float32 on purpose, so of that type only what is beyond counts.
+static void look_for_peak(OnnxPeak& peak, const std::string& name, OnnxType type, const at::Tensor& values) {
+  if ((type != OnnxType::f16 && type != OnnxType::f32) || values.numel() == 0) {
+    return;
+  }
+  const OnnxPeak found = {name, type, values.abs().max().item<double>()};
+  if ((type == OnnxType::f16 || found.share() > 1) && found.share() > peak.share()) {
+    peak = found;
+  }
+}
+
+OnnxRun OnnxProgram::run(std::span<const NamedTensors> requests, at::ScalarType least) const {
   const at::InferenceMode inference;
   const auto ready = [least](const at::Tensor& x) { return x.to(wider_of(x.scalar_type(), least)); };
   NamedTensors stored;  // of the file, while somebody still reads it
@@ -69,6 +95,7 @@ std::vector<NamedTensors> OnnxProgram::run(std::span<const NamedTensors> request
       values[r][input.name] = found->second.to(wider_of(scalar_type(dtype_of(input.type)), least));
     }
   }
+  OnnxRun result;
   const std::vector<OnnxNode>& nodes = graph().nodes;
   for (size_t i = 0; i < nodes.size(); ++i) {
     check_interrupt();
@@ -85,7 +112,9 @@ std::vector<NamedTensors> OnnxProgram::run(std::span<const NamedTensors> request
         const auto own = known.find(name);
         inputs.push_back(own != known.end() ? own->second : stored.at(name));
       }
-      known[node.outputs.front()] = run_operator(node, inputs, least);
+      const std::string& name = node.outputs.front();
+      const at::Tensor& given = known[name] = run_operator(node, inputs, least);
+      look_for_peak(result.peak, name, types_.at(name), given);
     }
     for (const std::string& name : node.inputs) {
       if (last_use_.at(name) == i) {
@@ -96,15 +125,14 @@ std::vector<NamedTensors> OnnxProgram::run(std::span<const NamedTensors> request
       }
     }
   }
-  std::vector<NamedTensors> answers;
   for (NamedTensors& known : values) {
-    NamedTensors& answer = answers.emplace_back();
+    NamedTensors& answer = result.answers.emplace_back();
     for (const OnnxValue& output : graph().outputs) {
       const auto found = known.find(output.name);
       answer[output.name] = found != known.end() ? found->second : ready(file_.load(output.name));
     }
   }
-  return answers;
+  return result;
 }
 
 }  // namespace pare

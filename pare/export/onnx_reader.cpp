@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <optional>
 
 #include "pare/checkpoint/weights.h"
@@ -24,16 +23,6 @@ struct StoredOnnxTensor {
   bool outside = false;
   uint64_t begin = 0, size = 0;
 };
-
-OnnxType onnx_type(uint64_t number) {
-  for (const OnnxType known :
-       {OnnxType::f32, OnnxType::i32, OnnxType::i64, OnnxType::boolean, OnnxType::f16, OnnxType::f64}) {
-    if (static_cast<uint64_t>(known) == number) {
-      return known;
-    }
-  }
-  throw InputError(fmt::format("has a tensor of type {}, which pare does not write", number));
-}
 
 int64_t signed_number(const WireField& field) {
   return static_cast<int64_t>(WireReader::number(field));
@@ -131,7 +120,7 @@ OnnxValue read_value(WireReader message) {
         WireReader tensor = type.inside(*kind);
         while (const std::optional<WireField> part = tensor.next()) {
           if (part->number == 1) {
-            value.type = onnx_type(WireReader::number(*part));
+            value.type = onnx_type_from(signed_number(*part));
           } else if (part->number == 2) {
             read_shape(tensor.inside(*part), value);
           }
@@ -174,7 +163,7 @@ std::string read_tensor(WireReader message, StoredOnnxTensor& tensor) {
         tensor.shape.push_back(signed_number(*field));
         break;
       case 2:
-        tensor.type = onnx_type(WireReader::number(*field));
+        tensor.type = onnx_type_from(signed_number(*field));
         break;
       case 8:
         name = message.text(*field);
@@ -211,6 +200,22 @@ void check_stored(const std::string& name, const StoredOnnxTensor& tensor, uint6
   refuse_if(tensor.size != wanted, "tensor {} has {} bytes, its shape asks for {}", quote(name), tensor.size, wanted);
   refuse_if(tensor.begin > file_size || tensor.size > file_size - tensor.begin,
             "tensor {} ends behind the end of its file", quote(name));
+}
+
+// Which operators the file means: their names are the same in every version.
+void check_opset(WireReader message) {
+  std::string domain;
+  int64_t version = 0;
+  while (const std::optional<WireField> field = message.next()) {
+    if (field->number == 1) {
+      domain = message.text(*field);
+    } else if (field->number == 2) {
+      version = signed_number(*field);
+    }
+  }
+  refuse_if(!domain.empty() || version != onnx_opset,
+            "asks for version {} of the operators of {}, expected {} of ONNX's", version,
+            domain.empty() ? "ONNX" : quote(domain), onnx_opset);
 }
 
 }  // namespace
@@ -266,18 +271,32 @@ void OnnxFile::State::check() {
 OnnxFile::OnnxFile(const std::filesystem::path& path) : state_(new State(path)) {
   try {
     WireReader message(state_->wire);
-    bool any = false;
+    bool any = false, operators = false;
     while (const std::optional<WireField> field = message.next()) {
       if (field->number == 7) {
         refuse_if(std::exchange(any, true), "has two graphs");
         state_->read_graph(message.inside(*field));
+      } else if (field->number == 8) {
+        check_opset(message.inside(*field));
+        operators = true;
       }
     }
     refuse_if(!any, "has no graph: is it an ONNX file?");
+    refuse_if(!operators, "does not say which version of the operators it means");
     state_->check();
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", quote(shown(path)), error.what()));
   }
+}
+
+OnnxType onnx_type_from(int64_t number) {
+  for (const OnnxType known :
+       {OnnxType::f32, OnnxType::i32, OnnxType::i64, OnnxType::boolean, OnnxType::f16, OnnxType::f64}) {
+    if (static_cast<int64_t>(known) == number) {
+      return known;
+    }
+  }
+  throw InputError(fmt::format("has a tensor of type {}, which pare does not write", number));
 }
 
 OnnxFile::~OnnxFile() = default;

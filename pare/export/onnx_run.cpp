@@ -85,7 +85,7 @@ int64_t cut_of(const Architecture& a, const Inputs& inputs, size_t number) {
 // The second half of every batch that is cut, after a first half that only its cache tells of.
 void check_past(const Architecture& a, const OnnxProgram& program, std::span<const Inputs> inputs,
                 const std::vector<size_t>& cut_inputs, const std::vector<int64_t>& cuts,
-                std::span<const NamedTensors> whole, std::span<NamedTensors> first) {
+                std::span<const NamedTensors> whole, std::span<NamedTensors> first, OnnxPeak& peak) {
   std::vector<NamedTensors> requests;
   for (size_t i = 0; i < cut_inputs.size(); ++i) {
     const Inputs& batch = inputs[cut_inputs[i]];
@@ -96,7 +96,11 @@ void check_past(const Architecture& a, const OnnxProgram& program, std::span<con
       }
     }
   }
-  const std::vector<NamedTensors> second = program.run(requests, at::kDouble);
+  const OnnxRun run = program.run(requests, at::kDouble);
+  const std::vector<NamedTensors>& second = run.answers;
+  if (run.peak.share() > peak.share()) {
+    peak = run.peak;
+  }
   for (size_t i = 0; i < cut_inputs.size(); ++i) {
     const Inputs& batch = inputs[cut_inputs[i]];
     const std::string name = answer_name(a);
@@ -132,7 +136,8 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
       requests.push_back(request_of(program.graph(), inputs[i], 0, cut));
     }
   }
-  std::vector<NamedTensors> answers = program.run(requests, at::kDouble);
+  OnnxRun run = program.run(requests, at::kDouble);
+  std::vector<NamedTensors>& answers = run.answers;
   GraphAnswers result;
   std::vector<at::Tensor> rows, pooled;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -145,7 +150,15 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
   }
   if (!cuts.empty()) {
     const std::span<NamedTensors> all(answers);
-    check_past(a, program, inputs, cut_inputs, cuts, all.first(inputs.size()), all.subspan(inputs.size()));
+    check_past(a, program, inputs, cut_inputs, cuts, all.first(inputs.size()), all.subspan(inputs.size()), run.peak);
+  }
+  const OnnxPeak& peak = run.peak;
+  refuse_if(peak.share() > 1, "it computes with numbers up to {:.4g} ({} of the graph), beyond what {} can hold{}",
+            peak.size, quote(peak.value), word(dtype_of(peak.type)),
+            peak.type == OnnxType::f16 ? ": export it in float32" : "");
+  if (peak.type == OnnxType::f16) {
+    result.notes.push_back(fmt::format("float16 ends at 65504: the largest number here was {:.3g}, {} of the graph",
+                                       peak.size, quote(peak.value)));
   }
   result.given.rows = at::cat(rows);
   if (!pooled.empty()) {

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
-
 #include "pare/model/rope.h"
 #include "pare/model/tables.h"
 

@@ -120,12 +120,11 @@ Prepared prepare_as(const Family& family, const ModelFolder& source, const Model
                     const std::optional<Dtype>& dtype) {
   const Weights typed = stored_types(source, model.weights, dtype);
   const bool native = family.model_type == native_family().model_type, own = family.model_type == source.family;
-  Prepared prepared{
-      own && !native ? family_config_text(family, source, model.architecture, dtype)
-                     : foreign_config_text(family, source, model.architecture, dtype),
-      {model.architecture,
-       family_weights(family, model.architecture, typed, own ? weights_of(source.stored.files) : Weights())},
-      explain(source.model.weights, typed)};
+  Prepared prepared{own && !native ? family_config_text(family, source, model.architecture, dtype)
+                                   : foreign_config_text(family, source, model.architecture, dtype),
+                    {model.architecture, family_weights(family, model.architecture, typed,
+                                                        own ? weights_of(source.stored.files) : Weights())},
+                    explain(source.model.weights, typed)};
   if (own && !native) {
     add_unused(prepared, family, source);
   }

@@ -27,7 +27,7 @@ struct Prepared {
   Model model;
   Explanation explanation;
   std::map<std::string, CopiedTensor> copied = {};  // compat only: what the source's files hold and no pass looks at
-  bool own_code = false;  // transformers is to run it, with the Python that goes beside it (modeling_code.h)
+  bool own_code = false;  // transformers is to run it, with the Python of pare/checkpoint/modeling_code.h
 };
 
 // Refused where the source's family cannot express the result. Without a type each tensor keeps the one that it, or

@@ -47,8 +47,9 @@ def configurations(transformers):
     cases["gpt_neox, tied"] = transformers.GPTNeoXConfig(**small, tie_word_embeddings=True)
     cases["phi, tied"] = transformers.PhiConfig(**small, tie_word_embeddings=True)
     cases["starcoder2, tied"] = transformers.Starcoder2Config(**grouped, sliding_window=None, tie_word_embeddings=True)
-    for case in ("gemma2", "qwen3"):  # rows of 32 numbers and more, so that all matrices can be in blocks
-        cases[f"{case}, wide"] = transformers.AutoConfig.for_model(**cases[case].to_dict() | dict(hidden_size=64, intermediate_size=64, num_hidden_layers=1))
+    wide = grouped | dict(hidden_size=64, intermediate_size=96)  # whose matrices can all be in blocks
+    cases["gemma2, wide"] = transformers.Gemma2Config(**wide, head_dim=16, query_pre_attn_scalar=16, sliding_window=8)
+    cases["qwen3, wide"] = transformers.Qwen3Config(**wide, head_dim=32)
     return cases
 
 

@@ -4,6 +4,10 @@ config.json describes the whole model in one object, `architecture`, with every 
 those of docs/formats.md of pare, and are computed here as written there. A parameter has the name of its tensor in
 model.safetensors, without any prefix, so what is trained and saved here is a model of pare again.
 
+To fine-tune it: `labels` give a loss (-100 does not count, and a causal model shifts them itself); there is no dropout.
+Trainer, gradient checkpointing and LoRA of peft work as on other models. Refused where asked for: inputs_embeds,
+output_attentions, caches other than DynamicCache, and more tokens or other classes than the architecture has.
+
 In comments B is the batch, n the tokens at hand, m all tokens with those remembered, d the width of the stream.
 """
 
@@ -36,10 +40,11 @@ class PareConfig(PretrainedConfig):
     hidden_size = property(lambda self: self.architecture.get("width"))
     vocab_size = property(lambda self: self.architecture.get("vocab"))
     max_position_embeddings = property(lambda self: self.architecture.get("context"))
-    num_hidden_layers = property(lambda self: len(self.architecture.get("layers") or self.blocks()))
 
-    def blocks(self):
-        return [block for block in self.architecture.get("blocks", []) for _ in range(block["repeat"])]
+    @property
+    def num_hidden_layers(self):
+        layers, blocks = self.architecture.get("layers"), self.architecture.get("blocks", [])
+        return len(layers) if layers else sum(block["repeat"] for block in blocks)
 
 
 # ---- Small parts.
@@ -61,7 +66,7 @@ def plus(x, bias):
 
 
 class Tensors(nn.Module):
-    """Parameters of these shapes; one without a shape is not there. `start`: what it has before training, if not drawn."""
+    """Parameters of these shapes; one without a shape is not there. `start`: before training, of what is not drawn."""
 
     def __init__(self, start=None, **shapes):
         super().__init__()
@@ -88,7 +93,8 @@ class Norm(Tensors):
         if self.kind == "dyt":
             y = torch.tanh(self.alpha * x)
         else:
-            y = (wide(x) * torch.rsqrt(wide(x).square().mean(-1, keepdim=True) + self.spec.epsilon)).to(x.dtype)
+            y = wide(x)
+            y = (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.spec.epsilon)).to(x.dtype)
         return plus(y if gain is None else y * gain, self.bias)
 
 
@@ -198,6 +204,15 @@ class Step:
         self.real, self.cache, self.past = real, cache, past
         self.known = {}  # what layers that are alike ask for again
 
+    def on(self, device):
+        """The same beside a layer that lies on another device."""
+        if device == self.positions.device:
+            return self
+        if device not in self.known:
+            real = None if self.real is None else self.real.to(device)
+            self.known[device] = Step(self.all_positions.to(device), real, self.cache, self.past)
+        return self.known[device]
+
     def remember(self, layer, keys, values):
         """Takes [B, heads, n, width], hands back those of all tokens."""
         return (keys, values) if self.cache is None else self.cache.update(keys, values, layer)
@@ -245,7 +260,7 @@ def split_heads(x, heads):
 
 
 def for_every_head(x, heads):
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+    return x.expand(-1, heads, -1, -1) if x.shape[1] in (1, heads) else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def fused_attention(query, key, value, seen, causal, scale):
@@ -304,15 +319,9 @@ class Attention(Sublayer):
         if t.shaped:
             self.shape = Tensors({"weight": 1}, weight=(t.heads, 3))
 
-    def query_of(self, x):
-        if not self.keys_shared:
-            return self.query(x)
-        bias = None if self.qk.bias is None else self.qk.bias.flatten()
-        return F.linear(x, self.qk.weight.transpose(1, 2).flatten(0, 1), bias)  # x qk[h] + b[h], as wide as the stream
-
     def project(self, x, table, step, layer):
-        """Queries of the tokens at hand, keys and values of all, as [B, heads, n or m, width]. What is remembered is what
-        `cache` says, in the place of the keys if it is one thing."""
+        """Queries of the tokens at hand, keys and values of all, as [B, heads, n or m, width]. What `cache` says is
+        remembered, in the place of the keys if it is one thing."""
         t = self.spec
         if table is not None:
             query, key, value = table.split(self.widths, -1)
@@ -327,9 +336,13 @@ class Attention(Sublayer):
                 key = self.key(self.key_from_value(source if self.value.bias is None else source - self.value.bias))
             else:
                 key, value = self.key(source), self.value(source)
-        if table is None:
-            query = key[:, -x.shape[1] :] if t.query == "key" else self.query_of(x)
-        query = self.query_norm(split_heads(query, t.heads))
+        if table is None and not self.keys_shared:
+            query = key[:, -x.shape[1] :] if t.query == "key" else self.query(x)
+        if self.keys_shared:  # x qk[h] + b[h], as wide as the stream
+            query = plus(x[:, None] @ self.qk.weight, None if self.qk.bias is None else self.qk.bias[:, None])
+        else:
+            query = split_heads(query, t.heads)
+        query = self.query_norm(query)
         key = self.key_norm(split_heads(key, 1 if self.keys_shared else t.kv_heads))
         value = split_heads(value, 1 if self.values_shared else t.kv_heads)
         query = step.turned(query, t.rope, self.rope_name)
@@ -372,7 +385,7 @@ class Attention(Sublayer):
             mixed = mixed * torch.sigmoid(gate).transpose(1, 2)[..., None]
         mixed = mixed.transpose(1, 2).flatten(2)
         if self.values_shared:  # sum_h (A_h x) vo[h]
-            mixed = F.linear(mixed, self.vo.weight.flatten(0, 1).t())
+            mixed = mixed @ self.vo.weight.flatten(0, 1)
         return self.output_norm(self.output(mixed))
 
 
@@ -406,7 +419,7 @@ class Block(nn.Module):
         self.mlp = Mlp(spec.mlp, width) if spec.mlp else None
 
     def forward(self, x, step, layer, table=None):
-        attention, mlp = self.attention, self.mlp
+        attention, mlp, step = self.attention, self.mlp, step.on(x.device)
         read = attention.before(x)
         y = attention.after(x, attention(read, step, layer, table))
         if mlp is None:
@@ -470,15 +483,15 @@ class Embedding(nn.Module):
         return self.projection(x) if e.factor and e.factor_scope == "sum" else x, None
 
 
-class Transform(nn.Linear):
+class Transform(Tensors):
     """A layer before a head."""
 
     def __init__(self, spec, width, out):
-        super().__init__(width, out, bias=spec.bias)
+        super().__init__(weight=(out, width), bias=spec.bias and (out,))
         self.activation, self.norm = ACTIVATIONS[spec.activation], Norm(spec.norm, out)
 
     def forward(self, x):
-        return self.norm(self.activation(super().forward(x)))
+        return self.norm(self.activation(F.linear(x, self.weight, self.bias)))
 
 
 class Head(Tensors):
@@ -493,7 +506,7 @@ class Head(Tensors):
 
     def forward(self, x, token=None):
         x = self.transform(x) if self.transform else x
-        logits = F.linear(x, token.weight if self.weight is None else self.weight, self.bias)
+        logits = F.linear(x, token.weight.to(x.device) if self.weight is None else self.weight, self.bias)
         return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
 
     def pooled(self, x, real):
@@ -501,7 +514,7 @@ class Head(Tensors):
         first = self.spec.pool == "first"
         if real is None:
             return x[:, 0 if first else -1]
-        counted = real.long().cumsum(1)
+        counted = real.to(x.device).long().cumsum(1)
         place = (counted < (1 if first else counted[:, -1:])).sum(1).clamp(max=x.shape[1] - 1)
         return x[torch.arange(len(x), device=x.device), place]
 
@@ -534,6 +547,8 @@ class PareModel(PreTrainedModel):
         a = json.loads(json.dumps(config.architecture), object_hook=lambda entries: SimpleNamespace(**entries))
         if self.tasks and a.task not in self.tasks:
             raise ValueError(f"{type(self).__name__} is for {self.tasks}, and the model's task is {a.task}")
+        if a.head.classes and config.num_labels != a.head.classes:
+            raise ValueError(f"num_labels is {config.num_labels}, and the model has {a.head.classes} classes")
         blocks = [block for block in a.blocks for _ in range(block.repeat)]
         self.task, self.context, self.order = a.task, a.context, a.layers or list(range(len(blocks)))
         tabled = self.order[0] if a.first_layer == "table" else None
@@ -548,7 +563,10 @@ class PareModel(PreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self):
-        return self.embed.token
+        return next(part for part in (self.embed.table, self.embed.patch, self.embed.token) if part is not None)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        raise NotImplementedError("a model of pare keeps its tokens: architecture.vocab says how many")
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -560,17 +578,24 @@ class PareModel(PreTrainedModel):
                 nn.init.constant_(tensor, start)
 
     def run(self, ids, mask=None, types=None, positions=None, pixels=None, cache=None, use_cache=None,
-            output_hidden_states=None, cache_position=None, **others):
+            output_hidden_states=None, cache_position=None, num_items_in_batch=None, **others):
         """All but the head: `hidden` behind the final norm; `real`, whether tokens at hand are no padding, or None;
         `cache` and `states`."""
-        if unknown := [name for name, value in others.items() if value not in (None, False)]:
+        if unknown := [name for name, value in others.items() if value is not None and value is not False]:
             raise TypeError(f"a model of pare has no use for {', '.join(unknown)}")
+        if ids is None and pixels is None:
+            raise ValueError(f"{self.main_input_name}: what should the model read?")
         if self.embed.patch is not None:
             pixels = ids if pixels is None else pixels
             ids = torch.zeros(len(pixels), self.context, dtype=torch.long, device=pixels.device)
-        cache = DynamicCache() if use_cache and cache is None else cache
+        again = self.gradient_checkpointing and self.training
+        cache = DynamicCache() if use_cache and cache is None and not again else cache
+        if again and cache is not None:
+            raise ValueError("gradient checkpointing runs each layer twice, which a cache would remember twice")
         if cache is not None and any(block.attention.spec.mask != "causal" for block in self.blocks):
             raise ValueError("the model looks both ways, which changes what a cache remembers: use_cache=False")
+        if not isinstance(cache, DynamicCache | None):
+            raise ValueError(f"a model of pare remembers in a DynamicCache, not in a {type(cache).__name__}")
         past = 0 if cache is None else cache.get_seq_length()
         notes = self.noted(cache, past, ids, mask, types, positions)
         every_id, every_type, real, positions = notes.unbind(-1)
@@ -593,9 +618,11 @@ class PareModel(PreTrainedModel):
         states = []
         for layer, number in enumerate(self.order):
             states.append(x)
-            again = self.gradient_checkpointing and self.training
-            run = self._gradient_checkpointing_func if again else lambda block, *arguments: block(*arguments)
-            x, table = run(self.blocks[number].__call__, x, step, layer, table), None
+            if again:
+                x = self._gradient_checkpointing_func(self.blocks[number].__call__, x, step, layer, table)
+            else:
+                x = self.blocks[number](x, step, layer, table)
+            table = None
         hidden = self.norm(x)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return SimpleNamespace(hidden=hidden, real=None if step.real is None else step.real[:, past:], cache=cache,
@@ -608,7 +635,7 @@ class PareModel(PreTrainedModel):
         every_id = torch.cat([before[..., 0], ids], 1)
         real = torch.cat([before[..., 2], torch.ones_like(ids)], 1) if mask is None else mask.to(ids.dtype)
         if real.shape != every_id.shape:
-            raise ValueError(f"attention_mask is {list(real.shape)}, expected {list(every_id.shape)}: all tokens so far")
+            raise ValueError(f"attention_mask: found {list(real.shape)}, expected {list(every_id.shape)}, all so far")
         if positions is None:  # real tokens are counted from 0; in some models those of one id are left out
             pad = self.embed.spec.position_pad
             counts = real if pad is None else real * (every_id != pad)
@@ -639,10 +666,15 @@ class PareModel(PreTrainedModel):
             last_hidden_state=hidden, pooler_output=pooled, past_key_values=found.cache, hidden_states=found.states)
 
 
+def mean_or_sum(loss, logits, labels, total):
+    """The mean, or where a trainer counted the labels of several batches, this one's part of theirs."""
+    return loss(logits, labels) if total is None else loss(logits, labels, reduction="sum") / total
+
+
 def cross_entropy(logits, labels, total=None):
-    """Over labels that are not -100: their mean, or their sum by what a trainer counted in several batches."""
+    """Over labels that are not -100."""
     logits, labels = wide(logits).flatten(0, -2), labels.to(logits.device).flatten()
-    return F.cross_entropy(logits, labels) if total is None else F.cross_entropy(logits, labels, reduction="sum") / total
+    return mean_or_sum(F.cross_entropy, logits, labels, total)
 
 
 class PareForCausalLM(PareModel, GenerationMixin):
@@ -652,7 +684,8 @@ class PareForCausalLM(PareModel, GenerationMixin):
     def forward(self, input_ids=None, attention_mask=None, token_type_ids=None, position_ids=None, past_key_values=None,
                 labels=None, logits_to_keep=0, num_items_in_batch=None, **others):
         found = self.run(input_ids, attention_mask, token_type_ids, position_ids, None, past_key_values, **others)
-        logits, loss = self.logits(found.hidden[:, -logits_to_keep:] if logits_to_keep else found.hidden), None
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits, loss = self.logits(found.hidden[:, kept]), None
         if labels is not None:
             loss = cross_entropy(logits[:, :-1], labels[:, 1:], num_items_in_batch)
         return modeling_outputs.CausalLMOutputWithPast(
@@ -680,10 +713,10 @@ class OneAnswer(PareModel):
     def loss(self, logits, labels, total):
         kind = self.config.problem_type if self.task == "classifier" else "single_label_classification"
         if kind == "regression" or (kind is None and logits.shape[-1] == 1):
-            return F.mse_loss(logits.squeeze(), labels.squeeze().to(logits))
+            return mean_or_sum(F.mse_loss, logits.squeeze(), labels.squeeze().to(logits), total)
         if kind == "single_label_classification" or (kind is None and not labels.is_floating_point()):
             return cross_entropy(logits, labels, total)
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits))
+        return mean_or_sum(F.binary_cross_entropy_with_logits, logits, labels.to(logits), total)
 
 
 class PareForMaskedLM(OneAnswer):
@@ -714,10 +747,11 @@ class PareForQuestionAnswering(PareModel):
                 end_positions=None, **others):
         found = self.run(input_ids, attention_mask, token_type_ids, position_ids, **others)
         start, end = self.logits(found.hidden).unbind(-1)
-        loss, past_the_end = None, start.shape[1]  # where an answer does not count
-        if start_positions is not None and end_positions is not None:
-            loss = sum(F.cross_entropy(wide(logits), place.flatten().clamp(0, past_the_end), ignore_index=past_the_end)
-                       for logits, place in ((start, start_positions), (end, end_positions))) / 2
+        loss = None
+        if start_positions is not None and end_positions is not None:  # past the end, an answer does not count
+            places = (place.flatten().clamp(min=0) for place in (start_positions, end_positions))
+            loss = sum(cross_entropy(logits, place.masked_fill(place >= start.shape[1], -100))
+                       for logits, place in zip((start, end), places)) / 2
         return modeling_outputs.QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=found.states)
 
@@ -734,6 +768,7 @@ class PareForPreTraining(PareModel):
     """A language model with a second head, which answers for the sequence."""
 
     tasks = ("causal_lm", "masked_lm")
+    accepts_loss_kwargs = False  # a mean of each batch
 
     @returned
     def forward(self, input_ids=None, attention_mask=None, token_type_ids=None, position_ids=None, labels=None,
@@ -742,9 +777,10 @@ class PareForPreTraining(PareModel):
         logits, second, loss = self.logits(found.hidden), None, None
         if self.head.sequence is not None:
             second = self.head.sequence(self.head.pooled(found.hidden, found.real))
-        if labels is not None and next_sentence_label is not None:
+        if labels is not None:
             causal = self.task == "causal_lm"
             loss = cross_entropy(logits[:, :-1] if causal else logits, labels[:, 1:] if causal else labels)
-            loss = loss + cross_entropy(second, next_sentence_label)
+        if next_sentence_label is not None:
+            loss = cross_entropy(second, next_sentence_label) + (0 if loss is None else loss)
         return ParePreTrainingOutput(
             loss=loss, prediction_logits=logits, seq_relationship_logits=second, hidden_states=found.states)

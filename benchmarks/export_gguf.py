@@ -22,7 +22,7 @@ from race import ROOT, parting, relative
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path[:0] = [str(ROOT / "tests/conformance"), str(ROOT / "tests")]
-from report import SHARED, Report, ended, expect, pare  # noqa: E402  (the folders above are not a package)
+from report import PARE, SHARED, Report, ended, expect, pare  # noqa: E402  (the folders above are not a package)
 
 PROMPT, COUNT = 8, 40
 TYPES = ("float32", "float16", "bfloat16", "q8_0")
@@ -68,22 +68,21 @@ class Llama:
     def __init__(self):
         import llama_cpp
 
-        self.api, self.path, self.model, self.said = llama_cpp, None, None, []
+        self.api, self.model, self.said = llama_cpp, None, []
         self.log = llama_cpp.llama_log_callback(lambda level, text, data: self.said.append(text.decode(errors="replace")))
         llama_cpp.llama_log_set(self.log, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
 
     def open(self, path, vocab_only=False):
-        if self.path != (path, vocab_only):
-            if self.model:
-                self.api.llama_model_free(self.model)
-            self.said.clear()
-            parameters = self.api.llama_model_default_params()
-            parameters.vocab_only = vocab_only
-            self.model, self.path = self.api.llama_model_load_from_file(path.encode(), parameters), (path, vocab_only)
-            if not self.model:
-                self.path = None
-                raise ValueError(f"llama.cpp does not load it: {' '.join(line.strip() for line in self.said if 'error' in line)[-300:]}")
+        """Anew each time: the file is another one by now."""
+        if self.model:
+            self.api.llama_model_free(self.model)
+        self.said.clear()
+        parameters = self.api.llama_model_default_params()
+        parameters.vocab_only = vocab_only
+        self.model = self.api.llama_model_load_from_file(path.encode(), parameters)
+        if not self.model:
+            raise ValueError(f"llama.cpp does not load it: {' '.join(line.strip() for line in self.said if 'error' in line)[-300:]}")
         return self.api.llama_model_get_vocab(self.model)
 
     def context(self, embeddings=False):
@@ -308,7 +307,8 @@ def check_models(report, engine, transformers, only, work):
 def our_ids(tokenizer, text, work):
     import numpy
 
-    subprocess.run([ROOT / "build" / "tokenize", "lines", tokenizer, text, work / "ids"], check=True, capture_output=True)
+    (work / "ids").unlink(missing_ok=True)
+    subprocess.run([PARE.parent / "tokenize", "lines", tokenizer, text, work / "ids"], check=True, capture_output=True)
     ids = numpy.fromfile(work / "ids", dtype=numpy.int32)
     return [part[:-1].tolist() for part in numpy.split(ids, numpy.flatnonzero(ids == -1) + 1)[:-1]]
 

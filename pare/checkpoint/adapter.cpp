@@ -32,6 +32,7 @@ enum class AdapterPart { first, second, embedding_first, embedding_second, whole
 struct Named {
   std::string module;  // of a whole tensor, its name
   AdapterPart part;
+  bool beneath = false;  // of a whole tensor: peft has an adapter of that module too
 };
 
 std::string without_ending(const std::string& name, std::string_view ending) {
@@ -59,10 +60,26 @@ std::optional<Named> named(std::string name) {
   for (const std::string_view kind : {".weight", ".bias"}) {
     const std::string layer = fmt::format(".base_layer{}", kind);
     if (name.ends_with(layer)) {  // peft keeps an embedding beside its adapter
-      return Named{without_ending(name, layer) + std::string(kind), AdapterPart::whole};
+      return Named{without_ending(name, layer) + std::string(kind), AdapterPart::whole, true};
     }
   }
   return Named{std::move(name), AdapterPart::whole};
+}
+
+// The last number in a name, as peft takes it: "model.layers.12.mlp.up_proj".
+std::optional<int64_t> layer_of(std::string_view module) {
+  std::optional<int64_t> layer;
+  for (size_t begin = 0; begin < module.size();) {
+    const size_t end = std::min(module.find('.', begin), module.size());
+    const std::string_view part = module.substr(begin, end - begin);
+    constexpr size_t most_digits = 9;
+    if (end < module.size() && !part.empty() && part.size() <= most_digits &&
+        std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
+      layer = std::stoll(std::string(part));
+    }
+    begin = end + 1;
+  }
+  return layer;
 }
 
 bool is_module(std::string_view name, std::string_view ending) {
@@ -112,13 +129,14 @@ class Application {
 
   std::map<std::string, Dtype> run(const std::string& subject) {
     std::map<std::string, std::map<AdapterPart, std::string>> modules;
-    std::vector<std::string> foreign;
+    std::vector<std::string> foreign, whole;
     for (const auto& [name, tensor] : tensors_) {
       const std::optional<Named> found = named(name);
       if (!found) {
         foreign.push_back(name);
       } else if (found->part == AdapterPart::whole) {
         replace(found->module, tensor);
+        whole.push_back(found->beneath ? "" : found->module);
       } else {
         modules[found->module][found->part] = name;
       }
@@ -130,6 +148,10 @@ class Application {
                          ? ": DoRA is not supported"
                          : "");
     for (const auto& [module, parts] : modules) {
+      problems_.add_if(std::ranges::find(whole, module + ".weight") != whole.end(),
+                       "tensor {} is of a module with an adapter, which peft keeps under another name: it would not "
+                       "read it",
+                       quote(module + ".weight"));
       add(module, parts);
     }
     for (const std::string& target : settings_.targets.value_or(std::vector<std::string>())) {
@@ -258,6 +280,11 @@ class Application {
           fmt::format("module {} is none of the base model's: was the adapter made for another model?", quote(module)));
       return;
     }
+    const std::vector<std::string>& ours = bound_.at(name).canonical;
+    if (embedding && std::ranges::none_of(ours, [](const std::string& each) { return each.starts_with("embed."); })) {
+      problems_.add(fmt::format("module {} has {}, but is no embedding", quote(module), quote(first->second)));
+      return;
+    }
     delta.transposed = embedding || bound_.at(name).transposed;
     const Shape expected = delta.transposed ? Shape{a[1], b[0]} : Shape{b[0], a[1]};
     const Weight base = stored_.at(place);
@@ -279,6 +306,14 @@ class Application {
       return is_module(module, target);
     });
     problems_.add_if(!targeted, "module {} is none that target_modules names", quote(module));
+    const bool excluded =
+        std::ranges::any_of(settings_.excluded, [&](const std::string& each) { return is_module(module, each); });
+    problems_.add_if(excluded, "module {} is one that exclude_modules names", quote(module));
+    const bool by_name =
+        !settings_.targets || std::ranges::find(*settings_.targets, module) != settings_.targets->end();
+    const std::optional<int64_t> layer = layer_of(module);
+    const bool transformed = by_name || settings_.layers.empty() || (layer && settings_.layers.contains(*layer));
+    problems_.add_if(!transformed, "module {} is in none of the layers that layers_to_transform names", quote(module));
     problems_.add_if(!settings_.ranks.contains(rank), "module {} has rank {}, expected {}", quote(module), rank,
                      fmt::join(settings_.ranks, " or "));
     return targeted && settings_.ranks.contains(rank);

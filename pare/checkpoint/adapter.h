@@ -26,6 +26,8 @@ struct AdapterSettings {
   bool fan_in_fan_out = false;                      // as it is said; what counts is how the family stores a matrix
   std::optional<std::vector<std::string>> targets;  // none: a pattern, or all that are linear
   std::vector<std::string> saved;                   // modules_to_save
+  std::vector<std::string> excluded;                // exclude_modules, where it is no pattern
+  std::set<int64_t> layers;                         // layers_to_transform; none: all
 };
 
 // The text of adapter_config.json. InputError of all that pare cannot do, each with its key; keys that it does not know

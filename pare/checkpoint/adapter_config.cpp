@@ -17,15 +17,20 @@ using nlohmann::json;
 
 // Keys that change nothing of what is computed, or only say of which modules the file has tensors.
 constexpr std::string_view neutral_adapter_keys[] = {
-    "auto_mapping",   "base_model_name_or_path", "eva_config",     "exclude_modules", "inference_mode",
-    "layers_pattern", "layers_to_transform",     "lora_dropout",   "megatron_core",   "peft_version",
-    "revision",       "qalora_group_size",       "runtime_config", "task_type",
+    "auto_mapping",   "base_model_name_or_path",
+    "eva_config",     "inference_mode",
+    "layers_pattern", "lora_dropout",
+    "megatron_core",  "peft_version",
+    "revision",       "qalora_group_size",
+    "runtime_config", "task_type",
 };
 
 // Keys that are read below.
 constexpr std::string_view read_adapter_keys[] = {
-    "alpha_pattern", "bias", "fan_in_fan_out", "init_lora_weights", "lora_alpha", "modules_to_save",
-    "peft_type",     "r",    "rank_pattern",   "target_modules",    "use_rslora",
+    "alpha_pattern",     "bias",       "exclude_modules",     "fan_in_fan_out",
+    "init_lora_weights", "lora_alpha", "layers_to_transform", "modules_to_save",
+    "peft_type",         "r",          "rank_pattern",        "target_modules",
+    "use_rslora",
 };
 
 // Keys that switch something else on, and what that is.
@@ -90,6 +95,17 @@ class AdapterKeys {
     const int64_t number = value.is_number_unsigned() && value < (1 << 30) ? value.get<int64_t>() : 0;
     problems_.add_if(number == 0, "{} is {}, expected a rank of at least 1", key, words_of(value));
     return number;
+  }
+
+  // One number or several.
+  std::set<int64_t> numbers(const char* key) {
+    const json& value = at(key);
+    std::set<int64_t> numbers;
+    for (const json& each : value.is_array() ? value : value.is_null() ? json::array() : json::array({value})) {
+      problems_.add_if(!each.is_number_integer(), "{} is {}, expected whole numbers", key, words_of(value));
+      numbers.insert(each.is_number_integer() ? each.get<int64_t>() : 0);
+    }
+    return numbers;
   }
 
   std::vector<std::string> names(const char* key) {
@@ -182,6 +198,10 @@ AdapterSettings parse_adapter_config(std::string_view text, const std::string& s
     settings.targets = keys.names("target_modules");
   }
   settings.saved = keys.names("modules_to_save");
+  if (!keys.at("exclude_modules").is_string()) {
+    settings.excluded = keys.names("exclude_modules");
+  }
+  settings.layers = keys.numbers("layers_to_transform");
   problems.throw_if_any(subject);
   return settings;
 }

@@ -50,6 +50,10 @@ std::optional<int64_t> GgufReading::whole(std::string_view key) const {
                                                                       : std::nullopt;
 }
 
+bool gguf_head_is_another(std::string_view model_type) {
+  return model_type == "llama" || model_type == "phi" || model_type == "gpt_neox" || model_type.starts_with("qwen");
+}
+
 const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject) {
   const auto kind = metadata.find("general.type");
   if (kind != metadata.end() && kind->second != "model") {
@@ -115,12 +119,11 @@ json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape
   }
   // Without a head of its own the table is the head. Where there is one, a family that ties looks whether it is
   // another.
-  const auto tied = metadata.find(gguf_tied_head);
-  if (family.model_type != "bert" &&
-      (!reading.has("output.weight") || (tied != metadata.end() && tied->second == true))) {
+  const auto told = metadata.find(gguf_tied_head);
+  const json tied = told != metadata.end() ? told->second : json();
+  if (family.model_type != "bert" && (!reading.has("output.weight") || tied == true)) {
     config["tie_word_embeddings"] = true;
-  } else if (family.model_type == "llama" || family.model_type == "phi" || family.model_type == "gpt_neox" ||
-             family.model_type.starts_with("qwen")) {
+  } else if (gguf_head_is_another(family.model_type) || tied == false) {
     config["tie_word_embeddings"] = false;
   }
   if (family.finish) {

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "pare/arch/tensors.h"
 #include "pare/checkpoint/bound_weights.h"
@@ -125,6 +127,9 @@ std::vector<GgufEntry> form_entries(const GgufFamily& gguf, const json& config, 
   }
   if (architecture.head.tied && is_asked_for(gguf, "output.weight")) {
     entries.push_back({gguf_tied_head, GgufKind::boolean, true});
+  } else if (architecture.task == Task::causal_lm && !architecture.head.tied &&
+             !gguf_head_is_another(gguf.model_type)) {
+    entries.push_back({gguf_tied_head, GgufKind::boolean, false});
   }
   return entries;
 }
@@ -159,7 +164,7 @@ json read_again(const GgufFamily& gguf, const Family& family, const Architecture
       parse_gguf_header(header, gguf_file_bytes(header, declared), "what is to be written");
   json read = gguf_config(parsed->metadata, shapes, "what is to be written");
   if (const auto factors = named.weights.find(rope_factors_name); factors != named.weights.end()) {
-    add_rope_factors(read, factors->second.load());
+    add_rope_factors(read, factors->second.load(), "what is to be written");
   }
   return read;
 }
@@ -190,6 +195,23 @@ void check_program(const GgufFamily& gguf, const Family& family, const Architect
   problems.add_if(!gguf.program.own_head_width && attention.heads * attention.head_width != architecture.width,
                   "{} heads of {} do not make up the width {}, as llama.cpp's {} asks", attention.heads,
                   attention.head_width, architecture.width, gguf.architecture);
+  problems.add_if(!gguf.program.partial_rope && attention.rope && attention.rope->width != attention.head_width,
+                  "RoPE turns {} of the {} dimensions of a head, and llama.cpp's {} turns all",
+                  attention.rope ? attention.rope->width : 0, attention.head_width, gguf.architecture);
+}
+
+// Whether it says the model or something near to it; of others only the first reason is found.
+bool comes_near(const Family& family, const Architecture& architecture) {
+  std::set<std::string> tensors;
+  for (const Binding& binding : family.bindings(architecture)) {
+    tensors.insert(binding.stored);
+  }
+  try {
+    read_architecture(family, json(family.write_config(architecture)), "what is to be written", std::move(tensors));
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 // Why this architecture is not the model; empty where it is.
@@ -211,22 +233,25 @@ std::vector<std::string> reasons_against(const GgufFamily& gguf, const Family& f
   }
 }
 
-std::vector<std::string> notes_on(const GgufFamily& gguf, const Architecture& architecture) {
-  std::vector<std::string> notes;
-  const bool exact = std::ranges::any_of(architecture.blocks, [](const Block& block) {
-    return block.mlp && dense_mlp(block).activation == Activation::gelu;
-  });
-  if (exact && gguf.program.tanh_for_erf) {
-    notes.push_back(
-        fmt::format("llama.cpp computes the GELU of {} by tanh, the model by erf: its logits differ by a "
-                    "thousandth or so",
-                    gguf.architecture));
+std::vector<std::string> notes_on(const Architecture& architecture) {
+  const auto has = [&](Activation activation) {
+    return std::ranges::any_of(architecture.blocks, [&](const Block& block) {
+      return block.mlp && dense_mlp(block).activation == activation;
+    });
+  };
+  constexpr const char* table = "on a CPU it looks GELU up in a table of float16";
+  constexpr const char* cost = "logits differ by up to a thousandth of their range";
+  if (has(Activation::gelu)) {
+    return {fmt::format("llama.cpp computes GELU by tanh, this model by erf, and {}: {}", table, cost)};
   }
-  return notes;
+  if (has(Activation::gelu_tanh)) {
+    return {fmt::format("llama.cpp computes GELU coarsely, {}: {}", table, cost)};
+  }
+  return {};
 }
 
-[[noreturn]] void refuse_model(const std::string& family, const std::string& subject, std::string_view nearest,
-                               const std::vector<std::string>& reasons) {
+[[noreturn]] void refuse_model(const std::string& subject, std::string_view nearest,
+                               const std::vector<std::string>& reasons, const std::string& advice) {
   std::string message =
       fmt::format("{}: llama.cpp has no architecture for this model; the nearest is {}:", subject, nearest);
   constexpr size_t most_shown = 20;
@@ -236,22 +261,24 @@ std::vector<std::string> notes_on(const GgufFamily& gguf, const Architecture& ar
   if (reasons.size() > most_shown) {
     message += fmt::format("\n  ... and {} more", reasons.size() - most_shown);
   }
-  if (family == native_family().model_type) {
-    message +=
-        "\nof a model that pare rewrite made smaller: with --form compat it keeps the layout of its original, and what "
-        "llama.cpp runs of that it runs of this";
-  }
-  throw Refused(message, mapped(reasons, [](const std::string& reason) { return ErrorReason{reason}; }));
+  throw Refused(message + "\n" + advice,
+                mapped(reasons, [](const std::string& reason) { return ErrorReason{reason}; }));
 }
 
 }  // namespace
 
-GgufForm gguf_form(const Model& model, const std::string& family, const std::string& subject) {
+GgufForm gguf_form(const Model& model, const std::string& family, const std::string& subject,
+                   const std::string& advice) {
+  if (model.architecture.embedding.patch) {
+    throw Refused(fmt::format("{}: it reads images (embedding.patch), and llama.cpp's architectures read tokens\n{}",
+                              subject, advice));
+  }
   std::vector<const GgufFamily*> candidates;
   for (const GgufFamily& gguf : gguf_families()) {
     candidates.insert(gguf.model_type == family ? candidates.begin() : candidates.end(), &gguf);
   }
   const GgufFamily* nearest = nullptr;
+  std::tuple<bool, bool, size_t> how_far;
   std::vector<std::string> reasons;
   for (const GgufFamily* const gguf : candidates) {
     const Family& own = find_family(std::string(gguf->model_type), subject);
@@ -262,14 +289,17 @@ GgufForm gguf_form(const Model& model, const std::string& family, const std::str
       return {.family = gguf,
               .metadata = form_entries(*gguf, own.write_config(model.architecture), model.architecture),
               .weights = std::move(named.weights),
-              .notes = notes_on(*gguf, model.architecture)};
+              .notes = notes_on(model.architecture)};
     }
-    if (nearest == nullptr || against.size() < reasons.size()) {
+    const std::tuple<bool, bool, size_t> far = {gguf->model_type != family, !comes_near(own, model.architecture),
+                                                against.size()};
+    if (nearest == nullptr || far < how_far) {
       nearest = gguf;
+      how_far = far;
       reasons = std::move(against);
     }
   }
-  refuse_model(family, subject, nearest->architecture, reasons);
+  refuse_model(subject, nearest->architecture, reasons, advice);
 }
 
 }  // namespace pare

@@ -17,8 +17,10 @@ struct GgufForm {
 };
 
 // The architecture of GGUF that is this model: what a file of it would say is written, read again and compared.
-// `family`, that of the model's configuration, is tried first. Refused where there is none, with every reason against
-// the one that comes nearest; `subject` is what is to be written.
-GgufForm gguf_form(const Model& model, const std::string& family, const std::string& subject);
+// `family`, that of the model or of what it was made from, is tried first. Refused where there is none, with every
+// reason against that one or else the one that comes nearest, and then with `advice`; `subject` is what is to be
+// written.
+GgufForm gguf_form(const Model& model, const std::string& family, const std::string& subject,
+                   const std::string& advice);
 
 }  // namespace pare

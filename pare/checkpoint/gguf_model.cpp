@@ -245,7 +245,7 @@ GgufModel open_gguf_model(const std::filesystem::path& path) {
   model.config = gguf_config(metadata, shapes_of(stored), subject);
   if (const auto factors = stored.find(rope_factors_name);
       factors != stored.end() && model.config.contains("rope_parameters")) {
-    add_rope_factors(model.config, factors->second.load());
+    add_rope_factors(model.config, factors->second.load(), subject);
     stored.erase(factors);
   }
   model.weights = of_family(metadata, stored, GgufFact::value, subject);

@@ -43,8 +43,8 @@ struct GgufKey {
 struct GgufProgram {
   std::vector<std::string_view> asks_for = {}, lacks = {};  // tensors by their names: "blk.{}.attn_output.bias"
   bool own_head_width = true;  // heads may be wider or narrower than what they divide the stream into
+  bool partial_rope = true;    // some of a head may stay unturned
   bool rope_factors = false;   // reads rope_freqs
-  bool tanh_for_erf = false;   // computes the exact GELU of the family by its approximation
 };
 
 struct GgufFamily {
@@ -58,9 +58,10 @@ struct GgufFamily {
   GgufProgram program = {};
 };
 
-// A head that is tied to the table, of which a file holds a copy all the same, since llama.cpp asks for one: our own
-// key, true.
+// A key of our own, of a file that holds a head. True: it is the table again, since llama.cpp asks for one. False: it
+// is another, where a file of the family does not say that by having one, since converters wrote the table there.
 constexpr const char* gguf_tied_head = "pare.tied_head";
+bool gguf_head_is_another(std::string_view model_type);  // where a file has one and says no more
 
 const std::vector<GgufFamily>& gguf_families();
 

@@ -7,6 +7,9 @@
 #include <numbers>
 #include <span>
 
+#include "pare/support/error.h"
+#include "pare/support/names.h"
+
 namespace pare {
 
 namespace {
@@ -34,8 +37,8 @@ class LeftKeys {
 
 void add_scaling(LeftKeys& left, json& rope) {
   const json older = left.take("rope.scale_linear", nullptr);
-  const json type = left.take("rope.scaling.type", older.is_null() ? "none" : "linear");
   const json factor = left.take("rope.scaling.factor", older);
+  const json type = left.take("rope.scaling.type", factor.is_null() ? "none" : "linear");  // as llama.cpp has it
   if (type == "none" || (type == "linear" && factor == 1.0)) {
     return;
   }
@@ -84,14 +87,17 @@ json rope_of_gguf(std::map<std::string, json>& left_keys, int64_t head_width) {
 }
 
 // The converter writes them for Llama 3's way of scaling; any others are taken as they are.
-void add_rope_factors(json& config, const at::Tensor& stored) {
+void add_rope_factors(json& config, const at::Tensor& stored, const std::string& subject) {
   json& rope = config["rope_parameters"];
   const at::Tensor factors = stored.to(at::kDouble).contiguous();
   const std::span<const double> all(factors.const_data_ptr<double>(), static_cast<size_t>(factors.numel()));
-  if (rope["rope_type"] != "default" || all.empty() || !rope["rope_theta"].is_number() ||
-      std::ranges::all_of(all, [](double factor) { return factor == 1; })) {
+  if (!rope["rope_theta"].is_number() || std::ranges::all_of(all, [](double factor) { return factor == 1; })) {
     return;
   }
+  refuse_if(rope["rope_type"] != "default",
+            "{}: tensor {} has factors, and the metadata scale rotations too ({}): llama.cpp does both, and no family "
+            "has that",
+            subject, quote(rope_factors_name), escaped(rope["rope_type"].dump()));
   const double theta = rope["rope_theta"].get<double>(), factor = *std::ranges::max_element(all);
   bool llama3 = factor > 1;
   for (size_t i = 0; i < all.size(); ++i) {

@@ -20,7 +20,7 @@ constexpr const char* rope_factors_name = "rope_freqs.weight";
 // The rope_parameters of a config.json, of the keys of an architecture, which are taken out of `left`.
 nlohmann::json rope_of_gguf(std::map<std::string, nlohmann::json>& left, int64_t head_width);
 // Adds to a config.json what the factors of a file say.
-void add_rope_factors(nlohmann::json& config, const at::Tensor& stored);
+void add_rope_factors(nlohmann::json& config, const at::Tensor& stored, const std::string& subject);
 
 // The keys, without the architecture before them. What they cannot say, or what llama.cpp does not read, is left out:
 // reading them again shows it.

@@ -13,7 +13,7 @@ namespace pare {
 
 namespace {
 
-constexpr size_t most_values = 1 << 21, most_parts = 16, most_dimensions = 64, longest_key = 255;
+constexpr size_t most_values = 1 << 21, most_parts = 16, most_dimensions = 64, longest_key = 255, least_copied = 4096;
 
 // Which Python objects may be named, and what their numbers are.
 constexpr std::string_view ordered_dict = "collections.OrderedDict", untyped = "torch.storage.UntypedStorage",
@@ -173,6 +173,14 @@ class Machine {
     return static_cast<uint64_t>(value);
   }
 
+  // What is named again and again is copied each time. A file spells nearly all that it says.
+  void count_copied(size_t count) {
+    copied_ += count;
+    if (copied_ > 2 * bytes_.size() + least_copied) {
+      fail("tensors with more sizes and names than {} bytes can spell", bytes_.size());
+    }
+  }
+
   // Few: one tuple can be named again and again, and is copied each time.
   const std::vector<PickleIndex>& tuple_at(PickleIndex index, size_t most, std::string_view expected) {
     const std::vector<PickleIndex>& items = as<PickledTuple>(index, expected).items;
@@ -256,6 +264,7 @@ class Machine {
     if (key.size() > longest_key) {
       fail("the key of a storage has {} characters, expected at most {}", key.size(), longest_key);
     }
+    count_copied(key.size());
     push(PickledStorage{key, dtype, size_at(parts[4])});
   }
 
@@ -264,6 +273,13 @@ class Machine {
     const size_t least = function == tensor_v1 ? 4 : function == tensor_v2 ? 6 : 7;
     if (arguments.size() < least) {
       fail("{} has {} arguments, expected {}", function, arguments.size(), least);
+    }
+    // What says that the bytes are to be negated, or conjugated.
+    if (!std::all_of(arguments.begin() + static_cast<ptrdiff_t>(least), arguments.end(), [this](PickleIndex more) {
+          const auto* dict = std::get_if<PickledDict>(&pickle_.values[more]);
+          return dict != nullptr ? dict->entries.empty() : std::holds_alternative<std::monostate>(pickle_.values[more]);
+        })) {
+      fail("a tensor with metadata, such as one that is stored negated: save a copy of it (tensor.clone())");
     }
     PickledTensor tensor{.storage = as<PickledStorage>(arguments[0], "a storage"),
                          .offset = size_at(arguments[1]),
@@ -281,6 +297,7 @@ class Machine {
       fail("{} sizes and {} strides", tensor.shape.size(), tensor.strides.size());
     }
     tensor.dtype = *dtype;
+    count_copied(tensor.shape.size() + tensor.strides.size() + tensor.storage.key.size());
     return tensor;
   }
 
@@ -462,7 +479,7 @@ class Machine {
   static constexpr PickleIndex none = ~PickleIndex{0};
   const std::string_view bytes_;
   const std::string& subject_;
-  size_t place_ = 0, started_ = 0;
+  size_t place_ = 0, started_ = 0, copied_ = 0;
   Pickle pickle_;
   std::vector<PickleIndex> stack_, memo_;
   std::vector<size_t> marks_;

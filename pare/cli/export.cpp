@@ -53,9 +53,11 @@ ExportOptions options_of(const ExportFlags& flags, const Settings& settings, con
 
 void print_result(const std::string& out, const Exported& exported) {
   const Verification& v = exported.verification;
-  std::string text =
-      fmt::format("wrote {}: {} of weights, {} in the original, in {}\n", escaped(out), human_bytes(exported.bytes),
-                  human_bytes(exported.source_bytes), human_time(exported.writing_seconds));
+  const double change = 100 * (static_cast<double>(exported.bytes) / static_cast<double>(exported.source_bytes) - 1);
+  std::string text = fmt::format("wrote {}: {} bytes of weights, {} in the original ({:+.2f} %), in {}\n", escaped(out),
+                                 with_commas(static_cast<int64_t>(exported.bytes)),
+                                 with_commas(static_cast<int64_t>(exported.source_bytes)), change,
+                                 human_time(exported.writing_seconds));
   text += fmt::format("read by {}\n", exported.reader);
   for (const std::string& note : exported.notes) {
     text += fmt::format("  {}\n", note);

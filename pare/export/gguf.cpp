@@ -4,25 +4,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "pare/arch/tensors.h"
+#include "pare/checkpoint/family.h"
 #include "pare/checkpoint/gguf_form.h"
 #include "pare/checkpoint/unused_tensors.h"
+#include "pare/data/tokens_beside.h"
 #include "pare/data/utf8.h"
 #include "pare/export/gguf_encoding.h"
 #include "pare/export/gguf_texts.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/gguf_writer.h"
+#include "pare/support/json.h"
 #include "pare/support/memory.h"
 #include "pare/support/names.h"
+#include "pare/support/numbers.h"
 #include "pare/support/progress.h"
+#include "pare/verify/certificate.h"
 
 namespace pare {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 namespace {
+
+constexpr uint64_t largest_settings = 64'000'000;
+
+// What a certificate beside the model says of it: nothing is decided by that.
+json claimed(const ModelFolder& source) {
+  try {
+    return is_folder(source.path) ? read_certificate(source.path).value_or(json::object()) : json::object();
+  } catch (const InputError&) {
+    return json::object();
+  }
+}
 
 // Vectors, gains of norms and tables that are added stay in float32, as ggml's converter has it: its programs ask for
 // that.
@@ -95,6 +114,32 @@ void write_tensor_data(GgufWriter& writer, const GgufDeclared& tensor, const Wei
   }
 }
 
+// How sentence-transformers makes one vector of all that an encoder answers, where its files lie beside the model.
+std::vector<GgufEntry> pooling_entries(const ModelFolder& source, std::string_view architecture) {
+  const fs::path file = source.path / "modules.json";
+  if (source.model.architecture.task != Task::encoder || !is_folder(source.path) || !path_exists(file)) {
+    return {};
+  }
+  const json modules = parse_json(read_text_file(file, largest_settings), file.string());
+  for (const json& module : modules.is_array() ? modules : json::array()) {
+    const json type = module.is_object() ? module.value("type", json()) : json();
+    const json path = module.is_object() ? module.value("path", json()) : json();
+    if (!type.is_string() || !type.get_ref<const std::string&>().ends_with(".Pooling") || !path.is_string()) {
+      continue;
+    }
+    const json settings = settings_in(source.path / path.get<std::string>() / "config.json");
+    for (const auto& [key, number] : {std::pair("pooling_mode_mean_tokens", 1), std::pair("pooling_mode_cls_token", 2),
+                                      std::pair("pooling_mode_lasttoken", 3)}) {
+      if (settings.value(key, json()) == true) {
+        return {{fmt::format("{}.pooling_type", architecture), GgufKind::u32, number}};
+      }
+    }
+  }
+  return {};
+}
+
+// ---- what is larger there
+
 void note_other_types(const std::vector<GgufDeclared>& declared, GgufType wanted, std::vector<std::string>& notes) {
   std::vector<std::string> others;
   for (const GgufDeclared& tensor : declared) {
@@ -110,21 +155,105 @@ void note_other_types(const std::vector<GgufDeclared>& declared, GgufType wanted
   }
 }
 
+uint64_t source_bytes(const GgufDeclared& tensor, const Weight& weight) {
+  return static_cast<uint64_t>(bytes_of(element_count(tensor.shape), weight.dtype()));
+}
+
+void note_larger(const ModelFolder& source, const GgufForm& form, const std::vector<GgufDeclared>& declared,
+                 GgufType wanted, std::vector<std::string>& notes) {
+  const auto head = std::ranges::find(declared, "output.weight", &GgufDeclared::name);
+  if (head != declared.end() && source.model.architecture.head.tied) {
+    notes.push_back(fmt::format("larger by {}: llama.cpp's {} asks for a head, so the token table is there twice",
+                                human_bytes(gguf_bytes(*head)), form.family->architecture));
+  }
+  uint64_t wider = 0;
+  for (const GgufDeclared& tensor : declared) {
+    const uint64_t stored = source_bytes(tensor, form.weights.at(tensor.name)), written = gguf_bytes(tensor);
+    wider += tensor.type == GgufType::f32 && wanted != GgufType::f32 && written > stored ? written - stored : 0;
+  }
+  if (wider > 0) {
+    notes.push_back(fmt::format("larger by {}: llama.cpp asks for vectors, norms and tables of positions in float32",
+                                human_bytes(wider)));
+  }
+  if (wanted != GgufType::q8_0 && is_in_blocks(source)) {
+    notes.push_back(fmt::format("larger: what the source has in blocks ({}) is written out in {}",
+                                types_of_gguf(source), gguf_block(wanted)->name));
+  }
+  const json made = claimed(source);
+  const json form_of = made.value("form", json()),
+             neutral = form_of.is_object() ? form_of.value("neutral_parameters", json()) : json();
+  if (neutral.is_number_unsigned() && neutral > 0 && form_of.value("name", json()) == "compat") {
+    notes.push_back(
+        fmt::format("larger: {} of its parameters do nothing, as its certificate says, and the strict form, "
+                    "which pare runs, does without",
+                    with_commas(neutral.get<int64_t>())));
+  }
+}
+
+// ---- what else could be exported
+
+std::string option_text(const json& options) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : options.items()) {
+    words.push_back(fmt::format("{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return words.empty() ? "" : fmt::format("{{{}}}", fmt::join(words, ","));
+}
+
+// The command that makes the same with the layout of its original, where a certificate tells which model that was.
+std::optional<std::string> compat_command(const json& certificate) {
+  const json reference = certificate.value("reference", json()), form = certificate.value("form", json());
+  const json path = reference.is_object() ? reference.value("path", json()) : json();
+  if (!path.is_string() || !form.is_object() || form.value("name", json()) != "strict") {
+    return std::nullopt;
+  }
+  std::vector<std::string> passes;
+  for (const json& pass : certificate.value("passes", json::array())) {
+    const json id = pass.is_object() ? pass.value("id", json()) : json();
+    if (id.is_string() && pass.value("applies", json()) == true) {
+      passes.push_back(id.get<std::string>() + option_text(pass.value("options", json::object())));
+    }
+  }
+  return fmt::format("pare rewrite {} -o COMPAT --passes {} --form compat", quote(path.get<std::string>()),
+                     quote(fmt::format("{}", fmt::join(passes, ","))));
+}
+
+std::string advice_on(const ModelFolder& source) {
+  std::string advice;
+  if (source.family == native_family().model_type) {
+    const std::optional<std::string> command = compat_command(claimed(source));
+    advice =
+        "of a model that pare rewrite made smaller, --form compat keeps the layout of its original, and what "
+        "llama.cpp runs of that it runs of this: ";
+    advice += command ? *command + ", then export COMPAT" : "rewrite the original with it, and export that";
+    advice += "\n";
+  }
+  return advice +
+         "every model can be exported with --to onnx; and with --to hf, with pare's own Python where no family of "
+         "transformers has it";
+}
+
 }  // namespace
 
 std::vector<std::string> write_gguf(const fs::path& file, const ModelFolder& source, GgufType type,
                                     const fs::path& tokenizer) {
-  GgufForm form = gguf_form(source.model, source.family, quote(shown(source.path)));
+  const json original = claimed(source).value("reference", json());
+  const json family = original.is_object() ? original.value("family", json()) : json();
+  const bool made = source.family == native_family().model_type && family.is_string();
+  GgufForm form = gguf_form(source.model, made ? family.get<std::string>() : source.family, quote(shown(source.path)),
+                            advice_on(source));
   GgufTexts texts = gguf_texts(tokenizer, source.path, source.model.architecture.vocab);
   std::vector<std::string> notes = std::move(form.notes);
   notes.insert(notes.end(), texts.notes.begin(), texts.notes.end());
 
   std::vector<GgufEntry> metadata = std::move(form.metadata);
-  for (std::vector<GgufEntry> more : {general_entries(source, type), std::move(texts.entries)}) {
+  for (std::vector<GgufEntry> more :
+       {general_entries(source, type), pooling_entries(source, form.family->architecture), std::move(texts.entries)}) {
     std::ranges::move(more, std::back_inserter(metadata));
   }
   const std::vector<GgufDeclared> declared = declared_of(form.weights, type);
   note_other_types(declared, type, notes);
+  note_larger(source, form, declared, type, notes);
   uint64_t total = 0;
   for (const GgufDeclared& tensor : declared) {
     total += gguf_bytes(tensor);

@@ -28,7 +28,8 @@ void encode_q8_0(const float* numbers, std::byte* block) {
   for (int64_t i = 0; i < q8_elements; ++i) {
     largest = std::max(largest, std::abs(numbers[i]));
   }
-  const float scale = largest / 127, inverse = scale == 0 ? 0 : 1 / scale;
+  // A scale so small that it has no inverse is stored as zero.
+  const float scale = largest / 127, inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
   const auto stored = static_cast<at::Half>(scale);
   std::memcpy(block, &stored, sizeof stored);
   for (int64_t i = 0; i < q8_elements; ++i) {

@@ -122,6 +122,55 @@ std::optional<TokenId> assumed_end(const GgufVocabulary& vocabulary, int64_t row
   return model != "bert" && assumed < rows ? std::optional(assumed) : std::nullopt;
 }
 
+// At tokens of these names llama.cpp ends a text, whatever a file says.
+constexpr std::string_view named_ends[] = {"<|eot_id|>",
+                                           "<|im_end|>",
+                                           "<|end|>",
+                                           "<|return|>",
+                                           "<|call|>",
+                                           "<|calls|>",
+                                           "<|flush|>",
+                                           "<end_of_turn>",
+                                           "</s>",
+                                           "<|eom_id|>",
+                                           "<|endoftext|>",
+                                           "<|end_of_text|>",
+                                           "<EOT>",
+                                           "_<EOT>",
+                                           "[EOT]",
+                                           "[EOS]",
+                                           "<eos>",
+                                           "<end_of_utterance>",
+                                           "<turn|>",
+                                           "<|tool_response>",
+                                           "[e~[",
+                                           "<|fim_pad|>",
+                                           "<fim-pad>",
+                                           "<fim_pad>",
+                                           "<PAD>",
+                                           "[PAD]",
+                                           "<|fim_repo|>",
+                                           "<|repo_name|>",
+                                           "<fim-repo>",
+                                           "<REPO>",
+                                           "<reponame>",
+                                           "<|file_sep|>",
+                                           "<｜end▁of▁sentence｜>"};
+
+void note_named_ends(const GgufVocabulary& vocabulary, const std::vector<TokenId>& ends, GgufTexts& texts) {
+  const json& tokens = std::ranges::find(vocabulary.entries, "tokenizer.ggml.tokens", &GgufEntry::key)->value;
+  std::vector<std::string> others;
+  for (TokenId id = 0; id < std::ssize(tokens); ++id) {
+    const std::string& token = tokens[static_cast<size_t>(id)].get_ref<const std::string&>();
+    if (std::ranges::find(named_ends, token) != std::end(named_ends) && std::ranges::find(ends, id) == ends.end()) {
+      others.push_back(fmt::format("{} ({})", quote(token), id));
+    }
+  }
+  if (!others.empty()) {
+    texts.notes.push_back(fmt::format("llama.cpp ends texts at {} too, because of the name", fmt::join(others, ", ")));
+  }
+}
+
 void add_ends(const Tokenizer& tokenizer, const NamedIds& ids, std::vector<TokenId> ends, int64_t rows,
               const GgufVocabulary& vocabulary, GgufTexts& texts) {
   const std::vector<TokenId>&before = tokenizer.before(), &after = tokenizer.after();
@@ -145,6 +194,11 @@ void add_ends(const Tokenizer& tokenizer, const NamedIds& ids, std::vector<Token
   if (const std::optional<TokenId> assumed = assumed_end(vocabulary, rows); ends.empty() && assumed) {
     texts.notes.push_back(
         fmt::format("nothing says which token ends a text, and then llama.cpp ends one at token {}", *assumed));
+  }
+  if (!word_pieces) {
+    note_named_ends(vocabulary, ends, texts);
+  } else if (before.empty() || after.empty()) {
+    texts.notes.emplace_back("llama.cpp puts [CLS] before and [SEP] after every text, this tokenizer does not");
   }
   const bool pieces = vocabulary.entries.front().value == "llama";
   add_id(texts, "unknown", ids.of("unk", word_pieces ? "[UNK]" : pieces ? "<unk>" : ""));
@@ -199,11 +253,16 @@ void check_read_again(Tokenizer& tokenizer, const GgufVocabulary& vocabulary, Gg
   entries.insert(entries.end(), texts.entries.begin(), texts.entries.end());
   GgufWriter(file, entries, {}).finish();
   Tokenizer written = read_gguf_tokenizer(file);
+  const auto read_there = [&](std::string_view text) {
+    const bool space = vocabulary.wants_space_first && !text.starts_with(' ') && !text.starts_with('\n') &&
+                       !text.starts_with("\u00a0");
+    return written.encode(space ? fmt::format(" {}", text) : std::string(text));
+  };
   const auto check = [&](std::span<const std::string_view> samples) {
     for (const std::string_view sample : samples) {
-      refuse_if(tokenizer.encode(sample) != written.encode(sample),
+      refuse_if(tokenizer.encode(sample) != read_there(sample),
                 "{}: as GGUF it would read the text {} as {} tokens, not {}, or others", tokenizer.subject(),
-                quote(sample), written.encode(sample).size(), tokenizer.encode(sample).size());
+                quote(sample), read_there(sample).size(), tokenizer.encode(sample).size());
     }
   };
   check(difficult);
@@ -223,7 +282,7 @@ void check_read_again(Tokenizer& tokenizer, const GgufVocabulary& vocabulary, Gg
   for (size_t n = 0; n < std::min(vocabulary.added.size(), most_tried); ++n) {
     const std::string& content = vocabulary.added[n].content;
     for (const std::string& text : {fmt::format("a{}b", content), fmt::format("a {} b", content)}) {
-      if (tokenizer.encode(text) != written.encode(text) && (others.empty() || others.back() != quote(content))) {
+      if (tokenizer.encode(text) != read_there(text) && (others.empty() || others.back() != quote(content))) {
         others.push_back(quote(content));
       }
     }

@@ -152,7 +152,12 @@ void take_byte_pairs(const DescribedTokenizer& described, int64_t rows, GgufVoca
     merges.push_back(left + " " + right);
   }
   vocabulary.entries.push_back({"tokenizer.ggml.merges", GgufKind::string, merges});
-  vocabulary.entries.push_back({"tokenizer.ggml.add_space_prefix", GgufKind::boolean, words.prefix_space});
+  // llama.cpp looks at add_space_prefix here only where it makes text of tokens.
+  vocabulary.wants_space_first = words.prefix_space;
+  if (words.prefix_space) {
+    vocabulary.notes.emplace_back(
+        "llama.cpp puts no space before a text, as this tokenizer does: give it texts that begin with one");
+  }
 }
 
 // ---- SentencePiece's
@@ -220,8 +225,8 @@ std::vector<float> scores_of_merges(const DescribedTokenizer& described, const L
   }
   std::vector<ScoredToken> tokens;
   for (size_t id = 0; id < listed.tokens.size(); ++id) {
-    const bool joins = listed.kinds[id] == TokenKind::normal || listed.kinds[id] == TokenKind::user_defined;
-    tokens.push_back({listed.tokens[id], scores[id], joins});
+    // Others are cut out of a text before anything is joined.
+    tokens.push_back({listed.tokens[id], scores[id], listed.kinds[id] == TokenKind::normal});
   }
   std::map<std::pair<TokenId, TokenId>, int64_t> ranks;
   for (const BpeMerge& merge : scored_merges(tokens, vocabulary)) {
@@ -304,6 +309,10 @@ void take_word_pieces(const DescribedTokenizer& described, int64_t rows, GgufVoc
   }
   add_listed(listed, "bert", "default", vocabulary);
   vocabulary.entries.push_back({"tokenizer.ggml.normalizer.lowercase", GgufKind::boolean, lower});
+  vocabulary.notes.push_back(fmt::format(
+      "llama.cpp splits words of more than {} letters too, takes vertical tabs and form feeds for spaces, and knows "
+      "other marks and signs than this tokenizer: texts with these have other tokens there",
+      model.value("max_input_chars_per_word", json(100)).dump()));
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ struct GgufVocabulary {
   std::vector<GgufEntry> entries;
   std::vector<std::string> notes;
   // What a reader of the file is known to do otherwise, as one of the notes says: with texts that are not composed
-  // (NFC), and with those that begin with a space.
-  bool other_when_decomposed = false, other_before_space = false;
+  // (NFC), with those that begin with a space, and with those that do not, before which it would have to put one.
+  bool other_when_decomposed = false, other_before_space = false, wants_space_first = false;
   std::vector<AddedToken> added;  // that are found in a text before anything else
 };
 

@@ -53,6 +53,11 @@ std::vector<std::string> costs_of_own_code(const Architecture& architecture) {
                 : std::vector<std::string>();
 }
 
+// transformers rounds ALiBi to bfloat16, whatever the type of the model: a family that has it is not taken unasked.
+bool has_alibi(const Architecture& architecture) {
+  return std::ranges::any_of(architecture.blocks, [](const Block& block) { return block.attention.alibi.has_value(); });
+}
+
 }  // namespace
 
 std::vector<const Family*> families_that_say(const Architecture& architecture) {
@@ -73,7 +78,8 @@ HfFolder prepare_hf(const ModelFolder& source, const std::string& wanted, const 
     family = &find_family(wanted, "--family");
   } else if (!native) {
     family = &find_family(source.family, source.path.string());
-  } else if (const std::vector<const Family*> able = families_that_say(architecture); !able.empty()) {
+  } else if (const std::vector<const Family*> able = families_that_say(architecture);
+             !able.empty() && !has_alibi(architecture)) {
     family = able.front();
   }
   HfFolder folder{.prepared = prepare_as(*family, source, source.model, dtype),
@@ -82,6 +88,11 @@ HfFolder prepare_hf(const ModelFolder& source, const std::string& wanted, const 
     folder.prepared.own_code = true;
     folder.prepared.config = with_own_code(folder.prepared.config, architecture, dtype.value_or(source.dtype));
     folder.notes = costs_of_own_code(architecture);
+  } else if (has_alibi(architecture)) {
+    folder.notes.emplace_back("transformers rounds ALiBi to bfloat16 in this family; --family pare does not");
+  }
+  if (architecture.task == Task::causal_lm) {
+    folder.notes.emplace_back("slower: each step of generate() copies its cache, where pare's has room");
   }
   return folder;
 }

@@ -16,7 +16,7 @@ struct HfFolder {
 };
 
 // `family`: a word of it, "pare" for pare's own code, or empty: the source's own where it has one, else the first that
-// can say the model, else pare's own code.
+// can say the model and computes it exactly, else pare's own code.
 HfFolder prepare_hf(const ModelFolder& source, const std::string& family, const std::optional<Dtype>& dtype);
 
 // The stock families that can say a model exactly, in alphabetical order.

@@ -41,9 +41,6 @@ void note_what_costs(OnnxBuilder& b, bool cached) {
   if (cached) {
     b.note("each step copies its cache, and gives logits for all tokens that it is given; pare generate does neither");
   }
-  if (a.head.tied) {
-    b.note("the head reads the token table turned: a session may hold it twice");
-  }
 }
 
 void note_what_differs(OnnxBuilder& b, bool cached) {
@@ -69,7 +66,9 @@ void note_what_differs(OnnxBuilder& b, bool cached) {
         "for all tokens in each step");
   }
   if (b.type() == OnnxType::f16) {
-    b.note("weights, activations and cache are float16; norms, scores and softmax are float32");
+    b.note(
+        "weights, activations and cache are float16; norms, scores and softmax are float32. A CPU computes the rest in "
+        "float32 too, and converts: it is no faster there");
   }
 }
 

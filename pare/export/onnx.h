@@ -14,7 +14,9 @@
 
 namespace pare {
 
-constexpr uint64_t onnx_external_above = 1'000'000'000;  // bytes of weights that still fit into model.onnx
+// Bytes of weights that still lie in model.onnx. Half of what protocol buffers can hold: a session of onnxruntime takes
+// up to twice the weights that it reads from there, and once those beside it.
+constexpr uint64_t onnx_external_above = 1'000'000'000;
 
 // Writes model.onnx, and model.onnx.data beside it where weights have more than `external_above` bytes, into a folder
 // that exists; float32 or float16. Hands back notes: where the graph computes more, or says less, than pare does.

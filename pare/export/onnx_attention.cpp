@@ -55,7 +55,9 @@ OnnxName AttentionGraph::paired(const OnnxName& x, Slot slot, const Projection& 
   const OnnxName place = b_.node("Max", {b_.node("Sub", {counted, b_.index(1)}), b_.index(0)});
   const OnnxName each = b_.node("Expand", {place, b_.indices({t_.kv_heads, t_.head_width, width})});
   const OnnxName others = b_.node("GatherElements", {rest, each}, {{"axis", int64_t{2}}});
-  const OnnxName whole = b_.node("Where", {b_.cast(taken, OnnxType::boolean), b_.cast(identity, b_.type()), others});
+  const OnnxName seen = b_.cast(taken, OnnxType::boolean), ones = b_.cast(identity, OnnxType::f32);
+  // In float32, in which every runtime has this operator: else it is left to each run.
+  const OnnxName whole = b_.narrow(b_.node("Where", {seen, ones, b_.wide(others)}));
   const OnnxName matrix = b_.transpose(b_.reshape(whole, {rows, width}), {1, 0});
   b_.note(
       "a shrunk key or value is stored as pare stores it; a session writes it out when it is made, and holds it whole");

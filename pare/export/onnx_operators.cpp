@@ -53,6 +53,26 @@ at::Tensor onnx_add(const OnnxCall& call) {
   return call.input(0) + call.input(1);
 }
 
+// A large matrix comes as it is stored, and is widened a few columns at a time.
+at::Tensor onnx_mat_mul(const OnnxCall& call) {
+  constexpr int64_t piece_elements = 1 << 22;
+  const auto wide = [&call](const at::Tensor& x) { return x.to(call.float_type(x.scalar_type())); };
+  const at::Tensor a = wide(call.input(0)), &b = call.input(1);
+  refuse_if(call.float_type(b.scalar_type()) != a.scalar_type(), "its inputs are of two types");
+  if (a.scalar_type() == b.scalar_type() || b.dim() != 2) {
+    return at::matmul(a, wide(b));
+  }
+  std::vector<int64_t> shape = a.sizes().vec();
+  shape.back() = b.size(1);
+  const at::Tensor result = at::empty(shape, a.options());
+  const int64_t step = std::max<int64_t>(1, piece_elements / std::max<int64_t>(1, b.size(0)));
+  for (int64_t column = 0; column < b.size(1); column += step) {
+    const int64_t columns = std::min(step, b.size(1) - column);
+    result.narrow(-1, column, columns).copy_(at::matmul(a, b.narrow(1, column, columns).to(a.scalar_type())));
+  }
+  return result;
+}
+
 at::Tensor onnx_where(const OnnxCall& call) {
   refuse_if(call.input(0).scalar_type() != at::kBool, "a condition is expected first");
   return at::where(call.input(0), call.input(1), call.input(2));
@@ -241,7 +261,7 @@ const std::map<std::string, Operator>& operators() {
       {"LayerNormalization", onnx_layer_norm},
       {"Less", binary<at::lt>},
       {"LessOrEqual", binary<at::le>},
-      {"MatMul", binary<at::matmul>},
+      {"MatMul", onnx_mat_mul},
       {"Max", binary<at::maximum>},
       {"Min", binary<at::minimum>},
       {"Mul", binary<at::mul>},
@@ -346,24 +366,34 @@ at::ScalarType OnnxCall::float_type(at::ScalarType own) const {
   return wider_of(own, least_);
 }
 
+bool takes_as_stored(const std::string& op) {
+  return op == "Gather" || op == "MatMul" || op == "Transpose";
+}
+
 bool knows_operator(const std::string& op) {
   return operators().contains(op);
 }
 
 OnnxType result_type(const OnnxNode& node, std::span<const OnnxType> inputs) {
   static const std::set<std::string> truths = {"And", "Equal", "Greater", "Less", "LessOrEqual", "Or"};
+  static const std::set<std::string> mixed = {// their further inputs are places and shapes
+                                              "CumSum", "Expand",    "Gather",     "GatherElements", "GatherND",
+                                              "Pow",    "ReduceMax", "ReduceMean", "ReduceSum",      "Reshape",
+                                              "Slice",  "Squeeze",   "Unsqueeze"};
   if (node.op == "Cast") {
     return onnx_type_from(OnnxCall(node, {}, at::kFloat).integer("to", 0));
   }
   if (node.op == "Shape") {
     return OnnxType::i64;
   }
-  if (truths.contains(node.op)) {
-    return OnnxType::boolean;
+  const size_t first = node.op == "Where" ? 1 : 0;
+  refuse_if(inputs.size() <= first, "node {} has {} inputs", quote(node.name), inputs.size());
+  const auto wrong = std::ranges::find_if(inputs.subspan(first), [&](OnnxType type) { return type != inputs[first]; });
+  if (!mixed.contains(node.op) && wrong != inputs.end()) {
+    throw InputError(fmt::format("the inputs of node {} are of several types: {} and {}", quote(node.name),
+                                 dtype_name(dtype_of(inputs[first])), dtype_name(dtype_of(*wrong))));
   }
-  const size_t alike = node.op == "Where" ? 1 : 0;
-  refuse_if(inputs.size() <= alike, "node {} has {} inputs", quote(node.name), inputs.size());
-  return inputs[alike];
+  return truths.contains(node.op) ? OnnxType::boolean : inputs[first];
 }
 
 at::Tensor run_operator(const OnnxNode& node, std::span<const at::Tensor> inputs, at::ScalarType least) {

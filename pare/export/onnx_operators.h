@@ -42,6 +42,8 @@ class OnnxCall {
 };
 
 bool knows_operator(const std::string& op);
+// Its inputs may be narrower than what is computed in: tensors that would take too much memory if they were not.
+bool takes_as_stored(const std::string& op);
 // Of what an operator gives, by what goes in: as the file says, whatever it is computed in.
 OnnxType result_type(const OnnxNode& node, std::span<const OnnxType> inputs);
 // InputError, naming the node, where its inputs do not fit it.

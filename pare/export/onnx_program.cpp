@@ -16,6 +16,8 @@
 
 namespace pare {
 
+constexpr int64_t most_widened = 1 << 25;  // elements of a tensor that is held in what is computed in
+
 OnnxProgram::OnnxProgram(const std::filesystem::path& file) : file_(file) {
   check();
   for (size_t i = 0; i < graph().nodes.size(); ++i) {
@@ -76,7 +78,8 @@ static void look_for_peak(OnnxPeak& peak, const std::string& name, OnnxType type
   if ((type != OnnxType::f16 && type != OnnxType::f32) || values.numel() == 0) {
     return;
   }
-  const OnnxPeak found = {name, type, values.abs().max().item<double>()};
+  const auto [least, most] = at::aminmax(values);
+  const OnnxPeak found = {name, type, std::max(-least.item<double>(), most.item<double>())};
   if ((type == OnnxType::f16 || found.share() > 1) && found.share() > peak.share()) {
     peak = found;
   }
@@ -103,18 +106,21 @@ OnnxRun OnnxProgram::run(std::span<const NamedTensors> requests, at::ScalarType 
     for (const std::string& name : node.inputs) {
       if (file_.has_tensor(name) && !stored.contains(name)) {
         const PromptlyFreed promptly;
-        stored[name] = ready(file_.load(name));
+        const at::Tensor loaded = file_.load(name);
+        stored[name] = loaded.numel() > most_widened ? loaded : ready(loaded);
       }
     }
     for (NamedTensors& known : values) {
       std::vector<at::Tensor> inputs;
       for (const std::string& name : node.inputs) {
         const auto own = known.find(name);
-        inputs.push_back(own != known.end() ? own->second : stored.at(name));
+        const at::Tensor& x = own != known.end() ? own->second : stored.at(name);
+        inputs.push_back(takes_as_stored(node.op) ? x : ready(x));
       }
       const std::string& name = node.outputs.front();
-      const at::Tensor& given = known[name] = run_operator(node, inputs, least);
+      const at::Tensor given = run_operator(node, inputs, least);
       look_for_peak(result.peak, name, types_.at(name), given);
+      known[name] = node.op == "Transpose" ? given : ready(given);  // which a product reads
     }
     for (const std::string& name : node.inputs) {
       if (last_use_.at(name) == i) {

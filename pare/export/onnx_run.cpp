@@ -153,9 +153,8 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
     check_past(a, program, inputs, cut_inputs, cuts, all.first(inputs.size()), all.subspan(inputs.size()), run.peak);
   }
   const OnnxPeak& peak = run.peak;
-  refuse_if(peak.share() > 1, "it computes with numbers up to {:.4g} ({} of the graph), beyond what {} can hold{}",
-            peak.size, quote(peak.value), word(dtype_of(peak.type)),
-            peak.type == OnnxType::f16 ? ": export it in float32" : "");
+  refuse_if(peak.share() > 1, "the graph computes with numbers up to {:.4g} ({}), beyond what {} can hold{}", peak.size,
+            quote(peak.value), word(dtype_of(peak.type)), peak.type == OnnxType::f16 ? ": export it in float32" : "");
   if (peak.type == OnnxType::f16) {
     result.notes.push_back(fmt::format("float16 ends at 65504: the largest number here was {:.3g}, {} of the graph",
                                        peak.size, quote(peak.value)));

@@ -49,6 +49,7 @@ constexpr uint64_t least_bytes(ValueType type) {  // of one value
 }
 
 constexpr int deepest = 8;                       // arrays of arrays
+constexpr uint64_t most_values = 1 << 24;        // in all arrays; vocabularies have some hundred thousand
 constexpr size_t longest_name = 65'535;          // of keys, as the format has it
 constexpr uint64_t most_dimensions = 4;          // as ggml has it
 constexpr uint64_t default_alignment = 32;       // where general.alignment says nothing
@@ -161,7 +162,11 @@ class Reader {
     const ValueType type = value_type(key);
     const auto count = take<uint64_t>("a count");
     expect(count, least_bytes(type), fmt::format("an array of {} values", count));
+    values_ += std::min(count, most_values + 1);  // each takes more memory than its byte in the file
+    refuse_if(values_ > most_values, "{}: the metadata {} has more than {} values in arrays: a damaged file?", subject_,
+              quote(key), most_values);
     json list = json::array();
+    list.get_ref<json::array_t&>().reserve(count);
     for (uint64_t i = 0; i < count; ++i) {
       list.push_back(value(type, key, depth + 1));
     }
@@ -169,7 +174,7 @@ class Reader {
   }
 
   std::string_view bytes_;
-  uint64_t file_size_, at_ = 0;
+  uint64_t file_size_, at_ = 0, values_ = 0;
   const std::string& subject_;
 };
 

@@ -62,13 +62,19 @@ std::string reason_of(const StoredTally& tally) {
     return fmt::format("{:.0f} % of its length is lost", 100 * lost);
   }
   const Growth growth = growth_of(tally);
-  return growth.is_too_much() ? fmt::format("the reference's is {:.4f} times as large", growth.factor) : "";
+  if (growth.is_too_much()) {
+    return fmt::format("the reference's is {:.4f} times as large", growth.factor);
+  }
+  return tally.strange == 0
+             ? ""
+             : fmt::format("in {} of {} stretches of some 256 neighbours the reference's is not once what is stored",
+                           tally.strange, tally.stretches);
 }
 
 ComparedTensor finding_of(const std::string& name, const StoredTally& tally) {
   ComparedTensor found{.tensor = name,
                        .entries = tally.entries,
-                       .wrong = tally.far + tally.disordered + tally.wide,
+                       .wrong = tally.far + tally.disordered + tally.wide + tally.strange,
                        .clipped = tally.clipped,
                        .largest_error = tally.largest_error,
                        .largest_clip = tally.largest_clip};
@@ -128,11 +134,13 @@ class Stored {
       return {};
     }
     const bool is_gain = spec->part == Part::norm && spec->id.kind == TensorKind::weight;
+    // What an adapter was added to is in no blocks any more.
+    const bool merged = folder_.adapter && folder_.adapted.contains(spec->name);
     return {.weight = folder_.model.weights.at(spec->name),
             .stored = folder_.stored_dtype(spec->name),
             .added = is_gain ? 1 - spec->initial : 0,
-            .merged = folder_.adapter && folder_.adapted.contains(spec->name),
-            .range = range_ ? &*range_ : nullptr,
+            .merged = merged,
+            .range = range_ && !merged ? &*range_ : nullptr,
             .name = spec->name};
   }
 

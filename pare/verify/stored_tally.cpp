@@ -62,23 +62,21 @@ Numbers numbers_of(const StoredSide& side, const RowSlice& slice) {
   return numbers;
 }
 
-// Within one run of one group: sorted by what is stored, numbers must not decrease, by more than this share of the
-// largest.
-bool keeps_order(const double* number, const double* stored, int64_t count, double slack,
-                 std::vector<std::pair<double, double>>& pairs) {
-  pairs.clear();
-  double largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    pairs.emplace_back(stored[i], number[i]);
-    largest = std::max(largest, std::abs(number[i]));
-  }
-  std::ranges::sort(pairs);
+// What one entry of a group is stored as, and between which ends the number lies that it was made of.
+struct Placed {
+  double stored = 0, least = 0, most = 0;
+  auto operator<=>(const Placed&) const = default;
+};
+
+// Sorted by what is stored, numbers must not decrease, by more than this slack.
+bool keeps_order(std::vector<Placed>& entries, double slack) {
+  std::ranges::sort(entries, [](const Placed& a, const Placed& b) { return a < b; });
   double before = -INFINITY;
-  for (const auto& [level, value] : pairs) {
-    if (value < before - slack * largest) {
+  for (const Placed& entry : entries) {
+    if (entry.most < before - slack) {
       return false;
     }
-    before = std::max(before, value);
+    before = std::max(before, entry.least);
   }
   return true;
 }
@@ -113,10 +111,15 @@ class Ranges {
   double outside(int64_t i) const { return outside_[i]; }
   double moved(int64_t i) const { return moved_[i]; }
   double farthest_end(int64_t i) const { return std::max(std::abs(low_[i] + added_), std::abs(high_[i] + added_)); }
+  double width(int64_t i) const { return static_cast<double>(high_[i]) - low_[i]; }
   // How far a number lies beyond the ends; 0 between them.
   double beyond(int64_t i, double number) const {
     return std::max({low_[i] + added_ - number, number - (high_[i] + added_), 0.0});
   }
+  // How far below what is stored, and how far above it, the number can have been: only what is stored as an end may
+  // have been clipped.
+  double below(int64_t i, double stored) const { return stored <= low_[i] + added_ ? outside_[i] : within_[i]; }
+  double above(int64_t i, double stored) const { return stored >= high_[i] + added_ ? outside_[i] : within_[i]; }
 
  private:
   const float *step_, *low_, *high_, *within_, *outside_, *moved_;
@@ -133,41 +136,135 @@ Numbers ordered(const Numbers& numbers, const at::Tensor& order) {
   return sorted;
 }
 
-// Group by group: whether levels keep the order of the exact side's numbers, and whether there are numbers for them.
-void tally_groups(const at::Tensor& exact, const Numbers& stored, double added, double slack, StoredTally& tally) {
-  at::Tensor x = exact;
-  Numbers blocks = stored;
-  std::vector<int64_t> runs = runs_of(blocks.group);
-  constexpr int64_t smallest_group = 16;
-  if (std::ssize(runs) - 1 > blocks.group.numel() / smallest_group) {  // neighbours in the file are none here
-    const at::Tensor order = blocks.group.argsort(/*stable=*/true, 0, false);
-    x = x.index_select(0, order);
-    blocks = ordered(blocks, order);
-    runs = runs_of(blocks.group);
-  }
-  constexpr double most_held = 4;  // times what is there
-  const Ranges ranges(blocks, added);
-  const double *const a = x.const_data_ptr<double>(), *const b = blocks.value.const_data_ptr<double>();
-  std::atomic<int64_t> disordered = 0, wide = 0;
-  at::parallel_for(0, std::ssize(runs) - 1, 1 << 12, [&](int64_t begin, int64_t end) {
-    std::vector<std::pair<double, double>> pairs;
-    int64_t found = 0, found_wide = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = runs[static_cast<size_t>(i)], count = runs[static_cast<size_t>(i) + 1] - first;
-      found += keeps_order(a + first, b + first, count, slack, pairs) ? 0 : 1;
-      double largest = 0;
-      for (int64_t k = first; k < first + count; ++k) {
-        largest = std::max(largest, std::abs(a[k]));
-      }
-      found_wide += ranges.farthest_end(first) <= most_held * (largest + ranges.moved(first)) ? 0 : 1;
+// Some neighbours, and whether what is stored of them is the numbers times 1: a mistake in few rows is lost in the sums
+// of a tensor. What was clipped by more than half a step says nothing of that.
+struct Stretch {
+  static constexpr int64_t usual = 256;  // entries
+  int64_t counted = 0;
+  double numbers = 0, stored = 0, product = 0;  // sums of squares, and of products
+  double steps = 0, halves = 0, moved = 0;      // squared steps; products with half a step; squared roundings of scales
+  bool coarse = true;                           // four levels
+
+  void add(const Ranges& blocks, int64_t i, double number, double value, double other_step, double other_moved) {
+    if (blocks.beyond(i, number) > blocks.step(i) / 2) {
+      return;
     }
-    disordered += found;
-    wide += found_wide;
-  });
-  tally.groups += std::ssize(runs) - 1;
-  tally.disordered += disordered;
-  tally.wide += wide;
-}
+    ++counted;
+    const double step = blocks.step(i) + other_step, lost = blocks.moved(i) + other_moved;
+    numbers += number * number, stored += value * value, product += number * value;
+    steps += step * step, halves += std::abs(value) * step / 2, moved += lost * lost;
+    constexpr double few_steps = 4;
+    coarse = coarse && blocks.width(i) < few_steps * blocks.step(i);
+  }
+
+  // Quantisers of ggml that weigh entries as differently as can be were seen to reach 0.8 of either limit.
+  bool is_other() const {
+    constexpr int64_t enough = 64;
+    constexpr double rounding = 1.0 / 512;
+    const double difference = numbers - 2 * product + stored;
+    if (counted < enough || difference <= moved || stored == 0) {
+      return false;
+    }
+    const double across = std::max(0.0, numbers - product * product / stored);
+    const double tangent = product > 0 ? std::sqrt(across * stored) / product : INFINITY;
+    if (tangent > (coarse ? 3 : 1.5)) {
+      return across > steps + moved;
+    }
+    const double by_angle = (coarse ? 1.5 : 3) * tangent, by_steps = halves / stored;
+    return std::abs(std::log(product / stored)) > std::max(by_angle, by_steps) + rounding + std::sqrt(moved / stored);
+  }
+};
+
+// What is asked of groups of neighbours, in the order of the file. Of an exact side whose numbers are in blocks too, it
+// is only known between which ends they were.
+class Groups {
+ public:
+  Groups(const StoredSide& exact_side, const Numbers& exact, const StoredSide& side, const Numbers& blocks)
+      : numbers_(exact),
+        blocks_(blocks),
+        slack_(exact_side.merged ? merged_bfloat16 : 0),
+        added_(side.added),
+        exact_added_(exact_side.added) {
+    runs_ = runs_of(blocks_.group);
+    constexpr int64_t smallest_group = 16;
+    if (std::ssize(runs_) - 1 > blocks_.group.numel() / smallest_group) {  // neighbours in the file are none here
+      const at::Tensor order = blocks_.group.argsort(/*stable=*/true, 0, false);
+      blocks_ = ordered(blocks_, order);
+      if (numbers_.in_blocks) {
+        numbers_ = ordered(numbers_, order);
+      } else {
+        numbers_.value = numbers_.value.index_select(0, order);
+      }
+      runs_ = runs_of(blocks_.group);
+    }
+  }
+
+  // Whether levels keep the order of numbers, and whether there are numbers for them.
+  void tally(StoredTally& tally) const {
+    const Ranges ranges(blocks_, added_);
+    const std::optional<Ranges> others =
+        numbers_.in_blocks ? std::optional(Ranges(numbers_, exact_added_)) : std::nullopt;
+    const double *const a = numbers_.value.const_data_ptr<double>(), *const b = blocks_.value.const_data_ptr<double>();
+    std::atomic<int64_t> disordered = 0, wide = 0;
+    at::parallel_for(0, std::ssize(runs_) - 1, 1 << 12, [&](int64_t begin, int64_t end) {
+      constexpr double most_held = 4;  // times what is there
+      std::vector<Placed> entries;
+      int64_t found = 0, found_wide = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = runs_[static_cast<size_t>(i)], last = runs_[static_cast<size_t>(i) + 1];
+        double largest = 0;
+        entries.clear();
+        for (int64_t k = first; k < last; ++k) {
+          entries.push_back(
+              {b[k], a[k] - (others ? others->below(k, a[k]) : 0), a[k] + (others ? others->above(k, a[k]) : 0)});
+          largest = std::max(largest, std::abs(a[k]));
+        }
+        found += keeps_order(entries, slack_ * largest) ? 0 : 1;
+        found_wide += others || ranges.farthest_end(first) <= most_held * (largest + ranges.moved(first)) ? 0 : 1;
+      }
+      disordered += found;
+      wide += found_wide;
+    });
+    tally.groups += std::ssize(runs_) - 1;
+    tally.disordered += disordered;
+    tally.wide += wide;
+    tally_stretches(ranges, others ? &*others : nullptr, tally);
+  }
+
+ private:
+  // Whole groups, until there are enough entries; what is left at the end belongs to the last stretch.
+  std::vector<int64_t> ends_of_stretches() const {
+    std::vector<int64_t> ends = {runs_.front()};
+    for (size_t run = 1; run < runs_.size(); ++run) {
+      const bool is_whole = runs_[run] - ends.back() >= Stretch::usual && runs_.back() - runs_[run] >= Stretch::usual;
+      if (is_whole || run + 1 == runs_.size()) {
+        ends.push_back(runs_[run]);
+      }
+    }
+    return ends;
+  }
+
+  void tally_stretches(const Ranges& ranges, const Ranges* others, StoredTally& tally) const {
+    const double *const a = numbers_.value.const_data_ptr<double>(), *const b = blocks_.value.const_data_ptr<double>();
+    const std::vector<int64_t> ends = ends_of_stretches();
+    std::atomic<int64_t> strange = 0;
+    at::parallel_for(0, std::ssize(ends) - 1, 1 << 10, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Stretch stretch;
+        for (int64_t k = ends[static_cast<size_t>(i)]; k < ends[static_cast<size_t>(i) + 1]; ++k) {
+          stretch.add(ranges, k, a[k], b[k], others ? others->step(k) : 0, others ? others->moved(k) : 0);
+        }
+        strange += stretch.is_other() ? 1 : 0;
+      }
+    });
+    tally.stretches += std::ssize(ends) - 1;
+    tally.strange += strange;
+  }
+
+  Numbers numbers_, blocks_;
+  std::vector<int64_t> runs_;
+  double slack_, added_, exact_added_;
+};
 
 struct FarEntries {
   int64_t far = 0, clipped = 0;
@@ -219,7 +316,8 @@ void tally_blocks(const StoredSide& a, const Numbers& reference, const StoredSid
     for (int64_t i = begin; i < end; ++i) {
       const double passed = std::abs(x[i]) * passed_bfloat16;
       // Both: as far as either may be from what both were made of.
-      const double slack = others ? others->outside(i) : 0, half = others ? others->step(i) / 2 + others->moved(i) : 0;
+      const double slack = others ? std::max(others->below(i, x[i]), others->above(i, x[i])) : 0;
+      const double half = others ? others->step(i) / 2 + others->moved(i) : 0;
       found.add(ranges, i, x[i], v[i], passed + slack, passed + half);
     }
     const std::lock_guard lock(mutex);
@@ -232,9 +330,10 @@ void tally_blocks(const StoredSide& a, const Numbers& reference, const StoredSid
   tally.squares += all.squares;
   tally.allowed_squares += all.allowed_squares;
   tally.moved_squares += all.moved_squares;
-  if (!both) {
-    const StoredSide& side = of_candidate ? a : b;
-    tally_groups(exact.value, blocks, of_candidate ? b.added : a.added, side.merged ? merged_bfloat16 : 0, tally);
+  if (of_candidate) {
+    Groups(a, reference, b, candidate).tally(tally);
+  } else {
+    Groups(b, candidate, a, reference).tally(tally);
   }
 }
 

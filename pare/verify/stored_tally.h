@@ -30,6 +30,7 @@ struct RowSlice {
 struct StoredTally {
   bool all_same = true, in_blocks = false;
   int64_t entries = 0, far = 0, clipped = 0, groups = 0, disordered = 0, wide = 0;
+  int64_t stretches = 0, strange = 0;  // of neighbours, and those that are not the other side's times 1
   double largest_error = 0, largest_clip = 0;
   double squares = 0, allowed_squares = 0;  // of what is not clipped: its error, and what is usual for its steps
   double moved_squares = 0;                 // what rounding of scales can make

@@ -102,6 +102,15 @@ void compare_one_by_one(Verification& result, const ModelFolder& reference, cons
   }
 }
 
+// Who gives the rounded model first is told that the other was the reference.
+void warn_of_order(Verification& result, const ModelFolder& reference, const ModelFolder& candidate) {
+  if (result.apart.empty() && unit_roundoff(reference.dtype) > unit_roundoff(candidate.dtype)) {
+    result.warnings.push_back(
+        fmt::format("each tensor is the candidate's, rounded to {}: give the model in {} first, as the reference",
+                    word(reference.dtype), word(candidate.dtype)));
+  }
+}
+
 // The worst sequence first, then the others in their order; none that is too long to look at.
 std::vector<Inputs> sequences_to_show(const Exam& exam, const Architecture& a, const Architecture& b, int64_t worst,
                                       int64_t sequences, int64_t wanted) {
@@ -342,6 +351,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
                                                answer_name(a, worst.pooled), worst.error, worst.allowed);
     result.first_divergence->sequence = worst.sequence;
     compare_one_by_one(result, reference, candidate);
+    warn_of_order(result, reference, candidate);
     return result;
   }
   if (!result.coverage.known_other.empty()) {

@@ -15,11 +15,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from report import ROOT, SHARED, Report, ended, expect, pare  # noqa: E402  (the folders above are not a package)
+from report import PARE, SHARED, Report, ended, expect, pare  # noqa: E402  (the folders above are not a package)
 
 TYPES = {"float32": ("F32", "identical"), "float16": ("F16", "proved"), "bfloat16": ("BF16", "proved"), "q8_0": ("Q8_0", "quantised")}
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}
-TOKENIZE = ROOT / "build" / "tokenize"
+TOKENIZE = PARE.parent / "tokenize"
 
 
 def export(source, out, dtype="float32", *more):
@@ -230,6 +230,7 @@ def check_refusals(report, transformers, work):
 
 
 def tokens_of(path, text, out):
+    out.unlink(missing_ok=True)
     done = subprocess.run([TOKENIZE, "lines", path, text, out], capture_output=True, text=True)
     return out.read_bytes() if done.returncode == 0 else done.stderr
 

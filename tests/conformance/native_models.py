@@ -48,10 +48,11 @@ MODELS = {
     "angles": model([{"rope": ROPE | {"layout": "interleaved"}}, {"rope": ROPE | {"width": 4}},
                      {"rope": ROPE | {"width": 2, "layout": "interleaved"}}, scaled("linear", factor=3),
                      scaled("yarn", factor=4, original_context=16, attention_factor=1.2),
+                     {"rope": {"theta": 3, "scaling": {"kind": "yarn", "factor": 4, "original_context": 64, "attention_factor": 1.1, "truncate": False}}},
                      scaled("llama3", factor=4, original_context=16, high_frequency=3)]),
     "angles by length": model([scaled("dynamic", factor=3, original_context=9),
                                scaled("longrope", original_context=9, attention_factor=1.1, short_factor=[1, 2, 3], long_factor=[3, 2, 5]),
-                               {"rope": {"width": 2, "scaling": {"kind": "dynamic", "factor": 2, "original_context": 9}}}]),
+                               {"rope": {"width": 4, "scaling": {"kind": "dynamic", "factor": 2, "original_context": 9}}}]),
     "ALiBi": model([{"attention": attention(heads=6, head_width=4, kv_heads=3, alibi={}, window=5), "mlp": mlp(norm=None), "wiring": "parallel"},
                     {"attention": attention(heads=6, head_width=4, alibi={"scaled": False}, scale=0.7, norm=LAYER, output_norm=DYT),
                      "mlp": mlp(norm=LAYER | {"bias": False}, skip=True), "wiring": "parallel"},
@@ -71,7 +72,7 @@ MODELS = {
     "MLPs": model([{"attention": attention(), "mlp": {"kind": "heads", "width": 20, "norm": RMS, "bias": {"down": True}}},
                    {"attention": attention(), "mlp": {"kind": "heads", "width": 20, "shared_value": True, "norm": DYT}},
                    *({"attention": attention(norm=DYT | {"gain": False, "bias": False}), "mlp": mlp(activation=activation, gated=gated, skip=not gated)}
-                     for gated, activation in enumerate(["quick_gelu", "relu"])),
+                     for gated, activation in [(False, "quick_gelu"), (True, "relu")]),
                    *({"attention": attention(norm=LAYER | {"gain": False}), "mlp": mlp(activation=activation, bias={"down": True}, norm=RMS | {"bias": True})}
                      for activation in ("relu_squared", "silu", "sigmoid", "tanh", "identity")),
                    {"attention": attention(norm=RMS | {"gain": False}), "mlp": None}], layers=[0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 9]),
@@ -99,22 +100,25 @@ MODELS = {
 }
 
 
-def bare(skips=(True, True), norm=None, activation="gelu", **settings):
+def bare(skips=(True, True), norm=None, activation="gelu", heads=3, **settings):
     """What passes ask for: wide enough, few things in between."""
-    block = {"attention": attention(heads=3, head_width=8, skip=skips[0], norm=norm, bias=ALL),
+    block = {"attention": attention(heads=heads, head_width=48 // heads if heads < 3 else 8, skip=skips[0], norm=norm, bias=ALL),
              "mlp": mlp(activation=activation, skip=skips[1], norm=norm, bias={"up": True, "down": True})}
     return model([block] * 2, **{"embedding": {"position": "learned"}, "final_norm": norm, "head": {"tied": False}} | settings)
 
 
 CONSTANT = LAYER | {"epsilon": 1e28}
+PLAIN, LAYERS = bare(embedding={}, norm=RMS | {"gain": False}, activation="silu"), bare(norm=LAYER)
 PASSES = {
-    "fold_constant_norm": bare(norm=CONSTANT), "fold_norm_gain": bare(norm=RMS), "center_layer_norm": bare(norm=LAYER),
-    "drop_key_bias": bare(norm=RMS), "fold_value_bias": bare(norm=RMS), "merge_skipless": bare((False, False)),
-    "eliminate_projection": bare((True, False)), "collapse_heads": bare(norm=RMS), "rotate_residual": bare(norm=RMS | {"gain": False}),
-    "shrink_head_pairs": bare(norm=LAYER), "cache_keys_only": bare(norm=RMS), "gauge_heads": bare(norm=LAYER),
-    "absorb_skip": bare(), "lower_mlp_to_heads": bare(norm=RMS, activation="silu"), "precompute_first_layer": model([{"rope": ROPE}] * 2),
+    "fold_constant_norm": bare(norm=CONSTANT), "fold_norm_gain": LAYERS, "center_layer_norm": LAYERS, "drop_key_bias": PLAIN,
+    "fold_value_bias": PLAIN, "absorb_skip": bare(), "merge_skipless": bare((False, False)), "eliminate_projection": bare((True, False)),
+    "collapse_heads": bare(norm=RMS, heads=1), "rotate_residual": PLAIN, "shrink_head_pairs": LAYERS, "cache_keys_only": PLAIN,
+    "gauge_heads": LAYERS, "lower_mlp_to_heads": PLAIN, "precompute_first_layer": PLAIN,
 }
-CALLS = {name: name for name in PASSES} | {"absorb_skip": "absorb_skip{widen=true}"}  # what --passes is told: no random weights absorb a skip
+CALLS = {name: name for name in PASSES} | {  # what --passes is told
+    "absorb_skip": "absorb_skip{widen=true}",  # no random weights absorb a skip
+    "collapse_heads": "collapse_heads{pairs=all}",  # products as wide as their factors save nothing
+}
 
 
 def inputs_of(name, architecture):

@@ -79,6 +79,12 @@ TEST_CASE("float16 stays float16 unless something wider is asked for") {
   CHECK(computed("Cast", {doubles({1e-12})}, {to_half}).item<double>() == 1e-12);
 }
 
+TEST_CASE("a product with a large matrix as it is stored is that with the whole of it") {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({2, 1, 1024}, at::kDouble), matrix = at::randn({1024, 5000}, at::kFloat);
+  CHECK(computed("MatMul", {x, matrix}).allclose(at::matmul(x, matrix.to(at::kDouble)), 1e-12, 1e-12));
+}
+
 TEST_CASE("a node is refused with its name where inputs do not fit it") {
   const auto refusal = [](const char* op, std::vector<at::Tensor> inputs, std::vector<OnnxAttribute> attributes = {}) {
     return message_of<InputError>([&] { computed(op, std::move(inputs), std::move(attributes)); });
@@ -111,10 +117,13 @@ TEST_CASE("a graph is refused with everything that is wrong with it") {
   CHECK(contains(Written({{"Abs", "a", {"x"}, {"y"}, {}}, {"Abs", "b", {"x"}, {"y"}, {}}}).refused(),
                  "'y' is given twice"));
   CHECK(contains(Written({{"Abs", "a", {"x"}, {"y", "z"}, {}}}).refused(), "has 2 outputs"));
-  CHECK(contains(Written({{"Equal", "a", {"x", "x"}, {"y"}, {}}}).refused(),
-                 "'y' is of type BOOL, and promised as F32"));
+  CHECK(
+      contains(Written({{"Equal", "a", {"x", "x"}, {"y"}, {}}}).refused(), "'y' is of type BOOL, and promised as F32"));
   CHECK(contains(Written({{"Where", "a", {"x"}, {"y"}, {}}}).refused(), "node 'a' has 1 inputs"));
   CHECK(contains(Written({{"MatMul", "a", {"x", "x"}, {"y"}, {}}}).refused(at::ones({2, 3})), "node 'a' (MatMul)"));
+  Written mixed({{"Add", "a", {"x", "whole"}, {"y"}, {}}});
+  mixed.model.tensors = {onnx_tensor("whole", at::tensor({3}, at::kLong))};
+  CHECK(contains(mixed.refused(), "the inputs of node 'a' are of several types: F32 and I64"));
 }
 
 TEST_CASE("numbers beyond a type are found, whatever they are computed in") {
@@ -154,7 +163,7 @@ TEST_CASE("a model's graph says what the model says, and refuses where float16 e
   CHECK(answers_of(tensors, Dtype::f32).notes.empty());
   const std::string refusal = message_of<InputError>([&] { answers_of(tensors, Dtype::f16); });
   INFO(refusal);
-  CHECK(contains(refusal, "'blocks.0.mlp/Mul_2' of the graph), beyond what float16 can hold: export it in float32"));
+  CHECK(contains(refusal, "'blocks.0.mlp/Mul_2'), beyond what float16 can hold: export it in float32"));
   tensors.at("blocks.0.mlp.up.weight").mul_(100);
   CHECK(contains(message_of<InputError>([&] { answers_of(tensors, Dtype::f16); }),
                  "tensor 'blocks.0.mlp.up.weight' has numbers up to"));

@@ -206,12 +206,10 @@ class Step:
 
     def on(self, device):
         """The same beside a layer that lies on another device."""
-        if device == self.positions.device:
-            return self
-        if device not in self.known:
+        if device != self.positions.device and device not in self.known:
             real = None if self.real is None else self.real.to(device)
             self.known[device] = Step(self.all_positions.to(device), real, self.cache, self.past)
-        return self.known[device]
+        return self.known.get(device, self)
 
     def remember(self, layer, keys, values):
         """Takes [B, heads, n, width], hands back those of all tokens."""
@@ -618,11 +616,10 @@ class PareModel(PreTrainedModel):
         states = []
         for layer, number in enumerate(self.order):
             states.append(x)
+            block = self.blocks[number]
             if again:
-                x = self._gradient_checkpointing_func(self.blocks[number].__call__, x, step, layer, table)
-            else:
-                x = self.blocks[number](x, step, layer, table)
-            table = None
+                block = functools.partial(self._gradient_checkpointing_func, block.__call__)
+            x, table = block(x, step, layer, table), None
         hidden = self.norm(x)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return SimpleNamespace(hidden=hidden, real=None if step.real is None else step.real[:, past:], cache=cache,
@@ -749,9 +746,8 @@ class PareForQuestionAnswering(PareModel):
         start, end = self.logits(found.hidden).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:  # past the end, an answer does not count
-            places = (place.flatten().clamp(min=0) for place in (start_positions, end_positions))
-            loss = sum(cross_entropy(logits, place.masked_fill(place >= start.shape[1], -100))
-                       for logits, place in zip((start, end), places)) / 2
+            loss = sum(cross_entropy(logits, place.clamp(min=0).masked_fill(place >= start.shape[1], -100))
+                       for logits, place in ((start, start_positions), (end, end_positions))) / 2
         return modeling_outputs.QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=found.states)
 

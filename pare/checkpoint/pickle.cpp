@@ -181,6 +181,11 @@ class Machine {
     }
   }
 
+  void push_tensor(PickledTensor tensor) {
+    count_copied(tensor.shape.size() + tensor.strides.size() + tensor.storage.key.size());
+    push(std::move(tensor));
+  }
+
   // Few: one tuple can be named again and again, and is copied each time.
   const std::vector<PickleIndex>& tuple_at(PickleIndex index, size_t most, std::string_view expected) {
     const std::vector<PickleIndex>& items = as<PickledTuple>(index, expected).items;
@@ -274,11 +279,7 @@ class Machine {
     if (arguments.size() < least) {
       fail("{} has {} arguments, expected {}", function, arguments.size(), least);
     }
-    // What says that the bytes are to be negated, or conjugated.
-    if (!std::all_of(arguments.begin() + static_cast<ptrdiff_t>(least), arguments.end(), [this](PickleIndex more) {
-          const auto* dict = std::get_if<PickledDict>(&pickle_.values[more]);
-          return dict != nullptr ? dict->entries.empty() : std::holds_alternative<std::monostate>(pickle_.values[more]);
-        })) {
+    if (arguments.size() > least) {  // that its bytes are to be negated, or conjugated
       fail("a tensor with metadata, such as one that is stored negated: save a copy of it (tensor.clone())");
     }
     PickledTensor tensor{.storage = as<PickledStorage>(arguments[0], "a storage"),
@@ -297,7 +298,6 @@ class Machine {
       fail("{} sizes and {} strides", tensor.shape.size(), tensor.strides.size());
     }
     tensor.dtype = *dtype;
-    count_copied(tensor.shape.size() + tensor.strides.size() + tensor.storage.key.size());
     return tensor;
   }
 
@@ -313,9 +313,9 @@ class Machine {
       if (arguments.empty()) {
         fail("a parameter without a tensor");
       }
-      push(as<PickledTensor>(arguments[0], "a tensor"));
+      push_tensor(as<PickledTensor>(arguments[0], "a tensor"));
     } else if (function == tensor_v1 || function == tensor_v2 || function == tensor_v3) {
-      push(rebuilt(arguments, function));
+      push_tensor(rebuilt(arguments, function));
     } else {
       fail("{} is called, which is a type", quote(function));
     }
@@ -401,10 +401,8 @@ class Machine {
         push_string(number(8));
         return true;
       case 'B':
-        push_skipped(number(4));
-        return true;
       case 'C':
-        push_skipped(number(1));
+        push_skipped(number(code == 'B' ? 4 : 1));
         return true;
       case ')':
         push_tuple({});
@@ -445,10 +443,8 @@ class Machine {
         remember(memo_.size());
         return true;
       case 'h':
-        recall(number(1));
-        return true;
       case 'j':
-        recall(number(4));
+        recall(number(code == 'h' ? 1 : 4));
         return true;
       case 'c': {
         const std::string module = line();

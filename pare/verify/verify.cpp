@@ -104,7 +104,9 @@ void compare_one_by_one(Verification& result, const ModelFolder& reference, cons
 
 // Who gives the rounded model first is told that the other was the reference.
 void warn_of_order(Verification& result, const ModelFolder& reference, const ModelFolder& candidate) {
-  if (result.apart.empty() && unit_roundoff(reference.dtype) > unit_roundoff(candidate.dtype)) {
+  const bool same_tensors =
+      tensor_table(reference.model.architecture).size() == tensor_table(candidate.model.architecture).size();
+  if (same_tensors && result.apart.empty() && unit_roundoff(reference.dtype) > unit_roundoff(candidate.dtype)) {
     result.warnings.push_back(
         fmt::format("each tensor is the candidate's, rounded to {}: give the model in {} first, as the reference",
                     word(reference.dtype), word(candidate.dtype)));

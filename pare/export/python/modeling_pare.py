@@ -180,7 +180,7 @@ def frequencies_of(rope, length):
                      for beta in (s.beta_fast, s.beta_slow))
         low, high = (math.floor(low), math.ceil(high)) if s.truncate else (low, high)
         low, high = max(low, 0), min(high, width - 1)
-        kept = 1 - (torch.arange(len(plain), device="cpu") - low) / ((high - low) or 0.001)
+        kept = 1 - (torch.arange(len(plain), dtype=plain.dtype, device="cpu") - low) / ((high - low) or 0.001)
     kept = kept.clamp(0, 1)
     return plain * kept + plain / s.factor * (1 - kept)
 

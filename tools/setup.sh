@@ -128,7 +128,7 @@ make_venv() {
 }
 
 pip_install() { # quietly; the whole log is kept
-  "$venv/bin/python" -m pip install --disable-pip-version-check --retries 1 --timeout 30 "$@" >$deps/pip.log 2>&1
+  "$venv/bin/python" -m pip install --disable-pip-version-check --retries 4 --timeout 60 "$@" >$deps/pip.log 2>&1
 }
 
 # What libtorch_cpu.so itself needs of torch's dependencies: on x86_64 two CUDA packages of 15 MB, of gigabytes.

@@ -380,6 +380,11 @@ bool fits_scale_last(GgufType type) {
   return type == GgufType::q4_0 || type == GgufType::q4_1 || type == GgufType::q5_0 || type == GgufType::q5_1;
 }
 
+// Whether a scale without a minimum is fitted to levels by weights.
+bool fits_scale_alone(GgufType type) {
+  return type == GgufType::q4_0 || type == GgufType::q5_0 || type == GgufType::q3_k || type == GgufType::q6_k;
+}
+
 }  // namespace
 
 void ranges_of_blocks(GgufType type, std::span<const std::byte> blocks, std::span<BlockRange> into) {
@@ -390,10 +395,12 @@ void ranges_of_blocks(GgufType type, std::span<const std::byte> blocks, std::spa
   for (size_t i = 1; i < sorted.size(); ++i) {
     gap = std::max(gap, sorted[i] - sorted[i - 1]);
   }
-  constexpr float most_fitted = 4, most_nearest = 1, most_beyond = 16;  // steps
+  constexpr float most_fitted = 8, most_nearest = 1, least_beyond = 16, beyond_side = 1.2F;  // steps
   constexpr float most_lost = 4;  // of a group whose scale was rounded to little or nothing
   const GgufBlock& block = *gguf_block(type);
-  const float most_within = fits_scale_last(type) ? most_fitted : most_nearest;
+  const auto side = static_cast<float>(std::max(std::abs(levels.lowest), std::abs(levels.highest)));
+  const float most_within = fits_scale_last(type) ? std::min(most_fitted, side / 2) : most_nearest;
+  const float most_beyond = fits_scale_alone(type) ? std::max(least_beyond, beyond_side * side) : least_beyond;
   const auto* bytes = reinterpret_cast<const uint8_t*>(blocks.data());
   PARE_CHECK(blocks.size() / block.bytes * block.elements == into.size(), "whole blocks, and room for them");
   for (size_t at = 0; at < into.size(); at += block.elements, bytes += block.bytes) {

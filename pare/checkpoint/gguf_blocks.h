@@ -22,9 +22,11 @@ void dequantise(GgufType type, std::span<const std::byte> blocks, std::span<floa
 //
 // Most quantisers choose the scale, round it to what the type has for scales, and then take the nearest level: half a
 // step, of which `within` is two. Those of Q4_0 to Q5_1 choose levels first and fit the scale to them by weighted least
-// squares: entries of little weight were seen up to three steps away (four are allowed). What lay beyond the ends was
-// seen to be up to sixteen steps away, with weights that differ as widely. To both comes `moved`, what rounding the
-// scales of the block themselves can make; to `outside` four times that, for groups whose scale is lost.
+// squares. Where one entry weighs more than all others, its level alone decides, which is half a level off at most: the
+// scale is between half and twice what it should be, and others lie up to half of their own levels away (eight steps
+// are allowed, in Q4_0 four), or as many steps beyond the ends as there are levels on one side of zero, and a fifth
+// more for scales that were tried (sixteen at least). To both comes `moved`, what rounding the scales of the block
+// themselves can make; to `outside` four times that, for groups whose scale is lost.
 struct BlockRange {
   float step = 0, low = 0, high = 0, within = 0, outside = 0, moved = 0;
 };

@@ -195,13 +195,15 @@ void check_program(const GgufFamily& gguf, const Family& family, const Architect
   problems.add_if(!gguf.program.own_head_width && attention.heads * attention.head_width != architecture.width,
                   "{} heads of {} do not make up the width {}, as llama.cpp's {} asks", attention.heads,
                   attention.head_width, architecture.width, gguf.architecture);
-  problems.add_if(!gguf.program.partial_rope && attention.rope && attention.rope->width != attention.head_width,
-                  "RoPE turns {} of the {} dimensions of a head, and llama.cpp's {} turns all",
-                  attention.rope ? attention.rope->width : 0, attention.head_width, gguf.architecture);
 }
 
 // Whether it says the model or something near to it; of others only the first reason is found.
-bool comes_near(const Family& family, const Architecture& architecture) {
+bool comes_near(const Family& family, Architecture architecture) {
+  for (Block& block : architecture.blocks) {
+    if (block.attention.rope) {
+      block.attention.rope->width = block.attention.head_width;
+    }
+  }
   std::set<std::string> tensors;
   for (const Binding& binding : family.bindings(architecture)) {
     tensors.insert(binding.stored);
@@ -212,6 +214,31 @@ bool comes_near(const Family& family, const Architecture& architecture) {
   } catch (const InputError&) {
     return false;
   }
+}
+
+// What is there in one of the two alone is one reason, not one for each of its settings.
+std::vector<std::string> as_wholes(const std::vector<std::string>& reasons) {
+  constexpr std::string_view missing = " is null, but the family can only say nothing",
+                             there = " is absent, but in the family it is null";
+  std::vector<std::string> alone;
+  const auto is_within = [&](const std::string& reason) {
+    return std::ranges::any_of(alone, [&](const std::string& part) { return reason.starts_with(part + "."); });
+  };
+  for (const std::string& reason : reasons) {
+    if (reason.ends_with(missing) || reason.ends_with(there)) {
+      alone.push_back(reason.substr(0, reason.find(' ')));
+    }
+  }
+  std::vector<std::string> wholes;
+  for (const std::string& reason : reasons) {
+    const std::string part = reason.substr(0, reason.find(' '));
+    if (!is_within(reason)) {
+      wholes.push_back(reason.ends_with(missing) ? part + " is not there, but the family always has it"
+                       : reason.ends_with(there) ? part + " is there, but the family has none"
+                                                 : reason);
+    }
+  }
+  return wholes;
 }
 
 // Why this architecture is not the model; empty where it is.
@@ -227,9 +254,9 @@ std::vector<std::string> reasons_against(const GgufFamily& gguf, const Family& f
     return problems.list();
   } catch (const InputError& error) {
     const std::string before = fmt::format("a model of the family {}: ", family.model_type);
-    return mapped(error.reasons, [&](const ErrorReason& reason) {
+    return as_wholes(mapped(error.reasons, [&](const ErrorReason& reason) {
       return reason.message.starts_with(before) ? reason.message.substr(before.size()) : reason.message;
-    });
+    }));
   }
 }
 

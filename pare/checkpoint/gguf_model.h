@@ -43,7 +43,6 @@ struct GgufKey {
 struct GgufProgram {
   std::vector<std::string_view> asks_for = {}, lacks = {};  // tensors by their names: "blk.{}.attn_output.bias"
   bool own_head_width = true;  // heads may be wider or narrower than what they divide the stream into
-  bool partial_rope = true;    // some of a head may stay unturned
   bool rope_factors = false;   // reads rope_freqs
 };
 

@@ -219,18 +219,17 @@ std::optional<std::string> compat_command(const json& certificate) {
 }
 
 std::string advice_on(const ModelFolder& source) {
-  std::string advice;
-  if (source.family == native_family().model_type) {
-    const std::optional<std::string> command = compat_command(claimed(source));
-    advice =
-        "of a model that pare rewrite made smaller, --form compat keeps the layout of its original, and what "
-        "llama.cpp runs of that it runs of this: ";
-    advice += command ? *command + ", then export COMPAT" : "rewrite the original with it, and export that";
-    advice += "\n";
-  }
-  return advice +
-         "every model can be exported with --to onnx; and with --to hf, with pare's own Python where no family of "
-         "transformers has it";
+  const std::optional<std::string> command =
+      source.family == native_family().model_type ? compat_command(claimed(source)) : std::nullopt;
+  const std::string first =
+      command ? fmt::format(
+                    "with --form compat it has the layout of its original, and llama.cpp runs it if it runs that:\n"
+                    "  {}\n  pare export COMPAT -o OUT --to gguf\n",
+                    *command)
+              : "";
+  return first +
+         "--to onnx takes every model, and so does --to hf, with Python of pare's own where no family of transformers "
+         "can say it";
 }
 
 }  // namespace

@@ -138,6 +138,11 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
   }
   OnnxRun run = program.run(requests, at::kDouble);
   std::vector<NamedTensors>& answers = run.answers;
+  if (!cuts.empty()) {
+    const std::span<NamedTensors> all(answers);
+    check_past(a, program, inputs, cut_inputs, cuts, all.first(inputs.size()), all.subspan(inputs.size()), run.peak);
+  }
+  answers.resize(inputs.size());  // all that a vocabulary says to every token is much: only once from here on
   GraphAnswers result;
   std::vector<at::Tensor> rows, pooled;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -147,10 +152,7 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
         pooled.push_back(found);
       }
     }
-  }
-  if (!cuts.empty()) {
-    const std::span<NamedTensors> all(answers);
-    check_past(a, program, inputs, cut_inputs, cuts, all.first(inputs.size()), all.subspan(inputs.size()), run.peak);
+    answers[i].clear();
   }
   const OnnxPeak& peak = run.peak;
   refuse_if(peak.share() > 1, "the graph computes with numbers up to {:.4g} ({}), beyond what {} can hold{}", peak.size,
@@ -159,7 +161,7 @@ GraphAnswers run_onnx(const std::filesystem::path& file, const Architecture& a, 
     result.notes.push_back(fmt::format("float16 ends at 65504: the largest number here was {:.3g}, {} of the graph",
                                        peak.size, quote(peak.value)));
   }
-  result.given.rows = at::cat(rows);
+  result.given.rows = rows.size() == 1 ? rows.front() : at::cat(rows);
   if (!pooled.empty()) {
     result.given.pooled = at::cat(pooled);
   }

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sys
 import tempfile
 
@@ -21,7 +22,7 @@ from report import Report, ended, expect, pare  # noqa: E402  (the folder above 
 WORK = tempfile.TemporaryDirectory()
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": f"{WORK.name}/modules"}  # where transformers puts the Python that it trusts
 REPORT = Report("export_hf")
-REPORT.peers("numpy", "safetensors", "torch")
+REPORT.peers("numpy", "safetensors", "torch", "accelerate", "peft")
 transformers = REPORT.transformers()
 import numpy  # noqa: E402
 import random_models  # noqa: E402
@@ -39,6 +40,7 @@ torch.manual_seed(0)
 NARROW = {torch.float16: 0.02, torch.bfloat16: 0.15}
 CODE, SAID = "modeling_pare.py", 9
 READ_AGAIN = ["slim caches", "first-layer table", "BERT's pre-training", "ViT's form"]  # by pare, once more
+USED = {"GPT-2's form": "used", "Llama's classifier": "classifier"}  # folders that are needed again at the end
 # Who says a model of these unasked: the first in the alphabet that can, and nobody where there is ALiBi, which transformers rounds. That
 # every family says all that it can is in compat.py.
 BACK = {"bert": "bert", "falcon": "pare", "gpt2": "gpt2", "llama": "llama", "mistral": "llama", "starcoder2": "falcon", "vit": "vit"}
@@ -141,7 +143,7 @@ def check_answers(case, model, wanted, inputs):
         taps = {name: tensor for name, tensor in wanted.items() if name.startswith(("residual.", "final."))}
         base = sys.modules[type(model).__module__].PareModel(model.config)
         sizes = {name: p.std().item() * p[0].numel() ** 0.5 for name, p in base.named_parameters() if name.endswith("weight") and p.dim() in (2, 4) and p.numel() > 50}
-        gains = {float(gain) for norm in base.modules() if getattr(norm, "kind", None) if norm.weight is not None for gain in norm.weight + norm.spec.offset}
+        gains = {float(gain) for norm in base.modules() if getattr(norm, "kind", None) if norm.weight is not None for gain in norm.weight.detach() + norm.spec.offset}
         REPORT.check(f"{case}: before training", expect([name for name, size in sizes.items() if not 0.7 < size < 1.4], []) or expect(gains <= {1.0}, True))
         base.load_state_dict(model.state_dict())
         check_same(f"{case}: PareModel", taps, base.to(torch.float64), inputs)
@@ -425,6 +427,8 @@ def check_model(name, architecture, work):
     if not exported(name, source, folder, "--family", "pare", words=["trust_remote_code"]):
         return
     REPORT.check(f"{name}: the same architecture", expect(config_of(folder)["architecture"], config_of(source)["architecture"]))
+    if name in USED:
+        shutil.copytree(folder, work / USED[name])
     inputs = tensors_of(inputs_of(name, architecture))
     model = load(folder, best_class(architecture))
     looks_ahead = any(block["attention"].get("mask") == "full" for block in architecture["blocks"])
@@ -550,10 +554,7 @@ def check_trainer(folder, work, case, rows, **flags):
 
 
 def check_use(work):
-    name = "GPT-2's form"
-    folder = work / "used"
-    if not exported("use", init(name, MODELS[name], work), folder, "--family", "pare"):
-        return
+    name, folder = "GPT-2's form", work / "used"
     inputs = tensors_of(inputs_of(name, MODELS[name]))
     rows = [{"input_ids": ids, "labels": ids.masked_fill(torch.arange(TOKENS) < n, -100), "attention_mask": torch.ones_like(ids)}
             for n, ids in enumerate(torch.randint(50, (12, TOKENS), generator=torch.Generator().manual_seed(1)))]
@@ -573,9 +574,6 @@ def check_use(work):
 
 def check_refusals(folder, work):
     """What other models of transformers do, and these do not."""
-    classifier = MODELS["Llama's classifier"]
-    if not exported("a classifier", init("Llama's classifier", classifier, work), work / "classifier", "--family", "pare"):
-        return
     opener = transformers.AutoModelForSequenceClassification
     for what, ask, words in [
             ("other classes", lambda: opener.from_pretrained(work / "classifier", trust_remote_code=True, num_labels=5), "3 classes"),
@@ -595,7 +593,8 @@ def checkpointing(model):
 
 
 def check_lora(folder, work, inputs, ids):
-    [peft] = REPORT.peers("peft")
+    import peft
+
     model = load(folder)
     before = run(model, inputs).logits
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))

@@ -334,13 +334,12 @@ class Attention(Sublayer):
                 key = self.key(self.key_from_value(source if self.value.bias is None else source - self.value.bias))
             else:
                 key, value = self.key(source), self.value(source)
-        if table is None and not self.keys_shared:
-            query = key[:, -x.shape[1] :] if t.query == "key" else self.query(x)
         if self.keys_shared:  # x qk[h] + b[h], as wide as the stream
             query = plus(x[:, None] @ self.qk.weight, None if self.qk.bias is None else self.qk.bias[:, None])
         else:
-            query = split_heads(query, t.heads)
-        query = self.query_norm(query)
+            if table is None:
+                query = key[:, -x.shape[1] :] if t.query == "key" else self.query(x)
+            query = self.query_norm(split_heads(query, t.heads))
         key = self.key_norm(split_heads(key, 1 if self.keys_shared else t.kv_heads))
         value = split_heads(value, 1 if self.values_shared else t.kv_heads)
         query = step.turned(query, t.rope, self.rope_name)
@@ -357,8 +356,9 @@ class Attention(Sublayer):
         seen, causal = step.visible(t.mask, t.window, written_out=t.alibi or t.softcap)
         if t.alibi:
             distances = step.all_positions[:, None] - step.positions[:, :, None]
-            slopes = alibi_slopes(t.heads) * (self.scale if t.alibi.scaled else 1)
-            bias = angles_of(distances, slopes).permute(0, 3, 1, 2).to(query.dtype)
+            slopes = alibi_slopes(t.heads)[:, None, None] * (self.scale if t.alibi.scaled else 1)
+            slopes = slopes.to(query.device, torch.promote_types(query.dtype, torch.float32))  # no less counts far
+            bias = (slopes * distances[:, None]).to(query.dtype)
         if t.softcap:  # no fused attention has one
             scores = query @ for_every_head(key, t.heads).transpose(-1, -2) * self.scale + bias
             scores = t.softcap * torch.tanh(scores / t.softcap)

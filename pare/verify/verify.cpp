@@ -231,6 +231,12 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
 Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options) {
   check_comparable(reference, candidate);
+  if (const std::optional<ModelFolder> told = with_settings_meant(reference, candidate)) {
+    return verify(*told, candidate, given, options);
+  }
+  if (const std::optional<ModelFolder> told = with_settings_meant(candidate, reference)) {
+    return verify(reference, *told, given, options);
+  }
   const at::InferenceMode inference;
   const Architecture &a = reference.model.architecture, &b = candidate.model.architecture;
   Verification result;

@@ -382,6 +382,10 @@ def check_near_misses(report, work):
     report.check("an honest copy in bfloat16", ended(right, 0, ["verdict: proved"]))
     document = verified(work, "model", "half")
     report.check("no near miss", expect((document.get("near_misses"), document.get("apart")), ([], [])))
+    # The other way round it is another function: the numbers that were rounded away are not in it.
+    hint = "each tensor is the candidate's, rounded to bfloat16"
+    report.check("the rounded one first", ended(verify(work, "half", "model"), 3, ["verdict: different", hint]))
+    report.check("the rounded one first, and another model", ended(verify(work, "half", "other"), 3, ["verdict: different"], [hint]))
     for name in (MATRIX, "blocks.0.attention.query.weight", "embed.token.weight"):
         candidate = copied(work, "noisy-" + name, noisy(name, 0.01), in_bfloat16)
         for extra in ([], ["--tokens", "ids.json"], ["--dtype", "bfloat16"]) if name == MATRIX else ([],):

@@ -236,6 +236,11 @@ REFUSED = [
     ("one of two", None, lambda tensors: tensors.pop(next(key for key in tensors if "lora_A" in key)), "expected lora_A and lora_B"),
     ("another width", None, lambda tensors: tensors.update({key: tensor[:, :-1] for key, tensor in tensors.items() if "lora_A" in key}), "but the base model's has"),
     ("ranks that differ", None, lambda tensors: tensors.update({key: tensor[:, :1] for key, tensor in tensors.items() if "lora_B" in key}), "expected [rank, inputs]"),
+    ("a layer that is not transformed", setting(layers_to_transform=[0]), None, "in none of the layers that layers_to_transform names"),
+    ("layers that are no numbers", setting(layers_to_transform="all"), None, "layers_to_transform is"),
+    ("a module that is excluded", setting(exclude_modules=["gate_proj"]), None, "is one that exclude_modules names"),
+    ("a weight beside its adapter", None, lambda tensors: tensors.update({key.replace("lora_A.weight", "weight"): torch.ones(2, 2) for key in list(tensors) if "layers.0.self_attn.q_proj.lora_A" in key}), "is of a module with an adapter"),
+    ("a linear module as an embedding", None, lambda tensors: [renamed(f"self_attn.q_proj.lora_{letter}.weight", f"self_attn.q_proj.lora_embedding_{letter}")(tensors) for letter in "AB"], "but is no embedding"),
     ("a tensor of nobody", None, lambda tensors: tensors.update({"base_model.model.model.extra.weight": torch.ones(2)}), "none of the base model's"),
 ]
 

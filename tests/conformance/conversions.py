@@ -136,6 +136,14 @@ def with_rows_swapped(weight):
     return weight[[1, 0, *range(2, len(weight))]]
 
 
+def with_row_times(factor):
+    def make(weight):
+        weight[3] *= factor
+        return weight
+
+    return make
+
+
 def gain_folded_and_kept(state, config):
     for letter in "qkv":
         name = LAYER + f"self_attn.{letter}_proj.weight"
@@ -570,13 +578,58 @@ def check_right(name, work):
     report.check(name, "" if code == 0 and verdict in wanted else f"{verdict}, exit code {code}, {others}: {json.dumps(document.get('error')) or said[-400:]}")
 
 
+# ---- few rows, and two files in blocks: what the sums of a tensor do not show
+
+# name: (type of the reference, none for the original; type of the candidate; mistake).
+PAIRS = {
+    "one row twice as large": (None, "Q4_0", each(UP, with_row_times(2))),
+    "one row half as large": (None, "Q4_0", each(UP, with_row_times(0.5))),
+    "one row twice as large, in two bits": (None, "Q2_K", each(UP, with_row_times(2))),
+    "two rows of the embedding swapped, between blocks": ("Q4_K", "Q4_0", each(EMBEDDING, with_rows_swapped)),
+    "a row of zeros, between blocks": ("Q4_K", "Q8_0", each(UP, with_zeros(5))),
+    "a row with the other sign, between blocks": ("Q4_0", "Q4_0", each(UP, with_row_times(-1))),
+    "two rows swapped, between blocks": ("Q2_K", "Q4_K", each(UP, with_rows_swapped)),
+    "a column of zeros, between blocks": ("Q4_K", "Q4_K", each(DOWN, with_zeros(slice(None), 7))),
+    "Q4_K beside Q8_0": ("Q8_0", "Q4_K", None),
+    "Q4_0 beside Q4_K": ("Q4_K", "Q4_0", None),
+    "Q8_0 beside Q4_K": ("Q4_K", "Q8_0", None),
+}
+
+
+def check_pair(name, work):
+    first, second, mistake = PAIRS[name]
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        right, model = model_of("llama"), model_of("llama", mistake)
+        reference = [write_gguf(right, place / "first.gguf", TYPES[first])] if first else reference_of("llama", work)
+        ended = verified(reference, write_gguf(model, place / "second.gguf", TYPES[second]))
+    if mistake:
+        report.check(name, not_caught(ended, spellings(right, model), ()))
+    else:
+        report.check(name, "" if ended[0] == 0 and ended[1].get("verdict") == "quantised" else f"{ended[1].get('verdict')}: {blamed(ended[1])}")
+
+
+def check_adapter_on_blocks(work):
+    """Beside a reference in blocks, an adapter that adds less than their steps: left out, it is missing all the same."""
+    path = write_gguf(model_of("llama"), work / "base.gguf", TYPES.Q4_K)
+    write_adapter(work / "little adapter", 0.5)
+    gguf_files.with_tensors(module_of("llama"), gguf_writer.read_again(path)).to(torch.float32).save_pretrained(work / "of blocks")
+    code, document, said = verified([path, "--adapter", work / "little adapter"], work / "of blocks")
+    report.check("an adapter left out, beside blocks", "" if (code, document.get("verdict")) == (3, "different") else f"{document.get('verdict')}: {said[-300:]}")
+    result = pare("rewrite", path, "--adapter", work / "little adapter", "-o", work / "of both", "--threads", "1")
+    code, document, said = verified([path, "--adapter", work / "little adapter"], work / "of both")
+    report.check("an adapter merged, beside blocks", "" if code == 0 and document.get("verdict") in LOSSLESS else f"{result.stderr}{said[-300:]}")
+
+
 def main():
     wanted = sys.argv[1:]  # names of cases, or parts of them
     with tempfile.TemporaryDirectory() as folder:
-        for check, cases in ((check_wrong, WRONG), (check_right, RIGHT)):
+        for check, cases in ((check_wrong, WRONG), (check_right, RIGHT), (check_pair, PAIRS)):
             for name in cases:
                 if not wanted or any(part in name for part in wanted):
                     check(name, pathlib.Path(folder))
+        if not wanted:
+            check_adapter_on_blocks(pathlib.Path(folder))
     report.finish()
 
 

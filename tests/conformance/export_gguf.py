@@ -82,8 +82,26 @@ def same_file(ours, theirs, dtype):
     return expect(said, ["model", FILE_TYPES[dtype], 2])
 
 
+def same_tensors(ours, theirs):
+    [ours, theirs] = [{tensor.name: (tensor.tensor_type, tensor.data.tobytes()) for tensor in fields_of(out / "model.gguf")[1]} for out in (ours, theirs)]
+    return "" if ours == theirs else "other tensors"
+
+
 def verdict_of(out):
     return json.loads((out / "certificate.json").read_text())["verdict"]
+
+
+NOTES = {  # what llama.cpp does otherwise, and the activations or families
+    "has GELU by tanh, where this model has erf": ("gelu",),
+    "on a CPU, llama.cpp has GELU in a table": ("gelu_new", "gelu_pytorch_tanh"),
+    "the token table is there twice": ("gpt_neox", "phi"),
+}
+
+
+def notes_on(config):
+    activation = next(getattr(config, name) for name in ("hidden_activation", "hidden_act", "activation_function", "activation") if getattr(config, name, None))
+    tied = config.model_type if getattr(config, "tie_word_embeddings", False) else None
+    return [words for words, of in NOTES.items() if activation in of or tied in of]
 
 
 def check_families(report, transformers, work):
@@ -104,6 +122,8 @@ def check_families(report, transformers, work):
                 report.check(f"{case}, {dtype}", ended(result))
                 continue
             gguf_writer.write(peer, model, gguf_writer.TYPES[kind])
+            if dtype == "float32":
+                report.check(f"{case}: its notes", expect([words for words in NOTES if words in result.stdout], notes_on(config)))
             report.check(f"{case}, {dtype}", same_file(out / "model.gguf", peer, dtype))
             report.check(f"{case}, {dtype}, its verdict", expect(verdict_of(out), verdict))
             if dtype == "float32" and case in IN_EVERY_TYPE:
@@ -124,7 +144,8 @@ def check_sources(report, transformers, work):
     report.check("a file of a file", ended(export(out / "model.gguf", again), 0, ["identical"]))
     report.check("the same bytes", expect((again / "model.gguf").read_bytes() == (out / "model.gguf").read_bytes(), True))
     report.check("of a folder with one", ended(export(out, again, "q8_0"), 0, ["quantised"]))
-    report.check("blocks again", ended(export(again, work / "third"), 0, ["identical"]))
+    report.check("blocks written out", ended(export(again, work / "third"), 0, ["identical", "in blocks (Q8_0", "written out in F32"]))
+    report.check("blocks are kept", ended(export(again, work / "third", "keep"), 0, ["identical"], ["written out"]) or same_tensors(work / "third", again))
 
     native = work / "native"
     report.check("pare's own", ended(pare("export", folder, "-o", native, "--to", "hf", "--family", "pare")) or ended(export(native, again), 0, ["identical"]))
@@ -147,6 +168,9 @@ def check_sources(report, transformers, work):
     [command] = [line.split("pare ")[1] for line in result.stderr.splitlines() if line.startswith("  pare rewrite ")]
     followed = pare(*shlex.split(command), cwd=work)
     report.check("what it advises", ended(followed) or ended(export(work / "COMPAT", again), 0, ["identical", "larger: 128 of its parameters do nothing"]))
+    shutil.rmtree(passes)
+    pare("rewrite", folder, "-o", passes, "--passes", "precompute_first_layer", "--allow-growth", "--no-verify", "--threads", "1")
+    report.check("what no layout has a place for", ended(export(passes, again), 2, ['first_layer is "table"', f"pare export '{folder}' -o OUT --to gguf"], ["--form compat"]))
 
 
 def check_large(report, work):
@@ -230,10 +254,26 @@ def check_refusals(report, transformers, work):
         report.check(f"refused: {case}", ended(export(folder, work / "out"), 2, words))
     shutil.rmtree(work / "refused")
     transformers.BertForMaskedLM(transformers.BertConfig(**small)).save_pretrained(work / "refused")
-    report.check("refused: a head of BERT's", ended(export(work / "refused", work / "out"), 2, ["bert", "task is"]))
+    report.check("refused: a head of BERT's", ended(export(work / "refused", work / "out"), 2, ["bert", "task is", "add_pooling_layer=False"]))
     shutil.rmtree(work / "refused")
+    check_pooler(report, transformers, work)
     transformers.ViTModel(transformers.ViTConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, image_size=8, patch_size=4)).save_pretrained(work / "refused")
     report.check("refused: images", ended(export(work / "refused", work / "out"), 2, ["embedding.patch"]))
+
+
+def check_pooler(report, transformers, work):
+    """An encoder's pooler is refused, unless files of sentence-transformers say that vectors are made without it."""
+    import gguf_files
+
+    folder, out = work / "refused", work / "out"
+    transformers.BertModel(transformers.BertConfig(**gguf_files.SMALL)).save_pretrained(folder)
+    report.check("refused: a pooler", ended(export(folder, out), 2, ["pooler.dense.weight", "add_pooling_layer=False"]))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]))
+    report.check("vectors of texts", ended(export(folder, out), 0, ["identical", "first token", "not written, since the model does not use them", "pooler.dense.weight"]))
+    report.check("how they are made", expect(fields_of(out / "model.gguf")[0]["bert.pooling_type"], (["UINT32"], 2)))
+    shutil.rmtree(folder)
 
 
 # ---- texts
@@ -309,6 +349,10 @@ def check_tokenizers(report, transformers, work):
 
     given = work / "given.txt"
 
+    def one(line):
+        (work / "one.txt").write_text(line + "\n")
+        return work / "one.txt"
+
     def compared(case, notes=(), prepared=lambda line: line):
         """`prepared`: what a reader of the file has to be given in place of a text."""
         result = export(folder, out)
@@ -334,6 +378,15 @@ def check_tokenizers(report, transformers, work):
             report.check("texts begin with a token", expect([told[f"tokenizer.ggml.{key}"][1] for key in ("add_bos_token", "bos_token_id", "add_eos_token")], [True, 0, False]))
     report.check("a file of a file, with its texts", ended(export(out, work / "again")) or expect(fields_of(work / "again" / "model.gguf")[0], fields_of(out / "model.gguf")[0]))
 
+    # A token that scores would join of two others, were it not found before anything else.
+    stored = copy.deepcopy(tokenizers[9][1])
+    known = [token for token in stored["model"]["vocab"] if token.isascii() and token.isalpha() and len(token) > 3]
+    joined = next(a + b for a in known for b in known if a + b not in stored["model"]["vocab"])
+    stored["added_tokens"].append(dict(id=3000, content=joined, special=False, single_word=False, lstrip=False, rstrip=False, normalized=False))
+    (folder / "tokenizer.json").write_text(json.dumps(stored))
+    compared("SentencePiece, a token more")
+    report.check("the token more", expect(tokens_of(folder, one(f"a {joined} b"), work / "a.ids"), tokens_of(out / "model.gguf", work / "one.txt", work / "b.ids")))
+
     # Of the two files that are older than tokenizer.json; what stands beside; and what ends a text.
     stored = tokenizers[0][1]
     (folder / "tokenizer.json").unlink()
@@ -343,7 +396,7 @@ def check_tokenizers(report, transformers, work):
                 "added_tokens_decoder": {"3000": {"content": "<|im_end|>", "special": True}, "3001": {"content": "word", "special": False}}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 3000]}))
-    compared("vocab.json and merges.txt")
+    compared("vocab.json and merges.txt", ["ends texts at '<|endoftext|>' (0) too"])
     told = fields()
     found = {key: told.get(f"tokenizer.ggml.{key}_token_id", ("", None))[1] for key in ("eos", "eot", "eom", "padding", "bos")}
     report.check("what ends a text", expect(found, {"eos": 1, "eot": 3000, "eom": None, "padding": 0, "bos": 1}))  # bos: of config.json

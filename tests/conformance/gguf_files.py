@@ -336,6 +336,7 @@ def check_whole(report, transformers, work):
         gguf_writer.write(path, plain, extra=extra)
         result = pare("audit", path)
         report.check(case, "" if result.returncode == 1 and named in result.stderr else f"{result.returncode}: {result.stderr}")
+    check_rope(report, transformers, work)
     gguf_writer.write(path, plain, extra=refused["an unknown key"][0])
     result = pare("audit", path, "--ignore-unknown-keys")
     report.check("an unknown key, ignored", "" if result.returncode == 0 else result.stderr)
@@ -348,6 +349,33 @@ def check_whole(report, transformers, work):
     writer.close()
     result = pare("audit", path)
     report.check("another architecture", "" if "'rwkv6'" in result.stderr and "gptneox" in result.stderr else result.stderr)
+
+
+def check_rope(report, transformers, work):
+    """How llama.cpp reads keys that no converter of today writes: a factor without a type scales."""
+    import gguf_writer
+    import torch
+
+    path, none = work / "rope.gguf", gguf_writer.gguf.RopeScalingType.NONE
+    models = {name: drawn(transformers, configurations(transformers)[name]) for name in ("llama", "llama, linear")}
+    factor = lambda writer: writer.add_rope_scaling_factor(4.0)  # noqa: E731
+    cases = {
+        "a factor without a type": (factor, "different"),
+        "a factor of an older name": (lambda writer: writer.add_float32("llama.rope.scale_linear", 4.0), "different"),
+        "a factor, and the type none": (lambda writer: [factor(writer), writer.add_rope_scaling_type(none)], "identical"),
+    }
+    copy.deepcopy(models["llama"]).to(torch.float32).save_pretrained(work / "unscaled")
+    for case, (extra, expected) in cases.items():
+        gguf_writer.write(path, models["llama"], extra=extra)
+        result = pare("verify", work / "unscaled", path, "--json", "--threads", "1")
+        verdict = json.loads(result.stdout).get("verdict") if result.stdout else result.stderr
+        report.check(case, "" if verdict == expected else f"{verdict}: {result.stderr}")
+    scaled = models["llama, linear"]
+    for case, factors, words in (("factors beside a scaling", 2.0, ["rope.gguf", "rope_freqs.weight", "linear"]), ("factors of one beside a scaling", 1.0, [])):
+        gguf_writer.write(path, scaled, tensors=gguf_writer.gguf_tensors(scaled) | {"rope_freqs.weight": torch.full((4,), factors)})
+        result = pare("audit", path)
+        wrong = result.returncode != (1 if words else 0) or any(word not in result.stderr for word in words)
+        report.check(case, f"{result.returncode}: {result.stderr}" if wrong else "")
 
 
 def check_damaged(report, transformers, work):
@@ -368,6 +396,11 @@ def check_damaged(report, transformers, work):
         "a type of a value": good[:first_key] + struct.pack("<I", 77) + good[first_key + 4 :],
         "another file": b"PK\3\4" + good[4:],
     }
+    values = struct.unpack_from("<Q", good, 16)[0]
+    array = struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, 0, 1 << 25) + bytes(1 << 25)
+    path.write_bytes(good[:16] + struct.pack("<Q", values + 1) + array + good[24:])
+    result = pare("audit", path)
+    report.check("an array of small values", "" if result.returncode == 1 and "'a' has more than 16777216 values" in result.stderr else f"{result.returncode}: {result.stderr}")
     for case, data in cases.items():
         path.write_bytes(data)
         result = subprocess.run(["bash", "-c", 'ulimit -v 20000000; exec "$@"', "bash", ROOT / "build" / "gguf_copy", path, work / "no"], capture_output=True, text=True)

@@ -190,6 +190,7 @@ def damaged(good, folder):
     yield "more strides than sizes", changed(one, b"K\x03K\x01\x86", b"K\x03K\x01K\x01\x87"), "2 sizes and 3 strides"
     yield "a tensor of no type", changed(one, b"ctorch\nFloatStorage\n", b"ctorch.storage\nUntypedStorage\n"), "without a type"
     yield "a quantised storage", changed(one, b"ctorch\nFloatStorage\n", b"ctorch\nQInt8Storage\n"), "asks for the Python object 'torch.QInt8Storage'"
+    yield "a tensor that is stored negated", saved({"w": torch._neg_view(torch.ones(2))}), "a tensor with metadata"
     yield "big-endian", archive({**entries, "byteorder": b"big"}), "byte order 'big'"
     yield "two pickles", archive({**entries, "../other/data.pkl": b"."}).replace(b"archive/../other/data.pkl", b"another-one-beside/data.pkl"[2:]), "expected one"
     yield "a program", archive({**entries, "constants.pkl": b""}), "TorchScript"
@@ -201,6 +202,11 @@ def damaged(good, folder):
     yield "a number among tensors", saved({"w": torch.ones(2), "n": 3}), "entry 'n' is a number"
     body = entries["data.pkl"]
     tensor = body[body.index(b"ctorch._utils") : -2]  # up to SETITEM and the end
+    wide = b"(" + b"K\x01" * 64 + b"t"
+    wide = tensor.replace(b"K\x02K\x03\x86", wide).replace(b"K\x03K\x01\x86", wide)  # its function is 2 in the memo, its arguments 12, it is 13
+    yield "a tensor again and again", archive({**entries, "data.pkl": b"\x80\x02](" + wide + b"h\x02h\x0cR" * 200_000 + b"e."}), "can spell"
+    parameter = wide + b"ctorch._utils\n_rebuild_parameter\nq\x0e(h\x0d\x89Ntq\x0f"
+    yield "a parameter again and again", archive({**entries, "data.pkl": b"\x80\x02](" + parameter + b"h\x0eh\x0fR" * 200_000 + b"e."}), "can spell"
     yield "a name twice", archive({**entries, "data.pkl": b"\x80\x02}(X\x01\x00\x00\x00w" + tensor + b"r\x50\x00\x00\x00X\x01\x00\x00\x00wj\x50\x00\x00\x00u."}), "tensor 'w' is there twice"
     yield "a pickle without an end", archive({**entries, "data.pkl": body[:-1]}), "damaged pickle"
     yield "a pickle of nothing", archive({**entries, "data.pkl": b"."}), "damaged pickle"

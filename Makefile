@@ -90,6 +90,7 @@ bench: ## executor, decoder, tokenizers, probes and training against their peers
 	@cmake --build build -j $(JOBS) --target pare bench_driver tokenize
 	@$$(cat .deps/python-path) benchmarks/executor.py
 	@$$(cat .deps/python-path) benchmarks/llama.py
+	@$$(cat .deps/python-path) benchmarks/export_gguf.py
 	@$$(cat .deps/python-path) benchmarks/tokenizer_speed.py
 	@$$(cat .deps/python-path) benchmarks/probe.py
 	@$$(cat .deps/python-path) benchmarks/training.py

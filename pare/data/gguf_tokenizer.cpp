@@ -186,7 +186,7 @@ void read_byte_pairs(const Texts& texts, TokenizerParts& parts) {
   for (const std::string_view pattern : splitting.patterns) {
     steps.emplace_back(SplitByPattern{.pattern = Pattern(pattern, texts.subject)});
   }
-  steps.emplace_back(SplitToBytes{.prefix_space = texts.flag("ggml.add_space_prefix", false)});
+  steps.emplace_back(SplitToBytes{});  // llama.cpp puts no space first here, whatever add_space_prefix says
   parts.pre_tokenizer = PreTokenizer(std::move(steps));
   parts.model = BpeModel(parts.vocabulary, ranked_merges(pairs, parts.vocabulary, "", texts.subject),
                          {.whole_words_first = splitting.whole_words_first, .bytes = true}, texts.subject);

@@ -3,7 +3,7 @@
 // whoever compares answers.
 //
 // A quantiser takes a group of neighbours, chooses a scale and perhaps a minimum, and gives each number a level.
-// Whatever it minimises and however it weighs, five things hold. (1) Levels keep the order: rounding to levels is a
+// Whatever it minimises and however it weighs, six things hold. (1) Levels keep the order: rounding to levels is a
 // nondecreasing function, so of two numbers of a group the larger one
 //     never has the lower level. That holds exactly, in floating point too, and also if the numbers went through
 //     another type first.
@@ -14,10 +14,11 @@
 // (4) What is not clipped is half a step off at most, in the root mean square of a tensor.
 // (5) On average nothing grows or shrinks by more than quantising explains: the tensor is the reference's times 1, and
 //     no more than six tenths of its length are lost.
+// (6) Nor does a stretch of neighbours, by more than what is left of it explains.
 //
 // Weights that are a little off break (1) first: of 32 neighbours some are as near to each other as they are off. Where
-// both models are in blocks, (1) and (3) cannot be asked, and the steps of both count. What none of the five sees is
-// listed in docs/certificates.
+// both models are in blocks, (3) cannot be asked, (1) only of the ends between which numbers lie, and the steps of both
+// count. What none of the six sees is listed in docs/verify.md.
 
 #include <cstdint>
 #include <optional>

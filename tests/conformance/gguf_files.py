@@ -370,6 +370,15 @@ def check_rope(report, transformers, work):
         result = pare("verify", work / "unscaled", path, "--json", "--threads", "1")
         verdict = json.loads(result.stdout).get("verdict") if result.stdout else result.stderr
         report.check(case, "" if verdict == expected else f"{verdict}: {result.stderr}")
+    # What transformers makes of the file has the float32 of it: another decimal, and the same number.
+    gguf_writer.write(path, models["llama"])
+    for epsilon, expected in ((9.999999747378752e-06, "identical"), (1.0001e-05, "different")):
+        edited = json.loads((work / "unscaled" / "config.json").read_text()) | {"rms_norm_eps": epsilon}
+        (work / "unscaled" / "config.json").write_text(json.dumps(edited))
+        for order in ((path, work / "unscaled"), (work / "unscaled", path)):
+            result = pare("verify", *order, "--json", "--threads", "1")
+            verdict = json.loads(result.stdout).get("verdict") if result.stdout else result.stderr
+            report.check(f"an epsilon of {epsilon}, {order[1].name}", "" if verdict == expected else f"{verdict}: {result.stderr}")
     scaled = models["llama, linear"]
     for case, factors, words in (("factors beside a scaling", 2.0, ["rope.gguf", "rope_freqs.weight", "linear"]), ("factors of one beside a scaling", 1.0, [])):
         gguf_writer.write(path, scaled, tensors=gguf_writer.gguf_tensors(scaled) | {"rope_freqs.weight": torch.full((4,), factors)})

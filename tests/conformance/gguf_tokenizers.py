@@ -54,6 +54,7 @@ def write_byte_level(path, stored, pre, begins=None, first=0):
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in stored["model"]["merges"]])
+    writer.add_add_space_prefix(True)  # which llama.cpp does not look at here
     writer.add_bos_token_id(first)
     if begins is not None:
         writer.add_add_bos_token(begins)

@@ -233,7 +233,7 @@ def main():
         missing = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "} - commands
         report.check("every command is here", f"not {missing}" if missing else "")
         for name, arguments in GOOD:
-            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "reproduce", "demo", "train") else ([*arguments, "--json"], ["--json", *arguments]):
+            for flags in ([*arguments, "--json"],) if arguments[0] in ("init", "run", "rewrite", "export", "reproduce", "demo", "train") else ([*arguments, "--json"], ["--json", *arguments]):
                 result = pare(*flags, cwd=work, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(work)})
                 report.check(" ".join(flags), judge(schemas, result, name, "", 0))
         for kind, code, reasons, arguments in BAD:

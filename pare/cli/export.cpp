@@ -85,7 +85,7 @@ void export_command(const ExportFlags& flags, const Settings& settings) {
 }  // namespace
 
 void add_export(CLI::App& app, const Settings& settings) {
-  CLI::App* command = app.add_subcommand("export", "Write a model for transformers, llama.cpp or onnxruntime");
+  CLI::App* command = app.add_subcommand("export", "Take a model to transformers, llama.cpp, onnxruntime");
   auto flags = std::make_shared<ExportFlags>();
   command->add_option("MODEL", flags->model, "a model folder, or a GGUF file; it is never changed")->required();
   command->add_option("-o,--output", flags->out, "the folder to write")->required()->type_name("FOLDER");

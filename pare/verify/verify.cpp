@@ -10,6 +10,7 @@
 #include "pare/search/prove.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/memory.h"
 #include "pare/support/progress.h"
 #include "pare/verify/answers.h"
 #include "pare/verify/exam.h"
@@ -230,6 +231,8 @@ void check_comparable(const ModelFolder& reference, const ModelFolder& candidate
 
 Verification verify(const ModelFolder& reference, const ModelFolder& candidate, std::span<const Inputs> given,
                     const VerifyOptions& options) {
+  const PromptlyFreed
+      promptly;  // tensors of both models come and go: what the heap kept of them was another block, or ten
   check_comparable(reference, candidate);
   if (const std::optional<ModelFolder> told = with_settings_meant(reference, candidate)) {
     return verify(*told, candidate, given, options);

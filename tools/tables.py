@@ -60,19 +60,18 @@ def savings():
 
 
 def norms():
-    """Of stories260K: of each kind the row with the most seeds, and the longest."""
-    head("trained away", "steps", "cost, nats per token", "40 stories", "seeds")
+    """Of both models: of each kind the row with the most seeds, and the longest."""
+    head("model", "trained away", "steps", "cost, nats per token", "40 stories", "seeds")
     kinds = collections.defaultdict(list)
     for found in pare("audit", "gpt2")["without_norms"]["measured"]:
-        if found["model"] == "stories260K":
-            kinds[found["what"]].append(found)
-    for of_kind in kinds.values():
+        kinds[found["model"], found["what"]].append(found)
+    for (model, what), of_kind in kinds.items():
         most, longest = max(of_kind, key=lambda found: found["seeds"]), max(of_kind, key=lambda found: found["steps"])
         for found in [longest] * (longest is not most and longest["steps"] > 12000) + [most]:
             spread = "" if found["half_width"] is None else f" ± {found['half_width']:.4f}"
             stories = "" if found["stories"] is None else f"{found['stories']:.4f}"
             stories += "" if found["stories_half_width"] is None else f" ± {found['stories_half_width']:.4f}"
-            row(found["what"], f"{found['steps']:,}", "stopped" if found["nats"] is None else f"{found['nats']:+.4f}{spread}", stories,
+            row(model, what, f"{found['steps']:,}", "stopped" if found["nats"] is None else f"{found['nats']:+.4f}{spread}", stories,
                 f"{found['seeds']}" + (f", {found['stopped']} stopped" if found["stopped"] else ""))
 
 

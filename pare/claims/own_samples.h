@@ -17,6 +17,7 @@ struct OwnSamples {
   int64_t smaller_mlp = 0;      // how wide an MLP has as many parameters less as W_Q has
   // Besides the recipe that audit prints, of which a run is long: short ones, so that five seeds can be compared.
   std::vector<std::string> short_run;
+  std::vector<int64_t> seeds = {0, 1, 2, 3, 4};
 };
 OwnSamples own_samples_of_stories();
 OwnSamples own_samples_of_bytes(const nlohmann::json& model, const std::string& baseline);
@@ -24,7 +25,7 @@ OwnSamples own_samples_of_bytes(const nlohmann::json& model, const std::string& 
 std::vector<PlanForm> forms_of(const OwnSamples& own);
 // Short runs of every seed; whether skips that become neurons first cost less, of three; the recipes, of one, and what
 // three times as many steps give.
-std::vector<PlanLine> lines_of(const OwnSamples& own, const std::vector<int64_t>& seeds);
+std::vector<PlanLine> lines_of(const OwnSamples& own);
 
 // What each costs above the model itself, what is left of it in float32 once it is rewritten, and what a text costs it.
 ClaimTable table_of_own_samples(const TrainedRuns& runs, const OwnSamples& own, const std::string& title);

@@ -275,7 +275,7 @@ std::vector<PlannedRun> plan_norm_removal(const Trial& trial) {
     for (PlanForm& form : forms_of(own)) {
       table.forms.push_back(std::move(form));
     }
-    for (PlanLine& line : lines_of(own, sizes.seeds)) {
+    for (PlanLine& line : lines_of(own)) {
       table.lines.push_back(std::move(line));
     }
   }

@@ -60,7 +60,7 @@ MODELS = {
     "collapsed": model([{"scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}},
                         {"scores": "collapsed", "kv_heads": 2, "alibi": {}}, {"values": "collapsed", "rope": ROPE, "softcap": 3.0, "kv_heads": 2}]),
     "slim caches": model([{"cache": "k", "bias": ALL, "rope": ROPE, "qk_norm": RMS, "kv_heads": 2}, {"cache": "v", "bias": ALL, "rope": ROPE},
-                          {"cache": "x", "rope": ROPE, "qk_norm": LAYER}, {"cache": "x", "bias": ALL, "pairs": SHRUNK, "kv_heads": 2},
+                          {"cache": "x", "rope": ROPE, "qk_norm": LAYER | {"epsilon": 0.03}}, {"cache": "x", "bias": ALL, "pairs": SHRUNK, "kv_heads": 2},
                           {"cache": "k"}, {"cache": "v", "query": "identity", "qk_norm": RMS}]),
     "projections": model([{"pairs": SHRUNK, "bias": ALL}, {"pairs": SHRUNK, "kv_heads": 2}, {"query": "identity", "bias": ALL, "rope": ROPE},
                           {"key": "identity", "value": "identity", "output": "identity", "bias": {"value": True, "output": True}},

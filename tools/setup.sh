@@ -57,7 +57,8 @@ missing_packages() { # prints what we cannot build without
   [[ -f /usr/include/doctest/doctest.h ]] || echo doctest-dev
 }
 
-# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, JPEG and PNG, vector instructions, the browser of the tests.
+# What we can do without: a faster build, the format check, patterns of tokenizers, .gz and .xz, JPEG and PNG, vector
+# instructions, the browser and the launcher of the tests.
 wished_packages() {
   command -v ninja >/dev/null || echo ninja-build
   command -v clang-format >/dev/null || echo clang-format
@@ -68,6 +69,7 @@ wished_packages() {
   [[ -f /usr/include/png.h ]] || echo libpng-dev
   [[ -f /usr/include/hwy/highway.h ]] || echo libhwy-dev
   [[ $mode != test ]] || command -v chromium >/dev/null || echo chromium
+  [[ $mode != test ]] || command -v mpirun >/dev/null || echo openmpi-bin
 }
 
 install_packages() {

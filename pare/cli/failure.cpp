@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pare/model/device.h"
+#include "pare/ranks/communicator.h"
 #include "pare/support/table.h"
 
 namespace pare {
@@ -44,6 +45,8 @@ Failure describe(const std::exception_ptr& thrown) {
     return {2, "refused", "refused", refusal.what(), refusal.reasons, refusal.warnings};
   } catch (const VerificationFailed& failure) {
     return describe(failure);
+  } catch (const EndedElsewhere& error) {
+    return plain(1, "ended_elsewhere", "", error.what());
   } catch (const IoError& error) {
     return {1, "io", "error", error.what(), error.reasons, error.warnings};
   } catch (const std::filesystem::filesystem_error& error) {

@@ -20,6 +20,9 @@ namespace {
 
 // With --json every command prints one document, also where it fails. Only what cannot be printed is left out.
 int report(const pare::Failure& failure, const std::vector<std::string>& arguments) {
+  if (failure.kind == "ended_elsewhere") {  // the rank that ended first says why
+    return failure.exit_code;
+  }
   const bool json = pare::has_flag(arguments, "--json");
   pare::print_warnings(failure.warnings);
   if (json && !pare::printed_document()) {

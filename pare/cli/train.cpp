@@ -11,6 +11,7 @@
 
 #include "pare/cli/commands.h"
 #include "pare/cli/output.h"
+#include "pare/cli/ranks.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/train_display.h"
 #include "pare/support/error.h"
@@ -151,11 +152,24 @@ void check_seeds(const std::vector<SweepRun>& runs, const Settings& settings) {
   }
 }
 
-void train_command(TrainFlags flags, const Settings& settings) {
-  if (flags.print_config) {
-    print_keys(settings);
-    return;
+// Of runs that are shared out, what each rank has of them, in the order of the runs.
+nlohmann::ordered_json gathered(const nlohmann::ordered_json& own, const Communicator& ranks) {
+  std::vector<nlohmann::ordered_json> parts;
+  for (const std::string& part : ranks.all_gather(own.dump())) {
+    parts.push_back(nlohmann::ordered_json::parse(part));
   }
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const nlohmann::ordered_json& part : parts) {
+    all.update(part);
+  }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < all.size(); ++i) {
+    list.push_back(all.at(std::to_string(i)));
+  }
+  return list;
+}
+
+void train_command(TrainFlags flags, const Settings& settings, const Communicator& ranks) {
   refuse_if(flags.out.empty(), "no folder for the run was named: pare train CONFIG.json -o RUN");
   if (flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration, or none at all
     flags.changes.insert(flags.changes.begin(), std::exchange(flags.config, ""));
@@ -170,6 +184,9 @@ void train_command(TrainFlags flags, const Settings& settings) {
   }
   refuse_if(flags.prepare && flags.resume,
             "--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
+  if (flags.prepare && !ranks.alone()) {
+    throw InputError("--prepare is the work of one process: run it without the launcher");
+  }
   if (flags.prepare) {
     prepare_command(std::move(written), flags, subject, settings);
     return;
@@ -185,26 +202,30 @@ void train_command(TrainFlags flags, const Settings& settings) {
   const at::Device device = chosen_device(settings);
   const std::filesystem::path out = output_target(flags.out);
   std::error_code unknown;
-  if (sweep && std::filesystem::exists(out, unknown) && !flags.resume) {
+  if (sweep && ranks.is_first() && std::filesystem::exists(out, unknown) && !flags.resume) {
     RunFolder::refuse_existing(out);
   }
   refuse_if(sweep && std::filesystem::exists(out / "data.json", unknown),
             "{} is a run, and a sweep is a folder of runs: choose another folder for it", quote(flags.out));
-  const bool made = sweep && !std::filesystem::exists(out, unknown);
+  const bool made = sweep && ranks.is_first() && !std::filesystem::exists(out, unknown);
   if (made) {
     check_target(out, OutputKind::folder, nullptr);
     if (!std::filesystem::create_directory(out, unknown)) {
       fail_io("create", out, unknown.value());
     }
   }
+  ranks.barrier();  // the folder of a sweep is there
   SequencesCache data;
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  std::vector<std::string> failures;
+  nlohmann::ordered_json ended = nlohmann::ordered_json::object();  // by the number of the run
   for (size_t i = 0; i < runs.size(); ++i) {
+    if (sweep && static_cast<int>(i) % ranks.size() != ranks.rank()) {
+      continue;  // another rank's
+    }
     TrainDisplay display(runs[i].name);
     const TrainOptions options{.folder = sweep ? out / runs[i].name : out,
                                .resume = flags.resume,
                                .device = device,
+                               .ranks = sweep ? Communicator() : ranks,  // a sweep's runs are shared out whole
                                .report = [&](const TrainProgress& p) { display.show(p); },
                                .note = [](const std::string& line) { log_info(line); },
                                .warn = [](const std::string& text) { print_warnings({text}); }};
@@ -215,15 +236,30 @@ void train_command(TrainFlags flags, const Settings& settings) {
       if (!sweep) {
         throw;
       }
-      failures.push_back(error.what());  // of one variant; the others have nothing to do with it
+      ended[std::to_string(i)] = error.what();  // of one variant; the others have nothing to do with it
       continue;
     }
-    results.push_back(to_json(result));
-    if (!settings.json) {
+    ended[std::to_string(i)] = to_json(result);
+    if (!settings.json && (sweep || ranks.is_first())) {
       print_text(fmt::format("{}: {} steps, loss {:.4f}, validation {:.4f} ({:.2f} % right), {}\n",
                              escaped(result.path), with_commas(result.steps), result.cross_entropy, result.validation,
                              100 * result.accuracy, human_time(result.seconds)));
     }
+  }
+  if (!sweep && !ranks.is_first()) {
+    return;
+  }
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  std::vector<std::string> failures;
+  for (const nlohmann::ordered_json& run : sweep ? gathered(ended, ranks) : nlohmann::ordered_json::array({ended["0"]})) {
+    if (run.is_string()) {
+      failures.push_back(run.get<std::string>());
+    } else {
+      results.push_back(run);
+    }
+  }
+  if (!ranks.is_first()) {
+    return;
   }
   if (!failures.empty()) {
     if (made) {
@@ -252,8 +288,17 @@ void add_train(CLI::App& app, const Settings& settings) {
   command->add_flag("--resume", flags->resume, "continue from the last checkpoint");
   command->add_flag("--prepare", flags->prepare, "only store tokens, or data.samples, for data.shards");
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
-  command->footer("Example: pare train sorting.json -o /tmp/sorting steps=500");
-  command->callback([flags, &settings] { train_command(*flags, settings); });
+  command->footer(
+      fmt::format("Several ranks: mpirun -n 4 pare train CONFIG.json -o RUN{}\n"
+                  "Example: pare train sorting.json -o /tmp/sorting steps=500",
+                  has_process_groups() ? "" : fmt::format("; not here, since\n{}", wrapped(how_to_get_process_groups, 2, "  "))));
+  command->callback([flags, &settings] {
+    if (flags->print_config) {
+      print_keys(settings);
+      return;
+    }
+    as_ranks(settings, [&](const Communicator& ranks) { train_command(*flags, settings, ranks); });
+  });
 }
 
 }  // namespace pare

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -27,6 +28,8 @@ struct NormBlend {
   // The variance of log std over all tokens, of every norm of such a pass together, with its graph: where it is zero, a
   // constant is what the norm is. Who trains takes it away.
   std::shared_ptr<at::Tensor> unevenness;
+  // Where the tokens are those of several processes: the mean of what each of them found. Empty: they are all here.
+  std::function<at::Tensor(const at::Tensor& own)> mean_of_all;
 };
 
 struct Blend {

@@ -22,7 +22,10 @@ at::Tensor mixed_norm(const NormLayer& norm, const NormBlend& blend, const at::T
   if (at::GradMode::is_enabled()) {
     blend.sum.add_(root.detach().mean());
     blend.count.add_(1);
-    const at::Tensor spread = root.log().var(/*unbiased=*/false);
+    // Around the mean of all tokens, which takes no part in the gradient: its own is zero.
+    const at::Tensor size = root.log();
+    const at::Tensor spread = blend.mean_of_all ? (size - blend.mean_of_all(size.detach().mean())).square().mean()
+                                                : size.var(/*unbiased=*/false);
     *blend.unevenness = blend.unevenness->defined() ? *blend.unevenness + spread : spread;
   }
   const at::Tensor y = centred * root * (1 - blend.t) + wide * (blend.t * blend.constant);

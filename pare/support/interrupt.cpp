@@ -79,6 +79,10 @@ void check_interrupt() {
   }
 }
 
+bool interrupt_seen() {
+  return interrupted != 0;
+}
+
 bool was_ctrl_c() {
   return last == SIGINT;
 }

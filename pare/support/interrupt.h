@@ -12,6 +12,9 @@ void install_interrupt_handler(InterruptNotice notice = InterruptNotice::shown);
 // Throws Interrupted once the flag is set, unless interrupts wait. Cheap: loops call it freely.
 void check_interrupt();
 
+// Whether one was seen that nothing was thrown for yet: where several processes have to end at one place.
+bool interrupt_seen();
+
 // Whether what was seen is Ctrl-C, which ends less than other signals do where people talk to a model.
 bool was_ctrl_c();
 

@@ -103,8 +103,8 @@ Model morph_start(const MorphPlan& plan, const Model& source) {
   return start;
 }
 
-Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device device)
-    : plan_(std::move(plan)), steps_(steps), pace_(scalar_on(device, 1)) {
+Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device device, const Communicator& ranks)
+    : plan_(std::move(plan)), steps_(steps), ranks_(ranks), pace_(scalar_on(device, 1)) {
   blend_.t = scalar_on(device, 0);
   for (const LeavingNorm& norm : plan_.norms) {
     blend_.norms[norm.module] = {.t = blend_.t,
@@ -113,6 +113,13 @@ Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device devic
                                  .count = scalar_on(device, 0),
                                  .bias_fades = norm.bias_fades,
                                  .unevenness = unevenness_};
+    if (!ranks.alone()) {
+      blend_.norms[norm.module].mean_of_all = [ranks](const at::Tensor& own) {
+        const at::Tensor mean = own.clone();
+        ranks.all_reduce(mean);
+        return mean / ranks.size();
+      };
+    }
   }
   for (const LeavingProjection& projection : plan_.projections) {
     const double multiple = projection.partner
@@ -139,6 +146,10 @@ void Morph::go_to(int64_t step) const {
 
 void Morph::remeasure(const Tensors& weights, const at::Tensor& stopped) const {
   const at::NoGradGuard no_grad;
+  for (const auto& [module, norm] : blend_.norms) {
+    ranks_.all_reduce(norm.sum);
+    ranks_.all_reduce(norm.count);
+  }
   for (const auto& [module, norm] : blend_.norms) {
     const at::Tensor moved = norm.constant + (norm.sum / norm.count - norm.constant) * pace_;
     norm.constant.copy_(at::where(stopped > 0, norm.constant, moved));

@@ -11,6 +11,7 @@
 #include "pare/algebra/morph_plan.h"
 #include "pare/checkpoint/model.h"
 #include "pare/model/blend.h"
+#include "pare/ranks/communicator.h"
 
 namespace pare {
 
@@ -21,8 +22,9 @@ double morph_t(int64_t step, int64_t steps);
 class Morph {
  public:
   using Tensors = std::map<std::string, at::Tensor>;
-  // `start`: a model of plan.from.
-  Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device device);
+  // `start`: a model of plan.from. Of several ranks each sees as many tokens as the others: what is measured is measured
+  // over all of them.
+  Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device device, const Communicator& ranks = {});
 
   const MorphPlan& plan() const { return plan_; }
   const Blend& blend() const { return blend_; }
@@ -54,6 +56,7 @@ class Morph {
 
   MorphPlan plan_;
   int64_t steps_;
+  Communicator ranks_;
   Blend blend_;
   std::shared_ptr<at::Tensor> unevenness_ = std::make_shared<at::Tensor>();
   at::Tensor pace_;  // how much of a new measurement the constants take on

@@ -1,5 +1,6 @@
 #include "pare/train/record.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,11 @@ namespace pare {
 
 RunRecord::RunRecord(const TrainConfig& config, const TrainOptions& options,
                      std::chrono::steady_clock::time_point started)
-    : config_(config), options_(options), folder_(options.folder), started_(started) {}
+    : config_(config), options_(options), started_(started) {
+  if (options.ranks.is_first()) {
+    folder_.emplace(options.folder);
+  }
+}
 
 double RunRecord::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -32,10 +37,24 @@ double RunRecord::limit() const {
 }
 
 int64_t RunRecord::go_on_at(int64_t step) {
-  folder_.cut_metrics(step == 0 ? -1 : step);  // before the first step one measures, too
   result_.resumed_from = step;
+  int64_t measured = folder_ ? take_up(step) : 0;
+  const at::Tensor told = at::tensor({result_.loss, result_.cross_entropy, result_.validation, result_.accuracy,
+                                      seconds_before_, last_rate_, first_loss_, static_cast<double>(measured)},
+                                     at::kDouble);
+  options_.ranks.broadcast(told);
+  const double* found = told.const_data_ptr<double>();
+  for (double* into : {&result_.loss, &result_.cross_entropy, &result_.validation, &result_.accuracy, &seconds_before_,
+                       &last_rate_, &first_loss_}) {
+    *into = *found++;
+  }
+  return static_cast<int64_t>(*found);
+}
+
+int64_t RunRecord::take_up(int64_t step) {
+  folder_->cut_metrics(step == 0 ? -1 : step);  // before the first step one measures, too
   int64_t measured = -1;
-  for (const nlohmann::json& line : folder_.metrics()) {
+  for (const nlohmann::json& line : folder_->metrics()) {
     if (line.contains("loss")) {
       result_.loss = line["loss"].get<double>();
       result_.cross_entropy = line.value("cross_entropy", result_.loss);
@@ -68,7 +87,7 @@ void RunRecord::add_step(const DoneStep& step) {
     line["t"] = *step.t;
   }
   line["seconds"] = seconds_before_ + seconds();
-  folder_.add_metrics(line);
+  add_line(line);
   progress_ = {.step = step.number, .steps = config_.steps, .cross_entropy = found.cross_entropy, .rate = step.rate};
 }
 
@@ -87,10 +106,16 @@ void RunRecord::add_evaluation(int64_t step, const Evaluation& found, const std:
     progress_.condition = outlook->worst();
     progress_.rewrite_error = outlook->predicted_error.at("float32");
   }
-  folder_.add_metrics(line);
+  add_line(line);
   // Half of what ends a run by itself is far from it. Who chose where to end chose what is good.
   if (found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
-    good_ = Good{step, found.loss, copied(state)};
+    good_ = Good{step, found.loss, folder_ ? copied(state) : StoredState()};
+  }
+}
+
+void RunRecord::add_line(const nlohmann::ordered_json& line) {
+  if (folder_) {
+    folder_->add_metrics(line);
   }
 }
 
@@ -106,12 +131,15 @@ void RunRecord::report() const {
 }
 
 void RunRecord::save(int64_t step, const StoredState& state) const {
+  if (!folder_) {
+    return;
+  }
   const InterruptsWait wait;  // for what is written half
   try {
-    folder_.save(step, state, config_.checkpoint.keep);
+    folder_->save(step, state, config_.checkpoint.keep);
   } catch (const IoError& error) {
     throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and {}", error.what(),
-                              folder_.checkpoints().back(),
+                              folder_->checkpoints().back(),
                               options_.goes_on.empty() ? "continue it with --resume" : options_.goes_on));
   }
 }
@@ -126,26 +154,30 @@ void RunRecord::note_interrupt(int64_t step) const {
 }
 
 void RunRecord::stop(const std::string& why) const {
-  throw TrainingStopped(
-      fmt::format("{}: training stopped: {}. {}", quote(folder_.path().string()), why, kept_at_stop()));
+  const std::string kept = folder_ ? kept_at_stop() : "";
+  options_.ranks.barrier();  // a launcher ends all that are left once the first has ended
+  if (!folder_) {
+    throw EndedElsewhere(why);
+  }
+  throw TrainingStopped(fmt::format("{}: training stopped: {}. {}", quote(folder_->path().string()), why, kept));
 }
 
 // The weights of a loss that explodes have exploded before it. What is kept was measured, and measured well.
 std::string RunRecord::kept_at_stop() const {
-  const int64_t last = folder_.checkpoints().back();
-  const std::string before = folder_.checkpoint_path(last).string();
+  const int64_t last = folder_->checkpoints().back();
+  const std::string before = folder_->checkpoint_path(last).string();
   if (!good_) {
     return fmt::format("It measured nothing good since it began or was continued; its last checkpoint is {}", before);
   }
   const std::string what =
       fmt::format("What last measured well, step {} (validation {:.4g}),", with_commas(good_->step), good_->validation);
   try {
-    folder_.save(good_->step, good_->state, /*keep=*/0);  // no other goes for it
+    folder_->save(good_->step, good_->state, /*keep=*/0);  // no other goes for it
   } catch (const IoError& error) {
     return fmt::format("{} could not be kept ({}); its last checkpoint is {}", what, error.what(), before);
   }
   return fmt::format(
-      "{} is kept as {}{}", what, folder_.checkpoint_path(good_->step).string(),
+      "{} is kept as {}{}", what, folder_->checkpoint_path(good_->step).string(),
       last > good_->step
           ? fmt::format("; {} was not measured, and --resume goes on from there unless it is removed", before)
           : "");
@@ -155,9 +187,11 @@ TrainResult RunRecord::result(int64_t step, const Architecture& architecture) co
   TrainResult result = result_;
   result.steps = step;
   result.seconds = seconds_before_ + seconds();
-  result.path = folder_.path().string();
   result.name = config_.name;
-  result.checkpoint = folder_.checkpoint_path(step).string();
+  if (folder_) {
+    result.path = folder_->path().string();
+    result.checkpoint = folder_->checkpoint_path(step).string();
+  }
   result.parameters = count(architecture).total;
   return result;
 }

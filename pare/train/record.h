@@ -21,10 +21,10 @@ struct DoneStep {
 
 class RunRecord {
  public:
-  // Locks the folder until this object goes.
+  // Locks the folder until this object goes. Of several ranks the first has it; the others only follow what was measured.
   RunRecord(const TrainConfig& config, const TrainOptions& options, std::chrono::steady_clock::time_point started);
 
-  const RunFolder& folder() const { return folder_; }
+  const RunFolder* folder() const { return folder_ ? &*folder_ : nullptr; }
   // Of the steps that were recorded; 0 before the first.
   double first_loss() const { return first_loss_; }
   double last_loss() const { return result_.loss; }
@@ -48,12 +48,14 @@ class RunRecord {
   TrainResult result(int64_t step, const Architecture& architecture) const;
 
  private:
+  int64_t take_up(int64_t step);
+  void add_line(const nlohmann::ordered_json& line);
   double seconds() const;
   std::string kept_at_stop() const;
 
   const TrainConfig& config_;
   const TrainOptions& options_;
-  RunFolder folder_;
+  std::optional<RunFolder> folder_;
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // that a run which goes on took before
   double first_loss_ = 0, last_rate_ = 0;

@@ -186,6 +186,10 @@ int64_t measured_steps(const fs::path& run) {
   return last;
 }
 
+fs::path checkpoint_place(const fs::path& run, int64_t step) {
+  return run / checkpoints_folder / std::to_string(step);
+}
+
 std::string stored_hashes(const fs::path& run) {
   refuse_if(!path_exists(run / hashes_file),
             "{} has no {}, which 'pare train' writes with a run: nobody can tell what it was begun with",
@@ -320,20 +324,21 @@ RunFolder::Continuation RunFolder::continuation() const {
 }
 
 fs::path RunFolder::checkpoint_path(int64_t step) const {
-  return path_ / checkpoints_folder / std::to_string(step);
+  return checkpoint_place(path_, step);
 }
 
-StoredState RunFolder::load(int64_t step) const {
-  const ModelFolder folder = open_model(checkpoint_path(step));
-  const std::string belongs = state_says(checkpoint_path(step), weights_key);  // older ones do not say
+StoredState load_checkpoint(const fs::path& run, int64_t step) {
+  const fs::path path = checkpoint_place(run, step);
+  const ModelFolder folder = open_model(path);
+  const std::string belongs = state_says(path, weights_key);  // older ones do not say
   if (!belongs.empty() && belongs != weights_hash(folder)) {
     throw InputError(
         fmt::format("{} holds the state of an optimiser for other weights than lie beside it: was "
                     "something copied there? Remove it, and --resume goes on from the one before",
-                    quote(checkpoint_path(step).string())));
+                    quote(path.string())));
   }
   StoredState state{.model = folder.model};
-  for (const auto& [name, weight] : weights_of(SafetensorsFile(checkpoint_path(step) / optimiser_file))) {
+  for (const auto& [name, weight] : weights_of(SafetensorsFile(path / optimiser_file))) {
     state.optimiser[name] = weight.load();
   }
   return state;

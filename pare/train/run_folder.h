@@ -27,6 +27,8 @@ struct StoredState {
   Model model;
   std::map<std::string, at::Tensor> optimiser;
 };
+// The model and the state of a checkpoint that is whole, for whoever reads it beside the process that has the run.
+StoredState load_checkpoint(const std::filesystem::path& run, int64_t step);
 StoredState state_of(const Trainer& trainer);  // follows the trainer where it goes
 StoredState copied(const StoredState& state);  // stays as it is
 
@@ -54,7 +56,6 @@ class RunFolder {
   };
   Continuation continuation() const;
   std::filesystem::path checkpoint_path(int64_t step) const;
-  StoredState load(int64_t step) const;
   // Whole or not at all, in place of one that is not; then those that need not stay are removed, unless keep is 0.
   void save(int64_t step, const StoredState& state, int64_t keep) const;
 

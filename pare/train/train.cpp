@@ -104,6 +104,7 @@ class Run {
                 .measure_every = config.evaluate.every,
                 .save_every = config.checkpoint.every,
                 .most_ahead = options.device.is_cpu() ? 1 : 2},
+        ranks_(options.ranks),
         teacher_(open_teacher()),
         state_(begin()) {}
 
@@ -111,8 +112,12 @@ class Run {
   TrainResult finish() {
     std::optional<InterruptsWait> turning;  // half of it is no model
     std::optional<InterruptSaves> saves;
+    std::optional<InterruptsWait> agreed;  // all ranks stop after the same step
+    if (!ranks_.alone()) {
+      agreed.emplace();
+    }
     while (true) {
-      Trainer trainer(config_, state_.model, options_.device, {morph_, teacher_});
+      Trainer trainer(config_, state_.model, options_.device, {morph_, teacher_, ranks_});
       settle(trainer);
       turning.reset();
       if (!saves) {
@@ -120,6 +125,7 @@ class Run {
       }
       if (advance(trainer) == Phase::end) {
         record_->save(agenda_.done, state_of(trainer));
+        ranks_.barrier();  // a launcher ends all that are left once the first has ended
         if (agenda_.stopping) {
           record_->note_interrupt(agenda_.done);
           throw Interrupted();
@@ -145,15 +151,18 @@ class Run {
 
   // What is trained first, and the morph where one is under way. What cannot be mixed is no run.
   StoredState begin() {
+    refuse_if(config_.batch % ranks_.size() != 0,
+              "batch={} does not divide among {} ranks: make it a multiple, or start another number of them",
+              config_.batch, ranks_.size());
     std::optional<MorphPlan> plan;
     if (config_.morph.to) {
       plan = plan_morph(config_.architecture, *config_.morph.to, "morph.to");
     }
-    const bool goes_on = options_.resume && path_exists(options_.folder);
+    const bool goes_on = ranks_.sum(ranks_.is_first() && options_.resume && path_exists(options_.folder)) > 0;
     StoredState state = goes_on ? stored() : drawn(plan);
     if (plan && agenda_.done < config_.morph.steps) {
       agenda_.morph_steps = config_.morph.steps;
-      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, state.model, options_.device);
+      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, state.model, options_.device, ranks_);
       morph_->go_to(agenda_.done);
     }
     return state;
@@ -162,8 +171,10 @@ class Run {
   StoredState drawn(const std::optional<MorphPlan>& plan) {
     const uint64_t weight = config_.dtype == TrainDtype::float64 ? 8 : 4;
     const uint64_t checkpoint = 3 * weight * static_cast<uint64_t>(count(config_.architecture).total);
-    check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
-                 3 * checkpoint + 4 * batches_.order().size());
+    if (ranks_.is_first()) {
+      check_output(options_.folder, OutputKind::folder, RunFolder::refuse_existing,
+                   3 * checkpoint + 4 * batches_.order().size());
+    }
     for (const std::string& read : paths_read(config_)) {
       check_input_stays(read, options_.folder);
     }
@@ -186,12 +197,15 @@ class Run {
   // Everything is read once, under a lock that stays: weights and moments are of one step.
   StoredState stored() {
     record_.emplace(config_, options_, started_);
-    check_same_run(record_->folder(), config_, batches_);
-    check_same_teacher(record_->folder(), source_);
-    const RunFolder::Continuation found = record_->folder().continuation();
-    tell(options_.warn, found.damaged);
-    agenda_.go_on_at(found.step);
-    return record_->folder().load(found.step);
+    RunFolder::Continuation found;
+    if (const RunFolder* folder = record_->folder()) {
+      check_same_run(*folder, config_, batches_);
+      check_same_teacher(*folder, source_);
+      found = folder->continuation();
+      tell(options_.warn, found.damaged);
+    }
+    agenda_.go_on_at(static_cast<int64_t>(ranks_.sum(static_cast<double>(found.step))));  // of the first alone
+    return load_checkpoint(options_.folder, agenda_.done);
   }
 
   // Before the first step of a trainer: it takes up what is remembered; and a run has its folder from then on.
@@ -200,7 +214,9 @@ class Run {
       trainer.restore(state_.optimiser, agenda_.done);
     }
     if (!record_) {
-      RunFolder::create(options_.folder, config_, batches_, trainer, source_);
+      if (ranks_.is_first()) {
+        RunFolder::create(options_.folder, config_, batches_, trainer, source_);
+      }
       record_.emplace(config_, options_, started_);
     } else if (!settled_) {
       agenda_.measured = record_->go_on_at(agenda_.done);
@@ -223,10 +239,14 @@ class Run {
         if (agenda_.stopping) {
           throw;
         }
-        forget_interrupt();
-        agenda_.stopping = true;
+        stop_after_this();
       }
     }
+  }
+
+  void stop_after_this() {
+    forget_interrupt();
+    agenda_.stopping = true;
   }
 
   void act(Phase phase, Trainer& trainer) {
@@ -266,7 +286,7 @@ class Run {
       batches.push_back(batches_.training(number * config_.accumulate + i));
       next.step.tokens += batches_.positions(batches.back());
     }
-    trainer.begin_step(batches, {next.step.rate, number, next.limit});
+    trainer.begin_step(batches, {next.step.rate, number, next.limit, !ranks_.alone() && interrupt_seen()});
     ahead_.push_back(next);
     ++agenda_.begun;
   }
@@ -276,9 +296,13 @@ class Run {
     next.step.found = trainer.finish_step();
     stop_if_bad(trainer, next);
     record_->add_step(next.step);
+    const bool stop = next.step.found.stop;
     ahead_.pop_front();
     ++agenda_.done;
     agenda_.judged = true;
+    if (stop) {
+      stop_after_this();
+    }
     if (morph_ && ahead_.empty()) {  // whoever looks now sees it as the next step will
       morph_->go_to(agenda_.done);
     }
@@ -335,6 +359,7 @@ class Run {
   Batches batches_;
   Clock::time_point started_;
   Agenda agenda_;
+  Communicator ranks_;
   nlohmann::ordered_json source_ = nlohmann::ordered_json::object();
   std::optional<RunRecord> record_;  // of a run that goes on, before anything in its folder is read
   bool settled_ = false;

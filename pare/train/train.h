@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "pare/ranks/communicator.h"
 #include "pare/support/error.h"
 #include "pare/train/batches.h"
 #include "pare/train/config.h"
@@ -34,6 +35,7 @@ struct TrainOptions {
   std::filesystem::path folder;
   bool resume = false;
   at::Device device = at::kCPU;
+  Communicator ranks;  // that share each batch; only the first writes and reports. The folder is one that all can read
   std::function<void(const TrainProgress&)> report;  // after every step
   std::function<void(const std::string&)> note;      // what is worth a line before the first
   std::function<void(const std::string&)> warn;      // what was found that ends nothing

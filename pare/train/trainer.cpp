@@ -44,6 +44,18 @@ std::map<std::string, at::Tensor> masters_of(const Executor& executor, const Wei
   return masters;
 }
 
+// In which order a backward pass comes to the leaves, which are in the order of names.
+std::vector<size_t> backward_order(const Architecture& architecture, const std::map<std::string, at::Tensor>& leaves) {
+  std::vector<size_t> order;
+  for (const TensorSpec& spec : tensor_table(architecture)) {
+    if (const auto leaf = leaves.find(spec.name); leaf != leaves.end()) {
+      order.push_back(static_cast<size_t>(std::distance(leaves.begin(), leaf)));
+    }
+  }
+  std::ranges::reverse(order);
+  return order;
+}
+
 // On a CPU a piece of the logits stays near its caches; a GPU wants products as large as they come.
 constexpr int64_t cpu_piece = int64_t{1} << 22, gpu_piece = int64_t{1} << 28;
 
@@ -57,7 +69,7 @@ at::Tensor sent(const at::Tensor& tensor, at::Device device) {
 
 StepMeasure measured(const at::Tensor& numbers) {
   const double* found = numbers.const_data_ptr<double>();
-  return {found[0], found[1], found[2]};
+  return {found[0], found[1], found[2], found[3] > 0};
 }
 
 bool same_shape(const at::Tensor& a, const at::Tensor& b) {
@@ -81,7 +93,8 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       dropout_(config.dropout),
       seed_(config.seed),
       optimiser_(config.optimiser, masters_, decayed_names(start.architecture)),
-      recordable_(config.task != TrainTask::masked_lm && dropout_ == DropoutRates{} && DeviceGraph::works_on(device)) {
+      recordable_(config.task != TrainTask::masked_lm && dropout_ == DropoutRates{} && company_.ranks.alone() &&
+                  DeviceGraph::works_on(device)) {
   for (const TensorSpec& spec : tensor_table(architecture_)) {
     if (spec.index) {
       indices_[spec.name] = start.weights.at(spec.name);
@@ -89,10 +102,23 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   }
   const std::string weight = name_of(weight_of(architecture_.head.tied ? token_table : head_matrix));
   const std::string bias = name_of(bias_of(head_matrix));
+  if (!company_.ranks.alone()) {
+    std::vector<at::Tensor> leaves, like;
+    for (const auto& [name, leaf] : executor_.parameters()) {
+      leaves.push_back(leaf);
+      like.push_back(masters_.at(name));
+    }
+    buckets_.emplace(company_.ranks, leaves, like, backward_order(architecture_, executor_.parameters()),
+                     company_.bucket);
+  }
   for (const auto& [name, leaf] : executor_.parameters()) {
     const bool is_weight = name == weight, is_bias = name == bias;
     leaves_.push_back(leaf);
-    gradients_.push_back(narrow_ || is_weight || is_bias ? at::zeros_like(masters_.at(name)) : at::Tensor());
+    if (buckets_) {
+      gradients_.push_back(buckets_->gradients()[leaves_.size() - 1]);
+    } else {
+      gradients_.push_back(narrow_ || is_weight || is_bias ? at::zeros_like(masters_.at(name)) : at::Tensor());
+    }
     if (is_weight || is_bias) {
       in_head_.push_back(leaves_.size() - 1);
       (is_weight ? head_.weight : head_.bias) = leaf.detach();
@@ -105,26 +131,30 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
     PARE_CHECK(!conditioning_->empty(), "nothing whose condition counts");
   }
   const at::TensorOptions here = at::TensorOptions(device);
-  numbers_ = at::zeros({3}, here.dtype(at::kDouble));
+  numbers_ = at::zeros({4}, here.dtype(at::kDouble));
   limit_ = at::zeros({}, here.dtype(at::kDouble));
   stopped_ = at::zeros({}, here.dtype(at::kFloat));
 }
 
-Trainer::Placed Trainer::placed(const TrainBatch& batch) const {
-  Inputs inputs = each_of(batch.inputs, [this](const at::Tensor& tensor) { return sent(tensor, device_); });
-  const at::Tensor targets = batch.targets.flatten();
+// Every rank is given the whole batch, so that all count its targets alike, and takes as many rows of it as the others.
+Trainer::Placed Trainer::placed(const TrainBatch& batch, const Communicator& ranks) const {
+  const int64_t rows = batch_size(batch.inputs) / ranks.size(), first = rows * ranks.rank();
+  const Inputs own = ranks.alone() ? batch.inputs : rows_of(batch.inputs, first, rows);
+  Inputs inputs = each_of(own, [this](const at::Tensor& tensor) { return sent(tensor, device_); });
+  const at::Tensor targets = batch.targets.narrow(0, first, rows).flatten();
   if (batch.asks_all) {
-    return {std::move(inputs), {}, sent(targets, device_)};
+    return {std::move(inputs), {}, sent(targets, device_), batch.targets.numel()};
   }
   const at::Tensor asked = (targets != no_target).nonzero().squeeze(1);  // on the host, as all of a batch is
-  return {std::move(inputs), sent(asked, device_), sent(targets.index_select(0, asked), device_)};
+  const int64_t of_all = ranks.alone() ? asked.size(0) : (batch.targets != no_target).sum().item<int64_t>();
+  return {std::move(inputs), sent(asked, device_), sent(targets.index_select(0, asked), device_), of_all};
 }
 
 std::vector<Trainer::Placed> Trainer::placed(std::span<const TrainBatch> batches) const {
   std::vector<Placed> result;
   for (const TrainBatch& batch : batches) {
     check_interrupt();
-    result.push_back(placed(batch));
+    result.push_back(placed(batch, company_.ranks));
   }
   return result;
 }
@@ -148,13 +178,12 @@ LossParts Trainer::loss_of(const Rows& rows, double scale) {
 }
 
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
-void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step) {
-  const at::AutoGradMode recorded(true);  // whatever the caller looks at meanwhile
-  int64_t count = 0;
-  for (const Placed& batch : batches) {
-    count += batch.targets.size(0);
+// Gradients that are exchanged stay where they are.
+void Trainer::clear_gradients() {
+  if (buckets_) {
+    buckets_->clear();
+    return;
   }
-  PARE_CHECK(count > 0, "a step that asks for nothing");
   for (const at::Tensor& leaf : leaves_) {
     leaf.mutable_grad().reset();
   }
@@ -164,28 +193,51 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
       leaves_[i].mutable_grad() = gradients_[i];
     }
   }
+}
+
+void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step) {
+  const at::AutoGradMode recorded(true);  // whatever the caller looks at meanwhile
+  int64_t count = 0;
+  for (const Placed& batch : batches) {
+    count += batch.asked_of_all;
+  }
+  PARE_CHECK(count > 0, "a step that asks for nothing");
+  clear_gradients();
+  const Communicator& ranks = company_.ranks;
   at::Tensor sum = at::zeros_like(limit_), plain = at::zeros_like(limit_);
   for (size_t i = 0; i < batches.size(); ++i) {
     std::optional<Dropout> dropout;
     if (dropout_ != DropoutRates{}) {
-      dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), i), device_);
+      dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step),
+                                             i * static_cast<size_t>(ranks.size()) + static_cast<size_t>(ranks.rank())),
+                      device_);
     }
     const Rows rows = asked_rows(batches[i], company_.teacher != nullptr, dropout ? &*dropout : nullptr);
     const double scale = 1 / static_cast<double>(count);
     const LossParts parts = loss_of(rows, scale);
     sum.add_(parts.sum);
     plain.add_(parts.plain.defined() ? parts.plain : parts.sum);
-    if (const at::Tensor other = other_parts(i == 0, rows.targets.size(0), count); other.defined()) {
+    if (buckets_ && i + 1 == batches.size()) {  // an untied head's gradients come from the loss alone
+      buckets_->begin_last_pass(architecture_.head.tied ? std::vector<size_t>() : in_head_);
+    }
+    if (const at::Tensor other = other_parts(i == 0, batches[i].asked_of_all, count); other.defined()) {
       ((rows.x * parts.head_input).sum() + other * scale).backward();
       sum.add_(other.detach());
     } else {
       rows.x.backward(parts.head_input);
     }
-    if (narrow_) {
+    if (narrow_ && !buckets_) {
       collect_narrow(i == 0);
     }
   }
-  if (!narrow_) {
+  if (buckets_) {
+    buckets_->finish();
+    const at::Tensor sums = at::stack({sum, plain, numbers_.select(0, 3)});
+    ranks.all_reduce(sums);
+    sum = sums.select(0, 0);
+    plain = sums.select(0, 1);
+    numbers_.select(0, 3).copy_(sums.select(0, 2));
+  } else if (!narrow_) {
     for (size_t i = 0; i < leaves_.size(); ++i) {
       gradients_[i] = leaves_[i].grad().defined() ? leaves_[i].grad() : at::zeros_like(leaves_[i]).detach();
     }
@@ -202,9 +254,9 @@ at::Tensor Trainer::other_parts(bool first, int64_t targets, int64_t count) {
   const at::Tensor uneven = company_.morph ? company_.morph->take_unevenness() : at::Tensor();
   at::Tensor sum;
   if (uneven.defined() && evenness_ > 0) {
-    sum = uneven * (evenness_ * static_cast<double>(targets));
+    sum = uneven * (evenness_ * static_cast<double>(targets) / company_.ranks.size());
   }
-  if (first && conditioning_) {
+  if (first && conditioning_ && company_.ranks.is_first()) {
     const at::Tensor penalty = conditioning_->penalty(architecture_, executor_.parameters());
     const at::Tensor asked = penalty * (conditioning_weight_ * static_cast<double>(count));
     sum = sum.defined() ? sum + asked : asked;
@@ -296,6 +348,7 @@ void Trainer::run_recorded(std::vector<Placed> batches, int64_t step) {
 void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& plan) {
   optimiser_.set_rate(plan.rate);
   limit_.fill_(plan.limit);
+  numbers_.select(0, 3).fill_(plan.stop);
   std::vector<Placed> here = placed(batches);
   if (recordable_ && steps_ >= steps_before_recording) {
     run_recorded(std::move(here), plan.number);
@@ -333,17 +386,20 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
   const at::NoGradGuard no_grad;
   at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
   int64_t count = 0;
-  for (int64_t number = 0; number < batches.validations(); ++number) {
+  const Communicator& ranks = company_.ranks;
+  for (int64_t number = ranks.rank(); number < batches.validations(); number += ranks.size()) {
     check_interrupt();
-    const Rows rows = asked_rows(placed(batches.validation(number)), false);
+    const Rows rows = asked_rows(placed(batches.validation(number), {}), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum.add_(parts.sum);
     right.add_(parts.right);
     count += rows.targets.size(0);
   }
-  PARE_CHECK(count > 0, "nothing to measure on");
-  return {sum.item<double>() / static_cast<double>(count),
-          static_cast<double>(right.item<int64_t>()) / static_cast<double>(count)};
+  const at::Tensor all = at::tensor({sum.item<double>(), right.item<double>(), static_cast<double>(count)}, at::kDouble);
+  ranks.all_reduce(all);
+  const double* found = all.const_data_ptr<double>();
+  PARE_CHECK(found[2] > 0, "nothing to measure on");
+  return {found[0] / found[2], found[1] / found[2]};
 }
 
 Model Trainer::model() const {

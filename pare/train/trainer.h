@@ -19,6 +19,7 @@
 #include "pare/train/batches.h"
 #include "pare/train/conditioning.h"
 #include "pare/train/config.h"
+#include "pare/train/gradient_buckets.h"
 #include "pare/train/loss.h"
 #include "pare/train/morph.h"
 #include "pare/train/optimiser.h"
@@ -29,6 +30,7 @@ namespace pare {
 struct StepMeasure {
   double loss = 0, gradient_norm = 0;
   double cross_entropy = 0;  // the loss without what a teacher and a morph add
+  bool stop = false;         // some rank was asked to
 };
 
 struct Evaluation {
@@ -39,6 +41,8 @@ struct Evaluation {
 struct TrainCompany {
   std::shared_ptr<const Morph> morph;  // the start is a model of its plan.from
   std::shared_ptr<const Teacher> teacher;
+  Communicator ranks;  // each is given all batches, and computes its share of their rows
+  int64_t bucket = usual_bucket;
 };
 
 at::ScalarType arithmetic_of(TrainDtype dtype);
@@ -47,6 +51,7 @@ struct StepPlan {
   double rate = 0;
   int64_t number = 0;                                      // decides what dropout leaves out
   double limit = std::numeric_limits<double>::infinity();  // the largest loss after which the weights still move
+  bool stop = false;                                       // this rank was asked to: all learn of it with the step
 };
 
 class Trainer {
@@ -73,6 +78,7 @@ class Trainer {
 
   const Executor& executor() const { return executor_; }
   at::Device device() const { return device_; }
+  const GradientBuckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }  // none where it is alone
   std::map<std::string, at::Tensor> gradients() const;  // by name, of the last measure()
 
  private:
@@ -84,16 +90,18 @@ class Trainer {
   struct Placed {
     Inputs inputs;
     at::Tensor asked, targets;  // asked is undefined where every row is
+    int64_t asked_of_all = 0;   // targets on all ranks
   };
   struct Begun {
-    at::Tensor numbers;  // loss, length of the gradient and cross-entropy, on their way to the CPU
+    at::Tensor numbers;  // what a StepMeasure has, on its way to the CPU
     std::optional<c10::Event> arrived;
   };
-  Placed placed(const TrainBatch& batch) const;
+  Placed placed(const TrainBatch& batch, const Communicator& ranks) const;
   std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
   static std::vector<at::Tensor> tensors_of(const Placed& batch);
   Rows asked_rows(const Placed& batch, bool taught, Dropout* dropout = nullptr) const;
   LossParts loss_of(const Rows& rows, double scale);
+  void clear_gradients();
   void compute_gradients(const std::vector<Placed>& batches, int64_t step);
   at::Tensor other_parts(bool first, int64_t targets, int64_t count);
   void collect_narrow(bool first);
@@ -115,6 +123,7 @@ class Trainer {
   std::vector<at::Tensor> leaves_;     // of the executor, in the order of the masters
   std::vector<at::Tensor> gradients_;  // in the same order, in the masters' type
   std::vector<size_t> in_head_;        // those that the loss adds to before autograd does
+  std::optional<GradientBuckets> buckets_;
   LossHead head_;
   HeadGradients head_gradients_;
   int64_t piece_;

@@ -333,7 +333,7 @@ TEST_CASE("what is kept of a run that explodes was measured before it did, and m
     last = line.value("loss", last);
   }
   CHECK(measured < 1.5 * std::log(16.0));
-  const StoredState kept = open.load(step);
+  const StoredState kept = load_checkpoint(open.path(), step);
   const Batches batches(open_sequences(config), config);
   CHECK(Trainer(config, kept.model, at::kCPU).evaluate(batches).loss == measured);
 }

@@ -1,0 +1,34 @@
+#include "pare/cli/ranks.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "pare/cli/output.h"
+#include "pare/cli/subject.h"
+#include "pare/support/log.h"
+#include "pare/support/progress.h"
+
+namespace pare {
+
+void as_ranks(const Settings& settings, const std::function<void(const Communicator&)>& work) {
+  const std::optional<Launch> launch = launch_of_this_process();
+  if (!launch || launch->size == 1) {
+    work(Communicator());
+    return;
+  }
+  if (settings.threads == 0) {
+    at::set_num_threads(std::max(1, at::get_num_threads() / launch->local_size));
+  }
+  const Communicator ranks(*launch, settings.device == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA));
+  if (!ranks.is_first()) {
+    set_quiet(true);
+    show_progress(false);
+  }
+  ranks.guarded([&] {
+    work(ranks);
+    ranks.finish();
+  });
+}
+
+}  // namespace pare

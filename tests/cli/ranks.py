@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+"""pare train as several ranks: the same losses as one process has, whatever launches them; killed, stopped, cut off, out of room."""
+
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+from report import PARE, Report, curve, ended, expect, pare
+
+LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms"}
+MODEL = {"width": 32, "vocab": 16, "context": 32, "embedding": {"position": "learned"},
+         "blocks": [{"repeat": 2, "attention": {"heads": 4, "kv_heads": 2, "head_width": 8, "norm": LAYER, "bias": {"query": True}},
+                     "mlp": {"width": 48, "activation": "silu", "gated": True, "norm": LAYER}},
+                    {"attention": {"heads": 4, "head_width": 8, "rope": {"width": 8}, "norm": RMS}, "mlp": {"width": 48, "activation": "gelu"}}],
+         "final_norm": RMS, "head": {"tied": True}}
+CONFIG = {"task": "sorting", "data": {"length": 5}, "architecture": MODEL, "batch": 8, "steps": 24, "dtype": "float64",
+          "optimiser": {"lr": 3e-3, "min_lr": 1e-3, "warmup": 5}, "evaluate": {"every": 8, "batches": 5}, "checkpoint": {"every": 6}}
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def environment(rank, size, port, **more):
+    """What torchrun would set."""
+    return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", **more}
+
+
+class Ranks:
+    """The same command as several ranks."""
+
+    def __init__(self, size, *arguments, cwd, program=PARE, prefix=lambda rank: [], **more):
+        port = free_port()
+        self.started = time.monotonic()
+        self.processes = [subprocess.Popen([*prefix(rank), str(program), *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, text=True, env=environment(rank, size, port, **more)) for rank in range(size)]
+
+    def ends(self, timeout=240):
+        """Exit codes, and what was printed on stdout and stderr, of each rank."""
+        found = [process.communicate(timeout=timeout) for process in self.processes]
+        self.seconds = time.monotonic() - self.started
+        return [process.returncode for process in self.processes], [out for out, _ in found], [err for _, err in found]
+
+
+def write(work, name, config):
+    (work / name).write_text(json.dumps(config))
+
+
+def losses(run):
+    return [line["loss"] for line in curve(run) if "loss" in line], [(line["validation"], line["accuracy"]) for line in curve(run) if "validation" in line]
+
+
+def apart(one, other):
+    """The largest relative difference of two runs, of losses and of what was measured."""
+    (a, b), (c, d) = losses(one), losses(other)
+    if len(a) != len(c) or len(b) != len(d) or not a:
+        return math.inf
+    pairs = list(zip(a, c)) + [(x, y) for p, q in zip(b, d) for x, y in zip(p, q)]
+    return max(abs(x - y) / max(abs(x), 1e-300) for x, y in pairs)
+
+
+def check_same(report, work):
+    """One process, two and four: the same losses, for what differs in how a step is computed."""
+    text = work / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog and then some more of it. " * 60)
+    bytes_model = {**MODEL, "vocab": 256}
+    post = {**MODEL, "causal": False}
+    post.pop("final_norm")
+    cases = {
+        "a sequence task": CONFIG,
+        "two batches a step": {**CONFIG, "accumulate": 2},
+        "text": {**CONFIG, "task": "language_model", "data": {"train": ["text.txt"], "validation": ["text.txt"]}, "architecture": bytes_model},
+        "a morph with evenness": {**CONFIG, "morph": {"to": {"norms": "none"}, "steps": 16, "evenness": 0.5}},
+        "float32": {**CONFIG, "dtype": "float32"},
+        "bfloat16": {**CONFIG, "dtype": "bfloat16"},
+        "an untied head": {**CONFIG, "architecture": {**MODEL, "head": {"tied": False, "bias": True}}},
+        "a shared block": {**CONFIG, "architecture": {**MODEL, "blocks": [{**MODEL["blocks"][0]}], "layers": [0, 0, 0]}},
+    }
+    limits = {"float32": 1e-4, "bfloat16": 3e-2}
+    for name, config in cases.items():
+        write(work, "config.json", config)
+        shutil.rmtree(work / "alone", ignore_errors=True)
+        problem = ended(pare("train", "config.json", "-o", "alone", cwd=work))
+        if "no key" in problem or "unknown" in problem:
+            report.check(f"{name}: one process", problem)
+            continue
+        report.check(f"{name}: one process", problem)
+        for size in (2, 4):
+            run = work / f"ranks{size}"
+            shutil.rmtree(run, ignore_errors=True)
+            codes, out, err = Ranks(size, "train", "config.json", "-o", run.name, cwd=work).ends()
+            report.check(f"{name}: {size} ranks end well", expect(codes, [0] * size) and f"{codes}: {err}")
+            report.check(f"{name}: one of {size} speaks", expect([text == "" for text in out], [False] + [True] * (size - 1)))
+            difference = apart(work / "alone", run) if codes == [0] * size else math.inf
+            limit = limits.get(name, 1e-12)
+            report.check(f"{name}: {size} ranks, losses", "" if difference <= limit else f"{difference:.2g} apart, allowed {limit:g}")
+
+
+def check_overlap(report, work):
+    """A step's first bucket is on its way before the backward pass has ended: tests/train/ranks_test.cpp; here that several exist."""
+
+
+def check_resume(report, work):
+    write(work, "config.json", CONFIG)
+    shutil.rmtree(work / "alone", ignore_errors=True)
+    pare("train", "config.json", "-o", "alone", cwd=work)
+    write(work, "config.json", CONFIG)
+    codes, _, err = Ranks(4, "train", "config.json", "-o", "stopped", cwd=work).ends()
+    report.check("four ranks", expect(codes, [0] * 4) and str(err))
+    for step in (24, 18):  # as if it had ended there
+        shutil.rmtree(work / f"stopped/checkpoints/{step}")
+    codes, out, err = Ranks(2, "train", "--resume", "-o", "stopped", "--json", cwd=work).ends()
+    report.check("two go on where four were", expect(codes, [0, 0]) and str(err))
+    found = json.loads(out[0])["runs"][0] if codes == [0, 0] else {}
+    report.check("from the last checkpoint", expect([found.get("resumed_from"), found.get("steps")], [12, 24]))
+    difference = apart(work / "alone", work / "stopped")
+    report.check("to the same losses", "" if difference <= 1e-12 else f"{difference:.2g}")
+    shutil.rmtree(work / "stopped/checkpoints/24")
+    report.check("and one alone", ended(pare("train", "--resume", "-o", "stopped", cwd=work), 0, ["24 steps"]))
+    difference = apart(work / "alone", work / "stopped")
+    report.check("to the same losses, too", "" if difference <= 1e-12 else f"{difference:.2g}")
+
+
+def check_refused(report, work):
+    """What is wrong is said once, whoever found it."""
+    write(work, "config.json", CONFIG)
+    codes, out, err = Ranks(3, "train", "config.json", "-o", "three", cwd=work).ends()
+    report.check("three ranks for eight rows", expect(codes, [1, 1, 1]))
+    report.check("said once", expect(["does not divide among 3 ranks" in text for text in err], [True, False, False]) and str(err))
+    report.check("nothing is left", expect((work / "three").exists(), False))
+    pare("train", "config.json", "-o", "there", "steps=2", cwd=work)
+    codes, out, err = Ranks(2, "train", "config.json", "-o", "there", cwd=work).ends()
+    report.check("a folder that exists", expect([codes, "exists already" in err[0], err[1]], [[1, 1], True, ""]) and f"{codes} {err}")
+    codes, out, err = Ranks(2, "train", "config.json", "-o", "mute", "--json", cwd=work, OMP_NUM_THREADS="1").ends()
+    report.check("one document", expect([codes, "runs" in json.loads(out[0]), out[1]], [[0, 0], True, ""]))
+    result = subprocess.run([str(PARE), "train", "config.json", "-o", "lost"], cwd=work, capture_output=True, text=True, env={**os.environ, "WORLD_SIZE": "2"})
+    report.check("half an environment", ended(result, 1, ["WORLD_SIZE='2', and no RANK"]))
+    codes, out, err = Ranks(2, "train", "config.json", "-o", "cuda", "--device", "cuda", cwd=work).ends()
+    report.check("a device that is not there", expect([codes, bool(err[0]), err[1]], [[1, 1], True, ""]) and f"{codes} {err}")
+
+
+def check_sweep(report, work):
+    """Its runs are divided, each as one process trains it."""
+    config = {**CONFIG, "steps": 6, "sweep": {"seeds": [0, 1, 2]}}
+    write(work, "sweep.json", config)
+    report.check("alone", ended(pare("train", "sweep.json", "-o", "sweep1", cwd=work)))
+    codes, out, err = Ranks(2, "train", "sweep.json", "-o", "sweep2", "--json", cwd=work).ends()
+    report.check("two ranks", expect(codes, [0, 0]) and str(err))
+    runs = [pathlib.Path(run["path"]).name for run in json.loads(out[0])["runs"]] if codes == [0, 0] else []
+    report.check("all runs, in order", expect(runs, sorted(path.name for path in (work / "sweep1").iterdir())))
+    for name in runs:
+        same = (work / f"sweep1/{name}/checkpoints/6/model.safetensors").read_bytes() == (work / f"sweep2/{name}/checkpoints/6/model.safetensors").read_bytes()
+        report.check(f"{name}: bit for bit", expect(same, True))
+
+
+LONG = {**CONFIG, "steps": 100000, "checkpoint": {"every": 20, "keep": 2}, "evaluate": {"every": 1000, "batches": 2}}
+
+
+def wait_for_steps(ranks, run, steps):
+    metrics = run / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count('"loss"') >= steps):
+        if any(process.poll() is not None for process in ranks.processes) or time.monotonic() > ranks.started + 120:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def check_interrupt(report, work):
+    write(work, "config.json", LONG)
+    ranks = Ranks(2, "train", "config.json", "-o", "interrupted", cwd=work)
+    report.check("it runs", expect(wait_for_steps(ranks, work / "interrupted", 30), True))
+    ranks.processes[1].send_signal(signal.SIGINT)  # one of them is enough
+    codes, out, err = ranks.ends()
+    report.check("all stop", expect(codes, [130, 130]) and f"{codes} {err}")
+    steps = [line["step"] for line in curve(work / "interrupted") if "loss" in line]
+    saved = sorted(int(path.name) for path in (work / "interrupted/checkpoints").iterdir())
+    report.check("and what was done is saved", expect(saved[-1], steps[-1]))
+
+
+def check_faults(report, work):
+    for name, act, words in [("killed", signal.SIGKILL, "has given no sign of life"), ("stopped", signal.SIGSTOP, "has given no sign of life")]:
+        write(work, "config.json", LONG)
+        run = work / name
+        ranks = Ranks(3, "train", "config.json", "-o", name, "batch=9", cwd=work)
+        report.check(f"{name}: it runs", expect(wait_for_steps(ranks, run, 45), True))
+        began = time.monotonic()
+        victim = ranks.processes[2]
+        victim.send_signal(act)
+        others = [process.communicate(timeout=120) for process in ranks.processes[:2]]
+        took = time.monotonic() - began
+        victim.kill()
+        victim.communicate()
+        report.check(f"{name}: within a minute", "" if took < 60 else f"{took:.0f} s")
+        report.check(f"{name}: exit codes", expect([process.returncode for process in ranks.processes[:2]], [1, 1]) and str(others))
+        shown = re.sub(r"\s+", " ", others[0][1])
+        report.check(f"{name}: it is named with its host", "" if f"rank 2 of 3 (process {victim.pid} on {socket.gethostname()})" in shown and words in shown else shown)
+        report.check(f"{name}: once", expect("rank 2" in others[1][1], False) and others[1][1])
+        checkpoints = sorted(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdigit())
+        report.check(f"{name}: a checkpoint is there", expect(checkpoints[-1] >= 40, True))
+        until = checkpoints[-1] + 5
+        went_on = Ranks(3, "train", "--resume", "-o", name, cwd=work)
+        target = len([1 for line in curve(run) if "loss" in line])
+        time.sleep(0)
+        report.check(f"{name}: the same command goes on", expect(wait_for_resumed(went_on, run, max(until, target + 20)), True))
+        for process in went_on.processes:
+            process.kill()
+        went_on.ends()
+
+
+def wait_for_resumed(ranks, run, step):
+    return wait_for_steps(ranks, run, step)
+
+
+def check_first_lost(report, work):
+    """Rank 0 holds the store: without it the others have nobody to ask."""
+    write(work, "config.json", LONG)
+    ranks = Ranks(2, "train", "config.json", "-o", "first", cwd=work)
+    report.check("it runs", expect(wait_for_steps(ranks, work / "first", 25), True))
+    began = time.monotonic()
+    ranks.processes[0].kill()
+    codes, out, err = ranks.ends(120)
+    report.check("rank 0 is killed: within a minute", "" if time.monotonic() - began < 60 else f"{time.monotonic() - began:.0f} s")
+    shown = re.sub(r"\s+", " ", err[1])
+    report.check("and named", "" if f"rank 0 of 2 (process {ranks.processes[0].pid} on" in shown and codes[1] == 1 else f"{codes} {shown}")
+
+
+def check_full_disk(report, work):
+    """The folder of the run is on a small disk of its own."""
+    small = work / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], capture_output=True).returncode != 0:
+        report.skip("full disk", "mounting is not allowed here")
+        return
+    try:
+        write(work, "config.json", {**LONG, "checkpoint": {"every": 20, "keep": 100}})
+        codes, out, err = Ranks(2, "train", "config.json", "-o", small / "run", cwd=work).ends()
+        shown = re.sub(r"\s+", " ", err[0])
+        report.check("full: all end", expect(codes, [1, 1]) and f"{codes} {err}")
+        report.check("full: said once", "" if "is kept as it was at step" in shown and err[1] == "" else str(err))
+        document = json.loads(pare("run", sorted((small / "run/checkpoints").iterdir(), key=lambda path: int(path.name))[-1], "--ids", "1,2,3", "--json", cwd=work).stdout or "{}")
+        report.check("full: what was saved is whole", expect(bool(document), True))
+    finally:
+        subprocess.run(["umount", str(small)], capture_output=True)
+
+
+def check_network(report, work):
+    """Two namespaces with addresses of their own and one link between them, which is then cut."""
+    names = [f"pare{os.getpid()}a", f"pare{os.getpid()}b"]
+    def ip(*words):
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    if not shutil.which("ip") or not ip("netns", "add", names[0]):
+        report.skip("a network that is cut", "network namespaces are not allowed here")
+        return
+    try:
+        made = ip("netns", "add", names[1]) and ip("link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
+        for i, name in enumerate(names):
+            made = made and ip("-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "veth0") and ip("-n", name, "link", "set", "veth0", "up") and ip("-n", name, "link", "set", "lo", "up")
+        if not made:
+            report.skip("a network that is cut", "no link between namespaces can be made here")
+            return
+        write(work, "config.json", LONG)
+        ranks = Ranks(2, "train", "config.json", "-o", "cut", cwd=work, prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
+                      MASTER_ADDR="10.77.0.1", LOCAL_WORLD_SIZE="1", LOCAL_RANK="0")
+        report.check("two addresses: it runs", expect(wait_for_steps(ranks, work / "cut", 25), True))
+        began = time.monotonic()
+        ip("-n", names[1], "link", "set", "veth0", "down")
+        codes, out, err = ranks.ends(120)
+        took = time.monotonic() - began
+        report.check("cut: within a minute", "" if took < 60 else f"{took:.0f} s")
+        shown = [re.sub(r"\s+", " ", text) for text in err]
+        report.check("cut: each names the other", expect([codes, "rank 1 of 2" in shown[0], "rank 0 of 2" in shown[1]], [[1, 1], True, True]) and f"{codes} {shown}")
+    finally:
+        for name in names:
+            ip("netns", "del", name)
+
+
+def check_launchers(report, work):
+    write(work, "config.json", CONFIG)
+    if shutil.which("mpirun"):
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        result = subprocess.run(["mpirun", *root, "--oversubscribe", "-n", "2", str(PARE), "train", "config.json", "-o", "mpirun"], cwd=work,
+                                capture_output=True, text=True, timeout=240)
+        report.check("mpirun", ended(result, 0, ["mpirun: 24 steps"]))
+        difference = apart(work / "alone", work / "mpirun")
+        report.check("mpirun: losses", "" if difference <= 1e-12 else f"{difference:.2g}")
+    else:
+        report.skip("mpirun", "it is not installed (Debian: openmpi-bin)")
+    torchrun = pathlib.Path(sys.executable).parent / "torchrun"
+    if torchrun.exists():
+        result = subprocess.run([sys.executable, str(torchrun), "--standalone", "--nproc-per-node", "2", "--no-python", str(PARE), "train", "config.json",
+                                 "-o", "torchrun"], cwd=work, capture_output=True, text=True, timeout=240)
+        report.check("torchrun", ended(result, 0, ["torchrun: 24 steps"]))
+        difference = apart(work / "alone", work / "torchrun")
+        report.check("torchrun: losses", "" if difference <= 1e-12 else f"{difference:.2g}")
+    else:
+        report.skip("torchrun", "it is not installed")
+    slurm = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    result = subprocess.run([str(PARE), "train", "config.json", "-o", "srun"], cwd=work, capture_output=True, text=True, env={**os.environ, **slurm})
+    report.check("one task of srun is one process", ended(result, 0))
+
+
+def check_collectives(report):
+    program = PARE.parent / "exchange"
+    for size in (2, 3, 4):
+        codes, out, err = Ranks(size, cwd=ROOT, program=program).ends()
+        report.check(f"{size} ranks: every collective", expect(codes, [0] * size) and str(err))
+        report.check(f"{size} ranks: nothing else on stdout", expect([text.count("\n") for text in out], [1] * size) and str(out))
+
+
+def main():
+    report = Report("ranks")
+    if "has no process groups" in pare("train", "--help").stdout:
+        report.skip("all", "the libtorch at hand has no process groups")
+        report.finish()
+    parts = {"collectives": lambda work: check_collectives(report), "same": lambda work: check_same(report, work)}
+    for name, part in [("resume", check_resume), ("refused", check_refused), ("sweep", check_sweep), ("launchers", check_launchers), ("interrupt", check_interrupt),
+                       ("faults", check_faults), ("first_lost", check_first_lost), ("full_disk", check_full_disk), ("network", check_network)]:
+        parts[name] = lambda work, part=part: part(report, work)
+    chosen = [name for name in sys.argv[1:] if name in parts] or list(parts)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen:
+            parts[name](pathlib.Path(folder))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

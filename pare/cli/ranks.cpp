@@ -20,12 +20,14 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
   if (settings.threads == 0) {
     at::set_num_threads(std::max(1, at::get_num_threads() / launch->local_size));
   }
-  const Communicator ranks(*launch, settings.device == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA));
+  const Communicator ranks(*launch);
   if (!ranks.is_first()) {
     set_quiet(true);
     show_progress(false);
   }
   ranks.guarded([&] {
+    refuse_if(settings.device != "cpu", "{} ranks cannot share their work on --device {} yet: leave it out", ranks.size(),
+              settings.device);
     work(ranks);
     ranks.finish();
   });

@@ -36,7 +36,7 @@ class Communicator {
   Communicator();  // alone
   // Meets the others. RankLost where they do not come within a minute. InputError where the libtorch at hand has no
   // process groups.
-  Communicator(const Launch& launch, at::Device device);
+  explicit Communicator(const Launch& launch);
 
   int rank() const;
   int size() const;
@@ -44,7 +44,7 @@ class Communicator {
   bool alone() const { return size() == 1; }
   std::string name() const;  // "rank 2 of 4 on HOST"
 
-  // All ranks call these in one order. Tensors are contiguous, on the communicator's device.
+  // All ranks call these in one order. Tensors are contiguous, on the CPU.
   void all_reduce(const at::Tensor& sum) const;
   Exchange begin_all_reduce(const at::Tensor& sum) const;
   void reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;  // the rank's own part of the sum

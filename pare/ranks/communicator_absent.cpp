@@ -13,7 +13,7 @@ void Exchange::wait() {}
 
 Communicator::Communicator() = default;
 
-Communicator::Communicator(const Launch& launch, at::Device) {
+Communicator::Communicator(const Launch& launch) {
   refuse_if(launch.size > 1, "{} started {} processes, and {}", launch.launcher, launch.size, how_to_get_process_groups);
 }
 

@@ -168,12 +168,10 @@ void Exchange::wait() {
 
 Communicator::Communicator() = default;
 
-Communicator::Communicator(const Launch& launch, at::Device device) {
+Communicator::Communicator(const Launch& launch) {
   if (launch.size == 1) {
     return;
   }
-  refuse_if(!device.is_cpu(), "{} processes cannot share their work on {} yet: leave --device out", launch.size,
-            device.str());
   const std::string own = address_towards(launch.address, launch.port);  // before anybody waits
   group_ = std::make_shared<Group>();
   group_->rank = launch.rank;

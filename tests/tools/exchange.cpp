@@ -27,7 +27,7 @@ int main() {
     return 2;
   }
   try {
-    const pare::Communicator ranks(*launch, at::kCPU);
+    const pare::Communicator ranks(*launch);
     const int64_t rank = ranks.rank(), size = ranks.size(), all = size * (size - 1) / 2;
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kLong}) {
       const at::Tensor sum = at::arange(1000, type) * rank;

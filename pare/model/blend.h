@@ -21,13 +21,19 @@
 
 namespace pare {
 
+// What norms see of a forward pass that records gradients, all of them together.
+struct NormsSeen {
+  // The variance of log std over all tokens, summed over norms, with its graph: where it is zero, a constant is what
+  // the norm is. Who trains takes it away.
+  at::Tensor unevenness;
+  bool again = false;  // a layer is run a second time for its gradients: sums and counts have it already
+};
+
 struct NormBlend {
   at::Tensor t, constant;
   at::Tensor sum, count;  // of the means of 1/std of each forward pass that records gradients
   bool bias_fades = false;
-  // The variance of log std over all tokens, of every norm of such a pass together, with its graph: where it is zero, a
-  // constant is what the norm is. Who trains takes it away.
-  std::shared_ptr<at::Tensor> unevenness;
+  std::shared_ptr<NormsSeen> seen;
   // Where the tokens are those of several processes: the mean of what each of them found. Empty: they are all here.
   std::function<at::Tensor(const at::Tensor& own)> mean_of_all;
 };
@@ -35,10 +41,11 @@ struct NormBlend {
 struct Blend {
   at::Tensor t;
   std::map<ModuleId, NormBlend> norms;
-  std::map<ModuleId, at::Tensor> projections;    // the a of each
-  std::set<TensorId> biases;                     // those that fade
-  std::set<std::pair<int64_t, Sublayer>> skips;  // of which block, around which sublayer
-  std::map<int64_t, int64_t> neurons;            // of which block, from which neuron on
+  std::shared_ptr<NormsSeen> seen = std::make_shared<NormsSeen>();  // by all of them
+  std::map<ModuleId, at::Tensor> projections;                       // the a of each
+  std::set<TensorId> biases;                                        // those that fade
+  std::set<std::pair<int64_t, Sublayer>> skips;                     // of which block, around which sublayer
+  std::map<int64_t, int64_t> neurons;                               // of which block, from which neuron on
 };
 
 }  // namespace pare

@@ -15,6 +15,9 @@ class Dropout {
  public:
   // The same seed leaves out the same numbers, on the same kind of device.
   Dropout(const DropoutRates& rates, uint64_t seed, at::Device device);
+  // A copy leaves out what this one would from now on, and neither changes what the other does.
+  Dropout(const Dropout& other) : rates_(other.rates_), generator_(other.generator_.clone()) {}
+  Dropout& operator=(const Dropout&) = delete;
 
   const DropoutRates& rates() const { return rates_; }
   at::Tensor operator()(const at::Tensor& x, double rate);

@@ -14,6 +14,8 @@ struct Executor::State {
   Architecture architecture;
   Tables tables;
   Use use = Use::inference;
+  Kept kept = Kept::activations;
+  std::shared_ptr<NormsSeen> seen;
   EmbeddingLayer embedding;
   std::vector<BlockLayer> blocks;
   HeadLayer head;
@@ -39,8 +41,12 @@ bool angles_change(const Architecture& a, const Inputs& inputs, const Tables& ta
 
 }  // namespace
 
-Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use, const Blend* blend)
-    : state_(new State{.architecture = model.architecture, .tables = Tables({dtype, device}), .use = use}) {
+Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use, const Blend* blend, Kept kept)
+    : state_(new State{.architecture = model.architecture,
+                       .tables = Tables({dtype, device}),
+                       .use = use,
+                       .kept = kept,
+                       .seen = blend ? blend->seen : std::make_shared<NormsSeen>()}) {
   State& s = *state_;
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
   Loader loader(model.architecture, model.weights, {dtype, device}, use == Use::training, blend);
@@ -102,6 +108,9 @@ Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, L
   const State& s = *state_;
   Forward run(s.architecture, s.tables, {&inputs, 1}, cache, taps);
   run.drop_with(dropout);
+  if (s.kept == Kept::layer_inputs && at::GradMode::is_enabled() && !cache && !taps) {
+    run.keep_layer_inputs(s.seen);
+  }
   run.embed(s.embedding);
   const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[n]; };
   while (run.done() < run.layers()) {

@@ -29,12 +29,16 @@ enum class Logits { none, last, all };
 
 enum class Use { inference, training };
 
+// What a forward pass that records gradients keeps for the way back: all that they are computed from, or only what each
+// layer is given, which is then run a second time.
+enum class Kept { activations, layer_inputs };
+
 class Executor {
  public:
   // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
   // With a blend, of Use::training, it computes what lies between this model and another.
   Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference,
-           const Blend* blend = nullptr);
+           const Blend* blend = nullptr, Kept kept = Kept::activations);
   ~Executor();
   Executor(Executor&&) noexcept;
   Executor& operator=(Executor&&) noexcept;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "pare/model/recompute.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 
@@ -42,12 +43,14 @@ void Forward::begin_at(int64_t layer, LayerInputs streams) {
 
 void Forward::run_layer(const Blocks& blocks) {
   PARE_CHECK(layer_ < layers() && streams_.x.size() == inputs_.size(), "no layer is left, or nothing was embedded");
-  const BlockLayer& block = blocks(order_[layer_]);
+  const int64_t n = order_[layer_];
   // A GPU is handed its work, and what it is handed may be recorded, from which nothing may break out.
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool at_once = streams_.x[i].is_cpu();
     at_once ? check_interrupt() : void();
-    streams_.x[i] = run_block(block, streams_.x[i], streams_.table[i], steps_[i], layer_);
+    const at::Tensor x = streams_.x[i], table = streams_.table[i];
+    streams_.x[i] = seen_ ? run_block_recomputed(blocks, n, x, table, steps_[i], layer_, seen_)
+                          : run_block(blocks(n), x, table, steps_[i], layer_);
     streams_.table[i] = at::Tensor();
     if (at_once && streams_.x[i].requires_grad()) {  // the way back is as long
       streams_.x[i].register_hook([](const at::Tensor&) { check_interrupt(); });

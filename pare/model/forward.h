@@ -5,10 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "pare/arch/architecture.h"
+#include "pare/model/blend.h"
 #include "pare/model/block.h"
 #include "pare/model/ends.h"
 #include "pare/model/step.h"
@@ -29,6 +31,9 @@ class Forward {
           Cache* cache = nullptr, Taps* taps = nullptr);
 
   void drop_with(Dropout* dropout);
+  // While training: of a layer only what comes in is kept, and it is run again on the way back (recompute.h). `seen`
+  // is that of the blend, if there is one.
+  void keep_layer_inputs(std::shared_ptr<NormsSeen> seen) { seen_ = std::move(seen); }
 
   // Begins at the first layer, or before another one with what stood there.
   void embed(const EmbeddingLayer& layer);
@@ -48,6 +53,7 @@ class Forward {
   std::vector<Inputs> inputs_;
   std::vector<int64_t> order_;  // which block each layer runs
   std::vector<Step> steps_;
+  std::shared_ptr<NormsSeen> seen_;  // where layers are run again
   LayerInputs streams_;
   int64_t layer_ = 0;
 };

@@ -20,13 +20,16 @@ at::Tensor mixed_norm(const NormLayer& norm, const NormBlend& blend, const at::T
   const at::Tensor centred = norm.spec.kind == NormKind::layer ? wide - wide.mean(-1, true) : wide;
   const at::Tensor root = at::rsqrt(centred.square().mean(-1, true) + norm.spec.epsilon);
   if (at::GradMode::is_enabled()) {
-    blend.sum.add_(root.detach().mean());
-    blend.count.add_(1);
+    NormsSeen& seen = *blend.seen;
+    if (!seen.again) {
+      blend.sum.add_(root.detach().mean());
+      blend.count.add_(1);
+    }
     // Around the mean of all tokens, which takes no part in the gradient: its own is zero.
     const at::Tensor size = root.log();
     const at::Tensor spread = blend.mean_of_all ? (size - blend.mean_of_all(size.detach().mean())).square().mean()
                                                 : size.var(/*unbiased=*/false);
-    *blend.unevenness = blend.unevenness->defined() ? *blend.unevenness + spread : spread;
+    seen.unevenness = seen.unevenness.defined() ? seen.unevenness + spread : spread;
   }
   const at::Tensor y = centred * root * (1 - blend.t) + wide * (blend.t * blend.constant);
   const bool fades = blend.bias_fades && norm.bias.defined();

@@ -50,6 +50,7 @@ class Step {
 
   // While training: what is left out of the stream's parts.
   void drop_with(Dropout* dropout) { dropout_ = dropout; }
+  const Dropout* dropout() const { return dropout_; }
   at::Tensor dropped(const at::Tensor& x, double DropoutRates::*rate) const {
     return dropout_ ? (*dropout_)(x, dropout_->rates().*rate) : x;
   }

@@ -120,6 +120,13 @@ void field(Io& io, const char* key, T& value, const char* meaning, const Range& 
     io.optional(key, value, fallback);
   }
 }
+// A switch that is written only where it is on: files of those who never turn it stay as they were.
+template <class Io>
+void rare_switch(Io& io, const char* key, bool& value, const char* meaning) {
+  if (!std::is_same_v<Io, JsonWriter> || value) {
+    field(io, key, value, meaning);
+  }
+}
 template <class Io, class T>
 void group(Io& io, const char* key, T& value) {
   if constexpr (knows_meanings<Io>) {
@@ -280,6 +287,9 @@ static void describe(Io& io, WrittenConfig& w) {
   group(io, "dropout", c.dropout);
   field(io, "seed", c.seed, "of the weights at the start, and of what dropout leaves out", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
+  rare_switch(io, "recompute", c.recompute,
+              "keeps what each layer is given and runs it again on the way back: the same numbers with the activations "
+              "of one layer, in about a third more time");
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);

@@ -100,6 +100,7 @@ struct TrainConfig {
   DropoutRates dropout;
   int64_t seed = 0;
   TrainDtype dtype = TrainDtype::float32;
+  bool recompute = false;
   std::string teacher;  // a model folder to learn from
   DistillationConfig distillation;
   MorphConfig morph;

@@ -112,7 +112,7 @@ Morph::Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device devic
                                  .sum = scalar_on(device, 0),
                                  .count = scalar_on(device, 0),
                                  .bias_fades = norm.bias_fades,
-                                 .unevenness = unevenness_};
+                                 .seen = blend_.seen};
     if (!ranks.alone()) {
       blend_.norms[norm.module].mean_of_all = [ranks](const at::Tensor& own) {
         const at::Tensor mean = own.clone();
@@ -165,7 +165,7 @@ void Morph::remeasure(const Tensors& weights, const at::Tensor& stopped) const {
 }
 
 at::Tensor Morph::take_unevenness() const {
-  return std::exchange(*unevenness_, at::Tensor());
+  return std::exchange(blend_.seen->unevenness, at::Tensor());
 }
 
 Morph::Tensors Morph::state() const {

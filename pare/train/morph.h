@@ -58,7 +58,6 @@ class Morph {
   int64_t steps_;
   Communicator ranks_;
   Blend blend_;
-  std::shared_ptr<at::Tensor> unevenness_ = std::make_shared<at::Tensor>();
   at::Tensor pace_;  // how much of a new measurement the constants take on
 };
 

@@ -45,6 +45,7 @@ TrainConfig comparable(TrainConfig config) {
   config.checkpoint = {};
   config.stop_above = 0;
   config.name.clear();
+  config.recompute = false;
   return config;
 }
 

@@ -36,6 +36,28 @@ inline Tensors calm_tensors(const Architecture& a) {
   return tensors;
 }
 
+// One step of each of two trainers of the same model, bit for bit: one runs its layers again. Where a block is several
+// layers that one adds them to what other batches gave, one by one, which rounds otherwise; not in bfloat16, which is
+// added up elsewhere.
+inline void check_same_step(Trainer& kept, Trainer& again, const std::vector<TrainBatch>& batches) {
+  const auto same = [&](const std::vector<TrainBatch>& some, double allowed) {
+    const StepMeasure expected = kept.measure(some), found = again.measure(some);
+    CHECK(found.loss == expected.loss);
+    CHECK(std::abs(found.gradient_norm - expected.gradient_norm) <= allowed * expected.gradient_norm);
+    CHECK(expected.gradient_norm > 0);
+    const std::map<std::string, at::Tensor> gradients = again.gradients();
+    for (const auto& [name, gradient] : kept.gradients()) {
+      CAPTURE(name);
+      const double off = (gradients.at(name) - gradient).abs().max().item<double>();
+      CHECK(off <= allowed * gradient.abs().max().item<double>());
+    }
+  };
+  const Architecture& a = kept.executor().architecture();
+  const bool wide = kept.executor().parameters().begin()->second.scalar_type() == at::kDouble;
+  same({batches.front()}, 0);
+  same(batches, layer_blocks(a).size() == a.blocks.size() ? 0 : wide ? 1e-11 : 1e-3);
+}
+
 inline void check_gradients(Trainer& trainer, const std::vector<TrainBatch>& batches) {
   trainer.measure(batches);
   std::map<std::string, at::Tensor> gradients;

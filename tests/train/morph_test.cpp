@@ -125,7 +125,8 @@ struct Mixed {
 constexpr int64_t morph_steps = 100;
 
 // With constants that are none of those that it would begin with.
-Mixed mixed(const Architecture& source, const Architecture& to, int64_t step, double evenness = 0.7) {
+Mixed mixed(const Architecture& source, const Architecture& to, int64_t step, double evenness = 0.7,
+            bool recompute = false) {
   const MorphPlan plan = plan_morph(source, to, "morph.to");
   const Model start = morph_start(plan, start_model(source));
   auto morph = std::make_shared<const Morph>(plan, morph_steps, start, at::kCPU);
@@ -139,6 +140,7 @@ Mixed mixed(const Architecture& source, const Architecture& to, int64_t step, do
   TrainConfig config{.architecture = source, .dtype = TrainDtype::float64};
   config.optimiser.clip = 0;
   config.morph.evenness = evenness;
+  config.recompute = recompute;
   return {morph, Trainer(config, start, at::kCPU, {morph, nullptr})};
 }
 
@@ -183,6 +185,26 @@ TEST_CASE("gradients of what is mixed are finite differences") {
     const Architecture source = parse(c.source);
     Mixed half = mixed(source, target_of(source, c.changes), 37);
     check_gradients(half.trainer, {random_batch(source)});
+  }
+}
+
+TEST_CASE("layers that are run again have the same gradients, and norms in them see once what they see") {
+  for (const MorphCase& c : morph_cases()) {
+    CAPTURE(c.name);
+    const Architecture source = parse(c.source), to = target_of(source, c.changes);
+    std::vector<TrainBatch> batches = {random_batch(source), random_batch(source)};
+    batches[1].inputs = random_inputs(source, 2, 6, 8);
+    for (const double evenness : {0.0, 0.7}) {
+      CAPTURE(evenness);
+      Mixed kept = mixed(source, to, 37, evenness), again = mixed(source, to, 37, evenness, /*recompute=*/true);
+      check_same_step(kept.trainer, again.trainer, batches);
+      for (const auto& [module, norm] : kept.morph->blend().norms) {
+        const NormBlend& other = again.morph->blend().norms.at(module);
+        CHECK(other.count.item<double>() == norm.count.item<double>());
+        CHECK(other.sum.item<double>() == norm.sum.item<double>());
+        CHECK(norm.count.item<double>() >= 3);  // of three batches
+      }
+    }
   }
 }
 

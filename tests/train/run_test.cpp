@@ -108,6 +108,24 @@ TEST_CASE("so is one that leaves numbers out at random") {
         bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
 }
 
+TEST_CASE("so is one that goes on with layers that are run again, or without") {
+  const TemporaryFolder folder;
+  nlohmann::json json = short_run();
+  json["dropout"] = {{"residual", 0.1}};
+  const TrainConfig kept = sorting_config(json);
+  json["recompute"] = true;
+  const TrainConfig again = sorting_config(json);
+  run(kept, folder.path() / "whole");
+  for (const bool first : {true, false}) {
+    const std::filesystem::path path = folder.path() / (first ? "first" : "then");
+    CHECK_THROWS_AS(run(first ? again : kept, path, false, 7), Killed);
+    CHECK(run(first ? kept : again, path, true).resumed_from == 4);
+    CHECK(curve(path) == curve(folder.path() / "whole"));
+    CHECK(bytes_of_file(path / "checkpoints/14/model.safetensors") ==
+          bytes_of_file(folder.path() / "whole/checkpoints/14/model.safetensors"));
+  }
+}
+
 TEST_CASE("so is one that turns into another model, interrupted before and after it has") {
   const TemporaryFolder folder;
   nlohmann::json json = short_run();

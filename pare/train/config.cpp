@@ -287,9 +287,10 @@ static void describe(Io& io, WrittenConfig& w) {
   group(io, "dropout", c.dropout);
   field(io, "seed", c.seed, "of the weights at the start, and of what dropout leaves out", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
-  rare_switch(io, "recompute", c.recompute,
-              "keeps what each layer is given and runs it again on the way back: the same numbers with the activations "
-              "of one layer, in about a third more time");
+  rare_switch(
+      io, "recompute", c.recompute,
+      "keeps what each layer is given and runs it again on the way back: the same numbers, with the activations "
+      "of one layer in memory, for the time of a second forward pass");
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);

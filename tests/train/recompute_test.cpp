@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "pare/model/forward.h"
 #include "pare/train/initialise.h"
 #include "tests/model/architectures.h"
 #include "tests/train/gradient_check.h"
@@ -51,7 +52,7 @@ class CountedMemory final : public at::Allocator {
 
 struct Memory {
   int64_t between = 0;  // bytes that a forward pass leaves for the way back
-  int64_t most = 0;     // at once, in a step
+  int64_t most = 0;     // at once in a step, more than before it
 };
 
 Memory memory_of(int64_t layers, bool recompute, const nlohmann::json& changes = nlohmann::json::object()) {
@@ -75,9 +76,12 @@ Memory memory_of(int64_t layers, bool recompute, const nlohmann::json& changes =
     const at::Tensor x = trainer.executor().head_input(some[0].inputs);
     memory.between = CountedMemory::alive;
   }
-  CountedMemory::alive = 0, CountedMemory::peak = 0;
+  trainer.measure(some);  // whose gradients were made uncounted until here
+  const int64_t left = CountedMemory::alive;
+  CountedMemory::peak = left;
   trainer.measure(some);
-  memory.most = CountedMemory::peak;
+  memory.most = CountedMemory::peak - left;
+  CHECK(CountedMemory::alive == left);  // nothing stays behind
   counted.remove();
   return memory;
 }
@@ -160,6 +164,44 @@ TEST_CASE("a forward pass keeps one input for each layer, and a step the activat
   const int64_t weights = 8 * (4 * 32 * 32 + 2 * 32 * 128 + 32) * 8;  // of eight layers: their gradients stay
   CHECK(more_again.most - again.most <= 8 * input + weights);
   CHECK(more_again.most < more_kept.most / 3);
+}
+
+TEST_CASE("a source of blocks may fetch weights for a layer and drop them after it, both times") {
+  const Architecture a = parse(causal(""));
+  const Weights weights = as_weights(generic_tensors(a));
+  const Inputs inputs = random_inputs(a, 2, 6);
+  const Executor kept({a, weights}, at::kDouble, at::kCPU, Use::training);
+  kept.head_input(inputs).square().sum().backward();
+
+  const Arithmetic arithmetic{at::kDouble, at::kCPU};
+  const Tables tables(arithmetic);
+  Loader loader(a, weights, arithmetic, /*training=*/true);
+  const EmbeddingLayer embedding = load_embedding(loader, a);
+  const HeadLayer head = load_head(loader, a, embedding);
+  OneBlock one(loader, a);  // each time with leaves of its own
+  std::vector<int64_t> fetched;
+  const Blocks blocks = [&](int64_t n) -> const BlockLayer& {
+    fetched.push_back(n);
+    return one(n);
+  };
+  Forward run(a, tables, {&inputs, 1});
+  run.keep_layer_inputs(std::make_shared<NormsSeen>());
+  run.embed(embedding);
+  while (run.done() < run.layers()) {
+    run.run_layer(blocks);
+  }
+  const at::Tensor x = run.finish(head).front().x;
+  CHECK(fetched == std::vector<int64_t>{0, 1});
+  one.release();
+  fetched.clear();
+  x.square().sum().backward();
+  CHECK(fetched == std::vector<int64_t>{1, 0});
+  for (const auto& [name, leaf] : kept.parameters()) {
+    CAPTURE(name);
+    const at::Tensor found = loader.parameters().at(name).grad();
+    CHECK(found.defined() == leaf.grad().defined());
+    CHECK((!found.defined() || found.equal(leaf.grad())));
+  }
 }
 
 TEST_CASE("a run that does not say how its memory is used is written as it was") {

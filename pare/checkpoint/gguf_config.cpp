@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "pare/checkpoint/gguf_model.h"
 #include "pare/checkpoint/gguf_rope.h"
@@ -79,6 +80,9 @@ json gguf_config(const GgufMetadata& metadata, const std::map<std::string, Shape
 
   std::map<std::string, json> left;
   for (const auto& [key, value] : metadata) {
+    if (value.is_number_float() && !std::isfinite(value.get<double>())) {  // JSON could not say it
+      throw InputError(fmt::format("{}: {} is {}, expected a finite number", subject, quote(key), value.get<double>()));
+    }
     if (const std::optional<std::string> own = within(key, family.architecture); own && !is_neutral(*own, value)) {
       left[*own] = value;
     } else if (key.starts_with("adapter.") || key.starts_with("clip.")) {

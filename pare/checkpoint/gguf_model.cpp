@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "pare/checkpoint/family.h"
 #include "pare/checkpoint/gguf_blocks.h"
 #include "pare/checkpoint/gguf_rope.h"
 #include "pare/support/error.h"
@@ -210,6 +211,20 @@ std::map<std::string, Shape> shapes_of(const Weights& weights) {
   return shapes;
 }
 
+// Beside "blk.3.attn_q.weight" or in its place: llama.cpp does not read it, so it must not stand for what it reads.
+void refuse_names_of_family(const GgufFamily& family, const std::string& name, const std::string& subject) {
+  const std::string prefixed = std::string(find_family(std::string(family.model_type), subject).base_prefix) + name;
+  const auto row = std::ranges::find_if(family.tensors, [&](const GgufRow& each) {
+    const std::string theirs = fmt::format("*{}.*", fmt::format(fmt::runtime(each.family), "*"));
+    return glob_match(theirs, name) || glob_match(theirs, prefixed);
+  });
+  refuse_if(
+      row != family.tensors.end(),
+      "{}: tensor {} has the name that Hugging Face gives it, and llama.cpp reads {} only: was it not renamed when "
+      "the file was made?",
+      subject, quote(name), row == family.tensors.end() ? "" : quote(row->theirs));
+}
+
 // By the family's names and in its order of rows. What nobody expects keeps its name.
 Weights of_family(const GgufMetadata& metadata, const Weights& stored, GgufFact fact, const std::string& subject) {
   const GgufFamily& family = gguf_family(metadata, subject);
@@ -227,6 +242,7 @@ Weights of_family(const GgufMetadata& metadata, const Weights& stored, GgufFact 
       const bool keeps = !is_number && row->change == GgufChange::plus_one;  // a distance does not move
       weights[ours] = keeps ? weight : gguf_undone(row->change, ours, name, weight, heads);
     } else {
+      refuse_names_of_family(family, name, subject);
       weights[name] = weight;
     }
   }

@@ -343,6 +343,28 @@ def check_whole(report, transformers, work):
     gguf_writer.write(path, plain, tensors=gguf_writer.gguf_tensors(plain) | {"blk.0.attn_sinks.weight": torch.zeros(4)})
     result = pare("audit", path)
     report.check("an unknown tensor", "" if "blk.0.attn_sinks.weight" in result.stderr else result.stderr)
+    # What llama.cpp does not read must not stand for what it reads.
+    own, query = gguf_writer.gguf_tensors(plain), "model.layers.0.self_attn.q_proj.weight"
+    right = dict(plain.state_dict())
+    names = {
+        "beside another": own | {"blk.0.attn_q.weight": -own["blk.0.attn_q.weight"], query: right[query]},
+        "in its place, without its prefix": {name: tensor for name, tensor in own.items() if name != "blk.0.attn_q.weight"} | {query.removeprefix("model."): right[query]},
+        "in its place": {name: tensor for name, tensor in own.items() if name != "output.weight"} | {"lm_head.weight": right["lm_head.weight"]},
+    }
+    copy.deepcopy(plain).to(torch.float32).save_pretrained(work / "named")
+    for case, tensors in names.items():
+        gguf_writer.write(path, plain, tensors=tensors)
+        result = pare("verify", work / "named", path)
+        report.check(f"a name of transformers {case}", "" if result.returncode == 1 and "the name that Hugging Face gives it" in result.stderr else f"{result.returncode}: {result.stderr}")
+    gguf_writer.write(path, plain)
+    good = path.read_bytes()
+    for key, number in (("llama.rope.freq_base", 10000.0), ("llama.attention.layer_norm_rms_epsilon", 1e-5)):
+        for wrong in (float("nan"), float("inf")):
+            said = key.encode() + struct.pack("<I", 6)
+            assert good.count(said + struct.pack("<f", number)) == 1, key
+            path.write_bytes(good.replace(said + struct.pack("<f", number), said + struct.pack("<f", wrong)))
+            result = pare("audit", path)
+            report.check(f"{key} of {wrong}", "" if result.returncode == 1 and key in result.stderr and "expected a finite number" in result.stderr else f"{result.returncode}: {result.stderr}")
     writer = gguf_writer.gguf.GGUFWriter(path, "rwkv6")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -87,6 +87,17 @@ bool is_module(std::string_view name, std::string_view ending) {
          (name.size() > ending.size() && name.ends_with(ending) && name[name.size() - ending.size() - 1] == '.');
 }
 
+// As Python's `re` reads a pattern of names and dots: a dot is any character.
+bool spells(std::string_view name, std::string_view pattern) {
+  return std::ranges::equal(name, pattern, [](char c, char wanted) { return c == wanted || wanted == '.'; });
+}
+
+bool ends_as(std::string_view module, std::string_view pattern) {
+  return spells(module, pattern) ||
+         (module.size() > pattern.size() && module[module.size() - pattern.size() - 1] == '.' &&
+          spells(module.substr(module.size() - pattern.size()), pattern));
+}
+
 // The product of two matrices and a number, added to a weight.
 struct Delta {
   Weight first, second;  // A [r, in] and B [out, r]
@@ -94,17 +105,21 @@ struct Delta {
   double scale = 0;
 };
 
-at::Tensor with_delta(const Weight& base, const Delta& delta, int64_t begin, int64_t count) {
+at::Tensor with_delta(const std::string& name, const Weight& base, const Delta& delta, int64_t begin, int64_t count) {
   const at::Tensor rows = base.can_load_rows() ? base.load_rows(begin, count) : base.load().narrow(0, begin, count);
   const at::Tensor a = delta.first.load().to(at::kDouble);
   const at::Tensor b = delta.second.load().to(at::kDouble);
   const at::Tensor added =
       delta.transposed ? at::mm(a.narrow(1, begin, count).t(), b.t()) : at::mm(b.narrow(0, begin, count), a);
-  return rows.to(at::kDouble) + added * delta.scale;
+  const at::Tensor sum = rows.to(at::kDouble) + added * delta.scale;
+  check_finite(sum, name, fmt::format("the base model with the adapter, of scale {:g},", delta.scale));
+  return sum;
 }
 
 Weight changed(const std::string& name, const Weight& base, const Delta& delta) {
-  const auto rows = [base, delta](int64_t begin, int64_t count) { return with_delta(base, delta, begin, count); };
+  const auto rows = [name, base, delta](int64_t begin, int64_t count) {
+    return with_delta(name, base, delta, begin, count);
+  };
   return Weight::leaf(
       name, Dtype::f64, base.shape(), [rows, all = base.shape()[0]] { return rows(0, all); }, rows);
 }
@@ -323,7 +338,7 @@ class Application {
     std::optional<double> found;
     for (const auto& [pattern, alpha] : settings_.alphas) {
       const bool whole = pattern.starts_with("^");
-      if (whole ? module == std::string_view(pattern).substr(1) : is_module(module, pattern)) {
+      if (whole ? spells(module, std::string_view(pattern).substr(1)) : ends_as(module, pattern)) {
         if (found && *found != alpha) {
           problems_.add(fmt::format("alpha_pattern has {:g} and {:g} for module {}", *found, alpha, quote(module)));
           return std::nullopt;

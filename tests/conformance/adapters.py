@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 # name: family, what changes of its configuration, its class or that drawn, and the adapter.
 CASES = {
     "llama": ("llama", {"tie_word_embeddings": False}, None, dict(r=3, lora_alpha=7, target_modules=["q_proj", "v_proj", "down_proj"], rank_pattern={"v_proj": 5}, alpha_pattern={"down_proj": 2})),
-    "llama, one layer by its name": ("llama", {}, None, dict(r=2, lora_alpha=3, target_modules=["k_proj", "up_proj"], alpha_pattern={"^model.layers.0.self_attn.k_proj": 9, "layers.1.mlp.up_proj": 5})),
+    "llama, one layer by its name": ("llama", {}, None, dict(r=2, lora_alpha=3, target_modules=["k_proj", "up_proj"], alpha_pattern={"^model.layers.0.self_attn.k_proj": 9, "layers.1.mlp.up.proj": 5})),  # a dot is any character
     "gpt2, fan_in_fan_out": ("gpt2", {}, None, dict(r=2, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, bias="all")),
     "gpt2, rslora": ("gpt2", {}, None, dict(r=4, lora_alpha=5, target_modules=["c_attn", "c_fc"], use_rslora=True)),
     "gpt_neox, fused by heads": ("gpt_neox", {"attention_bias": True}, None, dict(r=2, target_modules=["query_key_value", "dense"], bias="lora_only")),
@@ -250,6 +250,10 @@ def check_refused(place):
     for name, config, tensors, words in REFUSED:
         result = pare("audit", drawn.base, "--adapter", drawn.copy_of_adapter(config, tensors))
         report.check(f"refused: {name}", "" if result.returncode == 1 and words in result.stderr else f"{result.returncode}: {result.stderr}{result.stdout[-200:]}")
+    endless = drawn.copy_of_adapter(change_tensors=lambda tensors: tensors.update({key: tensor.double() * 1e300 for key, tensor in tensors.items()}))
+    for command in (("verify", drawn.base, "--adapter", endless, drawn.base), ("rewrite", drawn.base, "--adapter", endless, "-o", place / "endless")):
+        result = pare(*command)
+        report.check(f"refused: sums that are no numbers, {command[0]}", "" if result.returncode == 1 and "is not finite" in result.stderr and "with the adapter" in result.stderr else f"{result.returncode}: {result.stderr}")
     unknown = drawn.copy_of_adapter(setting(use_xlora=True))
     report.check("a key of tomorrow, ignored", "" if pare("audit", drawn.base, "--adapter", unknown, "--ignore-unknown-keys").returncode == 0 else "refused")
     beside = place / "beside"

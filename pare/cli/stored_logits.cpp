@@ -58,7 +58,7 @@ StoredLogits read_stored_logits(const std::filesystem::path& path, const Questio
       if (!logits) {
         problems.add(fmt::format(
             "no logits of sequence {}: expected a tensor 'logits.{}', or 'logits' with one more axis", number, number));
-      } else if (logits.shape() != Shape{tokens, columns} && logits.shape() != Shape{columns}) {
+      } else if (logits.shape() != Shape{tokens, columns} && (tokens > 1 || logits.shape() != Shape{columns})) {
         problems.add(fmt::format("the logits of sequence {} are [{}], expected [{}, {}]", number,
                                  fmt::join(logits.shape(), ", "), tokens, columns));
       } else if (word(logits.dtype()).empty()) {

@@ -313,6 +313,7 @@ def check_wrong_logits(report, work, rows, stacked):
         "another vocabulary": (narrow, [f"[5, {VOCAB - 1}]", f"[5, {VOCAB}]"]),
         "a sequence missing": ({key: t for key, t in rows.items() if key != "logits.3"}, ["sequence 3", "logits.3"]),
         "a token missing": (rows | {"logits.2": ("F64", [4, VOCAB], rows["logits.2"][2][: 4 * VOCAB * 8])}, ["sequence 2", f"[4, {VOCAB}]", f"[5, {VOCAB}]"]),
+        "one row for five tokens": (rows | {"logits.2": ("F64", [VOCAB], rows["logits.2"][2][: VOCAB * 8])}, ["sequence 2", f"[{VOCAB}]", f"[5, {VOCAB}]"]),
         "rows and columns swapped": (rows | {"logits.2": ("F64", [VOCAB, 5], rows["logits.2"][2])}, ["sequence 2", f"[{VOCAB}, 5]"]),
         "integers": (integers, ["I32", "expected floats"]),
         "one of them integers": (rows | {"logits.5": integers["logits.5"]}, ["I32", "expected floats"]),

@@ -108,6 +108,8 @@ struct Compared {
 
 Compared compared(const Architecture& reference, const Architecture& candidate) {
   Compared both{without_what_is_proved(reference), without_what_is_proved(candidate)};
+  erase_wide_windows(both.reference, reference.context);
+  erase_wide_windows(both.candidate, reference.context);
   erase_room(both.reference, both.candidate);
   erase_computed_positions(both.reference.embedding, both.candidate.embedding);
   return both;
@@ -174,6 +176,15 @@ Architecture without_settings(Architecture a) {
 bool absorbs_scale(const Attention& t) {
   return t.scores == Form::factored && is_plain(t.query) && is_plain(t.key) && !is<FromKey>(t.value) && !t.qk_norm &&
          !(t.alibi && t.alibi->scaled);
+}
+
+void erase_wide_windows(Architecture& architecture, int64_t context) {
+  for (Block& block : architecture.blocks) {
+    std::optional<int64_t>& window = block.attention.window;
+    if (window && *window >= context && !architecture.embedding.patch) {
+      window.reset();
+    }
+  }
 }
 
 std::vector<std::string> differing_settings(const Architecture& reference, const Architecture& candidate) {

@@ -10,6 +10,7 @@
 #include "pare/arch/norms.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/words.h"
+#include "pare/proof/settings.h"
 #include "pare/support/json.h"
 
 namespace pare {
@@ -174,7 +175,9 @@ void compare_norms(Differences& differences, Architecture a, Architecture b) {
 }  // namespace
 
 std::vector<SettingDifference> compare_settings(const Architecture& reference, const Architecture& candidate) {
-  const Architecture &a = reference, &b = candidate;
+  Architecture a = reference, b = candidate;
+  erase_wide_windows(a, reference.context);
+  erase_wide_windows(b, reference.context);
   Differences differences;
   if (!a.embedding.patch) {
     differences.same("vocab", a.vocab, b.vocab);

@@ -458,9 +458,9 @@ def in_shards(base, work):
     return work / "folder"
 
 
-def as_mistral(base, work):
+def as_mistral(base, work, window=None):
     model = model_of(base)
-    model.config = transformers.MistralConfig(**SIZES, rms_norm_eps=1e-5, sliding_window=None, rope_parameters=rope(), architectures=["MistralForCausalLM"])
+    model.config = transformers.MistralConfig(**SIZES, rms_norm_eps=1e-5, sliding_window=window, rope_parameters=rope(), architectures=["MistralForCausalLM"])
     return write_folder(model, work / "folder")
 
 
@@ -546,6 +546,7 @@ RIGHT = {
     "Q4_K of bfloat16": ("llama", in_gguf("Q4_K", each("", to_bfloat16)), QUANTISED),
     "Q4_K of F16": ("llama", from_gguf("F16", "Q4_K"), QUANTISED),
     "Llama as Mistral": ("llama", as_mistral, LOSSLESS),
+    "Llama as Mistral, with a window that is never full": ("llama", functools.partial(as_mistral, window=64), LOSSLESS),
     **OTHERS,
     "Qwen2 in Q4_K": ("qwen2", in_gguf("Q4_K"), QUANTISED),
     "Gemma in Q4_K": ("gemma", in_gguf("Q4_K"), QUANTISED),
@@ -621,6 +622,22 @@ def check_adapter_on_blocks(work):
     report.check("an adapter merged, beside blocks", "" if code == 0 and document.get("verdict") in LOSSLESS else f"{result.stderr}{said[-300:]}")
 
 
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
+def check_windows(work):
+    """One that some sequence fills is another function; one that none does is none, in GGUF too."""
+    narrow, wide = (as_mistral("llama", made(work / f"of {window}"), window) for window in (63, 64))
+    path = write_gguf(model_of("llama"), work / "no window.gguf", TYPES.Q8_0)
+    for folder, expected in ((narrow, "different"), (wide, "quantised")):
+        for order in ((folder, path), (path, folder)):
+            code, document, said = verified([order[0]], order[1])
+            wrong = document.get("verdict") != expected or (expected == "different" and "window" not in json.dumps(document.get("differences")))
+            report.check(f"a window {folder.parent.name}, {order[0].name} first", f"{document.get('verdict')}: {said[-300:]}" if wrong else "")
+
+
 def main():
     wanted = sys.argv[1:]  # names of cases, or parts of them
     with tempfile.TemporaryDirectory() as folder:
@@ -628,6 +645,8 @@ def main():
             for name in cases:
                 if not wanted or any(part in name for part in wanted):
                     check(name, pathlib.Path(folder))
+        if not wanted or "window" in wanted:
+            check_windows(pathlib.Path(folder))
         if not wanted:
             check_adapter_on_blocks(pathlib.Path(folder))
     report.finish()

@@ -164,7 +164,7 @@ std::string divergence_text(const Verification& v) {
   }
   std::string text = lines.empty() ? "" : "settings differ:\n" + some_of(lines);
   if (!v.near_misses.empty()) {
-    text += "nearly the reference's, and not by rounding:\n" + some_of(v.near_misses);
+    text += "explained neither by rounding nor by another basis:\n" + some_of(v.near_misses);
   }
   if (v.verdict == Verdict::different && !v.apart.empty()) {
     std::vector<std::string> apart;

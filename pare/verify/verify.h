@@ -54,7 +54,7 @@ struct Verification {
   // Where neither is: tensors that do not hold the reference's numbers, furthest first, of a candidate that is
   // different or not explained. A change of basis shows here too.
   std::vector<ComparedTensor> apart;
-  std::vector<std::string> near_misses;  // of those, what is so near that no basis explains it, and no rounding
+  std::vector<std::string> near_misses;  // of those, what neither a basis nor a rounding explains
   Proof proof;
   Coverage coverage;
   int64_t sequences = 0, tokens = 0;

@@ -398,6 +398,26 @@ def check_near_misses(report, work):
         report.check(f"1 % of noise in {name}, apart", expect([tensor["tensor"] for tensor in document["apart"]], [name]) or ("" if 0.005 < document["apart"][0]["relative_error"] < 0.02 else f"{document['apart']}"))
         said = json.dumps(document.get("error"))
         report.check(f"1 % of noise in {name}, in the error", "" if name in said else said)
+    check_alone(report, work)
+
+
+def check_alone(report, work):
+    """Numbers of another matrix where attention hardly matters: no row would show it, but no basis changes one matrix alone."""
+    query = "blocks.1.attention.query.weight"
+
+    def weak(tensors):
+        for name in (query, query.replace("query", "key")):
+            tensors[name][1] = [value / 100 for value in tensors[name][1]]
+
+    def weak_and_turned(tensors):
+        weak(tensors)
+        tensors[query][1] = tensors[query][1][::-1]
+
+    reference = copied(work, "weak", weak)
+    report.check("weak, an honest copy", ended(verify(work, reference, copied(work, "weak-half", weak, in_bfloat16)), 0, ["verdict: proved"]))
+    candidate = copied(work, "weak-turned", weak_and_turned, in_bfloat16)
+    report.check("weak, and another matrix", ended(verify(work, reference, candidate), 3, ["verdict: different", "explained neither by rounding nor by another basis", query, "all else in its block"]))
+    report.check("weak, named", expect([text.split(" ")[0] for text in verified(work, reference, candidate)["near_misses"]], [query]))
 
 
 # ---- the document

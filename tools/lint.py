@@ -10,14 +10,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A folder of pare/ includes only itself and folders before it.
-LAYERS = ["support", "arch", "redundancy", "checkpoint", "model", "cuda", "data", "decode", "linear", "probes", "proof", "search", "verify", "algebra", "passes", "rewrite", "export", "audit", "train", "bench", "report", "claims", "cli"]
+LAYERS = ["support", "ranks", "arch", "redundancy", "checkpoint", "model", "cuda", "data", "decode", "linear", "probes", "proof", "search", "verify", "algebra", "passes", "rewrite", "export", "audit", "train", "bench", "report", "claims", "cli"]
 WITHOUT_TORCH = ["support", "arch", "redundancy", "data"]
 # Commands share one header, families are found by name, and what needs CUDA is loaded by the names of its functions.
 WITHOUT_HEADER = ["pare/cli/", "pare/checkpoint/families/", "pare/cuda/"]
 HEADER_LINES, SOURCE_LINES = 200, 500
 EXAMPLE_LINES = 59
-# Libraries hand back what they have to say: only commands print.
-PRINTING = re.compile(r"\b(?:log_info|log_warning|show_status|printf|fprintf|puts|fputs|fwrite|perror)\s*\(|\bstd::(?:cout|cerr|clog)\b|\bfmt::print\b|<iostream>")
+# Libraries hand back what they have to say: only commands print. What others print they may silence.
+PRINTING = re.compile(r"\b(?:log_info|log_warning|show_status|printf|fprintf|puts|fputs|fwrite|perror)\s*\(|\bstd::(?:cout|cerr|clog)\b(?!\.(?:setstate|clear)\()|\bfmt::print\b")
 MAY_PRINT = re.compile(r"pare/cli/|pare/support/(?:log|progress)\.")
 CLANG_FORMAT = 14
 TEXT = {".h", ".cpp", ".py", ".sh", ".md", ".json", ".cmake", ".txt", ".css", ".js"}

@@ -251,7 +251,8 @@ void train_command(TrainFlags flags, const Settings& settings, const Communicato
   }
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<std::string> failures;
-  for (const nlohmann::ordered_json& run : sweep ? gathered(ended, ranks) : nlohmann::ordered_json::array({ended["0"]})) {
+  for (const nlohmann::ordered_json& run :
+       sweep ? gathered(ended, ranks) : nlohmann::ordered_json::array({ended["0"]})) {
     if (run.is_string()) {
       failures.push_back(run.get<std::string>());
     } else {
@@ -288,10 +289,10 @@ void add_train(CLI::App& app, const Settings& settings) {
   command->add_flag("--resume", flags->resume, "continue from the last checkpoint");
   command->add_flag("--prepare", flags->prepare, "only store tokens, or data.samples, for data.shards");
   command->add_flag("--print-config", flags->print_config, "every key with its default and meaning");
-  command->footer(
-      fmt::format("Several ranks: mpirun -n 4 pare train CONFIG.json -o RUN{}\n"
-                  "Example: pare train sorting.json -o /tmp/sorting steps=500",
-                  has_process_groups() ? "" : fmt::format("; not here, since\n{}", wrapped(how_to_get_process_groups, 2, "  "))));
+  command->footer(fmt::format(
+      "Several ranks: mpirun -n 4 pare train CONFIG.json -o RUN{}\n"
+      "Example: pare train sorting.json -o /tmp/sorting steps=500",
+      has_process_groups() ? "" : fmt::format("; not here, since\n{}", wrapped(how_to_get_process_groups, 2, "  "))));
   command->callback([flags, &settings] {
     if (flags->print_config) {
       print_keys(settings);

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,8 +36,9 @@ class Communicator {
  public:
   Communicator();  // alone
   // Meets the others. RankLost where they do not come within a minute. InputError where the libtorch at hand has no
-  // process groups.
-  explicit Communicator(const Launch& launch);
+  // process groups. `force_end` ends the program with a message: where a rank is lost, and the program, which waits for
+  // something that nobody can interrupt, does not end by itself.
+  Communicator(const Launch& launch, std::function<void(const std::string&)> force_end);
 
   int rank() const;
   int size() const;

@@ -13,8 +13,9 @@ void Exchange::wait() {}
 
 Communicator::Communicator() = default;
 
-Communicator::Communicator(const Launch& launch) {
-  refuse_if(launch.size > 1, "{} started {} processes, and {}", launch.launcher, launch.size, how_to_get_process_groups);
+Communicator::Communicator(const Launch& launch, std::function<void(const std::string&)>) {
+  refuse_if(launch.size > 1, "{} started {} processes, and {}", launch.launcher, launch.size,
+            how_to_get_process_groups);
 }
 
 int Communicator::rank() const {

@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -22,8 +20,8 @@ namespace pare {
 
 namespace {
 
-constexpr std::chrono::seconds meeting{60};  // how long one waits for the others at the start
-constexpr std::chrono::minutes patience{30};  // and in a collective, while all give signs of life
+constexpr std::chrono::seconds meeting{60};       // how long one waits for the others at the start
+constexpr std::chrono::minutes patience{30};      // and in a collective, while all give signs of life
 constexpr std::chrono::milliseconds glance{100};  // between two looks at whether all are still there
 constexpr int gloo_threads = 2;
 
@@ -38,7 +36,8 @@ std::string address_towards(const std::string& host, int port) {
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_DGRAM;
   refuse_if(getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0,
-            "rank 0 should be at {}, which is no host that this one knows: set MASTER_ADDR to its name or address", host);
+            "rank 0 should be at {}, which is no host that this one knows: set MASTER_ADDR to its name or address",
+            host);
   char text[NI_MAXHOST] = {};
   for (const addrinfo* way = found; way != nullptr && text[0] == '\0'; way = way->ai_next) {
     const int probe = ::socket(way->ai_family, way->ai_socktype | SOCK_CLOEXEC, 0);  // a datagram's: nothing is sent
@@ -67,8 +66,8 @@ c10::intrusive_ptr<c10d::Store> opened_store(const Launch& launch, bool serve) {
     auto store = c10::make_intrusive<c10d::TCPStore>(launch.address, options);
     return c10::make_intrusive<c10d::PrefixStore>("pare", store);
   } catch (const std::exception& error) {
-    throw RankLost(serve ? fmt::format("rank 0 cannot listen at port {}: set MASTER_PORT to a free one ({})", launch.port,
-                                       std::string(error.what()).substr(0, 200))
+    throw RankLost(serve ? fmt::format("rank 0 cannot listen at port {}: set MASTER_PORT to a free one ({})",
+                                       launch.port, std::string(error.what()).substr(0, 200))
                          : fmt::format("rank {} on {} found no rank 0 at {}, port {}, within {} s: has it ended, or is "
                                        "the port closed?",
                                        launch.rank, host_name(), launch.address, launch.port, meeting.count()));
@@ -80,8 +79,7 @@ std::vector<uint8_t> bytes_of(const std::string& text) {
 }
 
 PulseStore pulse_store(const c10::intrusive_ptr<c10d::Store>& store) {
-  return {.set = [store](const std::string& key,
-                         const std::string& value) { store->set(key, bytes_of(value)); },
+  return {.set = [store](const std::string& key, const std::string& value) { store->set(key, bytes_of(value)); },
           .get = [store](const std::string& key) -> std::optional<std::string> {
             if (!store->check({key})) {
               return std::nullopt;
@@ -114,8 +112,8 @@ struct Communicator::Group {
     if (ended.elsewhere) {
       throw EndedElsewhere(ended.why);
     }
-    throw RankLost(fmt::format("{}. What was saved last is whole, and the same command goes on from it with --resume",
-                               ended.why));
+    throw RankLost(
+        fmt::format("{}. What was saved last is whole, and the same command goes on from it with --resume", ended.why));
   }
 
   // A collective that failed: the others are asked before its own words are passed on.
@@ -168,7 +166,7 @@ void Exchange::wait() {
 
 Communicator::Communicator() = default;
 
-Communicator::Communicator(const Launch& launch) {
+Communicator::Communicator(const Launch& launch, std::function<void(const std::string&)> force_end) {
   if (launch.size == 1) {
     return;
   }
@@ -203,14 +201,12 @@ Communicator::Communicator(const Launch& launch) {
     group_->backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", group_->store), launch.rank, launch.size, options);
   } catch (const std::exception& error) {
-    throw RankLost(fmt::format("{} could not connect to the other ranks ({})", name,
-                               std::string(error.what()).substr(0, 300)));
+    throw RankLost(
+        fmt::format("{} could not connect to the other ranks ({})", name, std::string(error.what()).substr(0, 300)));
   }
   // A client of its own: the other one may wait for something else.
-  group_->pulse.emplace(pulse_store(opened_store(launch, /*serve=*/false)), launch.rank, group_->names, PulseTimes(), [](const std::string& why) {
-    std::fputs(("pare: error: " + why + "\n").c_str(), stderr);
-    std::_Exit(1);
-  });
+  group_->pulse.emplace(pulse_store(opened_store(launch, /*serve=*/false)), launch.rank, group_->names, PulseTimes(),
+                        std::move(force_end));
 }
 
 int Communicator::rank() const {

@@ -44,8 +44,7 @@ std::string first_host(const std::string& list) {
   }
   const size_t end = list.find_first_of(",-]", open + 1);
   const size_t close = list.find(']', open);
-  const std::string after =
-      close == std::string::npos ? "" : list.substr(close + 1, list.find(',', close) - close - 1);
+  const std::string after = close == std::string::npos ? "" : list.substr(close + 1, list.find(',', close) - close - 1);
   return list.substr(0, open) + list.substr(open + 1, end - open - 1) + after;
 }
 
@@ -92,13 +91,15 @@ std::optional<Launch> launch_of(const Environment& environment) {
     } else if (hosts && !names.local_size) {
       launch.address = first_host(*hosts);
     }
-    refuse_if(launch.address.empty(),
-              "{} started {} processes on several hosts, and nothing says where rank 0 is: set MASTER_ADDR to its host, "
-              "as in 'mpirun -x MASTER_ADDR=HOST -n {} pare ...'",
-              launch.launcher, launch.size, launch.size);
+    refuse_if(
+        launch.address.empty(),
+        "{} started {} processes on several hosts, and nothing says where rank 0 is: set MASTER_ADDR to its host, "
+        "as in 'mpirun -x MASTER_ADDR=HOST -n {} pare ...'",
+        launch.launcher, launch.size, launch.size);
     const std::optional<std::string> job = environment(names.job),
                                      step = names.step == nullptr ? std::nullopt : environment(names.step);
-    launch.port = port ? number_of("MASTER_PORT", *port, 1, 65'535) : derived_port(job.value_or("") + step.value_or(""));
+    launch.port =
+        port ? number_of("MASTER_PORT", *port, 1, 65'535) : derived_port(job.value_or("") + step.value_or(""));
     launch.store_is_there = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
     return launch;
   }

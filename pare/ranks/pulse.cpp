@@ -76,9 +76,10 @@ void Pulse::look() {
     if (beat != seen.beat) {
       seen = {beat, now};
     } else if (now - seen.changed > times_.silence) {
-      const std::string why = fmt::format("{} has given no sign of life for {:.0f} s: it was killed, hangs, or its host "
-                                          "cannot be reached",
-                                          names_[other], seconds(now - seen.changed));
+      const std::string why = fmt::format(
+          "{} has given no sign of life for {:.0f} s: it was killed, hangs, or its host "
+          "cannot be reached",
+          names_[other], seconds(now - seen.changed));
       set_ended({why, false});
       store_.set(end_key, why);
     }
@@ -94,10 +95,11 @@ void Pulse::watch() {
     const Clock::duration silence = now - contact_;
     lock.unlock();
     if (silence > times_.silence) {
-      set_ended({fmt::format("{} cannot be reached from {} for {:.0f} s: it has ended, hangs, or the network between the "
-                             "two is down",
-                             names_.front(), names_[static_cast<size_t>(rank_)], seconds(silence)),
-                 false});
+      set_ended(
+          {fmt::format("{} cannot be reached from {} for {:.0f} s: it has ended, hangs, or the network between the "
+                       "two is down",
+                       names_.front(), names_[static_cast<size_t>(rank_)], seconds(silence)),
+           false});
     }
     if (!known && ended()) {
       known = now;

@@ -21,7 +21,7 @@ struct PulseStore {
 };
 
 struct PulseTimes {
-  std::chrono::milliseconds beat{1000};     // between signs of life
+  std::chrono::milliseconds beat{1000};      // between signs of life
   std::chrono::milliseconds silence{15000};  // after which a rank is lost
   std::chrono::milliseconds grace{15000};    // that the program has to end by itself, once it knows
 };

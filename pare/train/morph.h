@@ -22,8 +22,8 @@ double morph_t(int64_t step, int64_t steps);
 class Morph {
  public:
   using Tensors = std::map<std::string, at::Tensor>;
-  // `start`: a model of plan.from. Of several ranks each sees as many tokens as the others: what is measured is measured
-  // over all of them.
+  // `start`: a model of plan.from. Of several ranks each sees as many tokens as the others: what is measured is
+  // measured over all of them.
   Morph(MorphPlan plan, int64_t steps, const Model& start, at::Device device, const Communicator& ranks = {});
 
   const MorphPlan& plan() const { return plan_; }

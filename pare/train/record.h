@@ -21,7 +21,8 @@ struct DoneStep {
 
 class RunRecord {
  public:
-  // Locks the folder until this object goes. Of several ranks the first has it; the others only follow what was measured.
+  // Locks the folder until this object goes. Of several ranks the first has it; the others only follow what was
+  // measured.
   RunRecord(const TrainConfig& config, const TrainOptions& options, std::chrono::steady_clock::time_point started);
 
   const RunFolder* folder() const { return folder_ ? &*folder_ : nullptr; }

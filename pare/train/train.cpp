@@ -163,7 +163,8 @@ class Run {
     StoredState state = goes_on ? stored() : drawn(plan);
     if (plan && agenda_.done < config_.morph.steps) {
       agenda_.morph_steps = config_.morph.steps;
-      morph_ = std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, state.model, options_.device, ranks_);
+      morph_ =
+          std::make_shared<const Morph>(*std::move(plan), config_.morph.steps, state.model, options_.device, ranks_);
       morph_->go_to(agenda_.done);
     }
     return state;

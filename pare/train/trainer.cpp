@@ -209,8 +209,9 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
   for (size_t i = 0; i < batches.size(); ++i) {
     std::optional<Dropout> dropout;
     if (dropout_ != DropoutRates{}) {
-      dropout.emplace(dropout_, dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step),
-                                             i * static_cast<size_t>(ranks.size()) + static_cast<size_t>(ranks.rank())),
+      dropout.emplace(dropout_,
+                      dropout_seed(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step),
+                                   i * static_cast<size_t>(ranks.size()) + static_cast<size_t>(ranks.rank())),
                       device_);
     }
     const Rows rows = asked_rows(batches[i], company_.teacher != nullptr, dropout ? &*dropout : nullptr);
@@ -396,7 +397,8 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
     right.add_(parts.right);
     count += rows.targets.size(0);
   }
-  const at::Tensor all = at::tensor({sum.item<double>(), right.item<double>(), static_cast<double>(count)}, at::kDouble);
+  const at::Tensor all =
+      at::tensor({sum.item<double>(), right.item<double>(), static_cast<double>(count)}, at::kDouble);
   ranks.all_reduce(all);
   const double* found = all.const_data_ptr<double>();
   PARE_CHECK(found[2] > 0, "nothing to measure on");

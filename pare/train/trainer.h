@@ -79,7 +79,7 @@ class Trainer {
   const Executor& executor() const { return executor_; }
   at::Device device() const { return device_; }
   const GradientBuckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }  // none where it is alone
-  std::map<std::string, at::Tensor> gradients() const;  // by name, of the last measure()
+  std::map<std::string, at::Tensor> gradients() const;                                // by name, of the last measure()
 
  private:
   using Tensors = std::map<std::string, at::Tensor>;

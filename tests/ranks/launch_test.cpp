@@ -24,8 +24,13 @@ TEST_CASE("a process that nobody launched is alone") {
 }
 
 TEST_CASE("torchrun") {
-  const auto launch = launched({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-                                {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1234"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const auto launch = launched({{"RANK", "5"},
+                                {"WORLD_SIZE", "8"},
+                                {"LOCAL_RANK", "1"},
+                                {"LOCAL_WORLD_SIZE", "4"},
+                                {"MASTER_ADDR", "a"},
+                                {"MASTER_PORT", "1234"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   REQUIRE(launch);
   CHECK(launch->launcher == "torchrun");
   CHECK(launch->rank == 5);
@@ -39,9 +44,11 @@ TEST_CASE("torchrun") {
 }
 
 TEST_CASE("mpirun on one host needs nothing else, and jobs have ports of their own") {
-  std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"},
+  std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                                  {"OMPI_COMM_WORLD_SIZE", "4"},
                                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
-                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "77"}};
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                                  {"PMIX_NAMESPACE", "77"}};
   const auto launch = launched(variables);
   REQUIRE(launch);
   CHECK(launch->rank == 3);
@@ -61,9 +68,13 @@ TEST_CASE("mpirun on one host needs nothing else, and jobs have ports of their o
 TEST_CASE("srun: rank 0 is on the first host of the step") {
   for (const auto& [list, first] : std::map<std::string, std::string>{
            {"node[03-07,9],other", "node03"}, {"a,b", "a"}, {"n[1,4]-ib,x", "n1-ib"}, {"alone", "alone"}}) {
-    const auto launch = launched({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_LOCALID", "0"},
-                                  {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}, {"SLURM_STEP_NODELIST", list},
-                                  {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}});
+    const auto launch = launched({{"SLURM_PROCID", "2"},
+                                  {"SLURM_STEP_NUM_TASKS", "4"},
+                                  {"SLURM_LOCALID", "0"},
+                                  {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                                  {"SLURM_STEP_NODELIST", list},
+                                  {"SLURM_JOB_ID", "12"},
+                                  {"SLURM_STEP_ID", "0"}});
     REQUIRE(launch);
     CHECK(launch->address == first);
     CHECK(launch->local_size == 2);
@@ -74,9 +85,8 @@ TEST_CASE("half an environment, and numbers that are none, are refused by name")
   CHECK_THROWS_WITH_AS(launched({{"WORLD_SIZE", "2"}}), doctest::Contains("no RANK"), InputError);
   CHECK_THROWS_WITH_AS(launched({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), doctest::Contains("from 0 to 1"), InputError);
   CHECK_THROWS_WITH_AS(launched({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), doctest::Contains("RANK='x'"), InputError);
-  CHECK_THROWS_WITH_AS(
-      launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
-      doctest::Contains("MASTER_PORT"), InputError);
+  CHECK_THROWS_WITH_AS(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+                       doctest::Contains("MASTER_PORT"), InputError);
 }
 
 }  // namespace

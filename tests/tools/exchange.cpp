@@ -27,7 +27,7 @@ int main() {
     return 2;
   }
   try {
-    const pare::Communicator ranks(*launch);
+    const pare::Communicator ranks(*launch, [](const std::string&) {});
     const int64_t rank = ranks.rank(), size = ranks.size(), all = size * (size - 1) / 2;
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kLong}) {
       const at::Tensor sum = at::arange(1000, type) * rank;
@@ -52,7 +52,8 @@ int main() {
     check(ranks.broadcast(rank == 0 ? std::string("text of rank 0") : std::string()) == "text of rank 0", "text");
     check(ranks.broadcast(std::string()).empty(), "an empty text");
     const std::vector<std::string> texts = ranks.all_gather(std::string(static_cast<size_t>(rank), 'x'));
-    check(std::ssize(texts) == size && texts.back().size() == static_cast<size_t>(size - 1) && texts[0].empty(), "texts");
+    check(std::ssize(texts) == size && texts.back().size() == static_cast<size_t>(size - 1) && texts[0].empty(),
+          "texts");
     check(ranks.sum(0.5) == 0.5 * static_cast<double>(size), "sum");
     check(ranks.bytes_exchanged() > 0, "bytes");
     ranks.barrier();

@@ -205,8 +205,9 @@ class Machine {
 
   void remember(uint64_t number) {
     need(1);
-    if (number > most_values) {
-      fail("number {} of the memo, expected at most {}", number, most_values);
+    const size_t most = std::min(most_values, bytes_.size());  // counted from 0: each has its bytes
+    if (number > most) {
+      fail("number {} of the memo, expected at most {}", number, most);
     }
     if (number >= memo_.size()) {
       memo_.resize(static_cast<size_t>(number) + 1, none);

@@ -107,6 +107,7 @@ TEST_CASE("a pickle names no other object of Python, runs nothing, and asks for 
   CHECK(contains(pickle_refusal("i__main__\nX\n."s), "instruction 0x69 is none that tensors need"));
   CHECK(contains(pickle_refusal("\x80\x02X\xff\xff\xff\x7f."s), "2147483647 more bytes are needed, and 1 are left"));
   CHECK(contains(pickle_refusal("\x80\x02}r\xff\xff\xff\xff."s), "number 4294967295 of the memo"));
+  CHECK(contains(pickle_refusal("\x80\x02}r\x10\x00\x00\x00."s), "number 16 of the memo, expected at most 9"));
   CHECK(contains(pickle_refusal("\x80\x02h\x05."s), "the memo has no number 5"));
   CHECK(contains(pickle_refusal("\x80\x02"s), "1 more bytes are needed, and 0 are left"));
   CHECK(contains(pickle_refusal("\x80\x02NN."s), "the end leaves 2 values"));

@@ -231,7 +231,7 @@ def check_full_disk(report, work):
     """The folder of the run is on a small disk of its own."""
     small = work / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], capture_output=True).returncode != 0:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(small)], capture_output=True).returncode != 0:
         report.skip("full disk", "mounting is not allowed here")
         return
     try:
@@ -240,8 +240,8 @@ def check_full_disk(report, work):
         shown = re.sub(r"\s+", " ", err[0])
         report.check("full: all end", expect(codes, [1, 1]) and f"{codes} {err}")
         report.check("full: said once", "" if "is kept as it was at step" in shown and err[1] == "" else str(err))
-        document = json.loads(pare("run", sorted((small / "run/checkpoints").iterdir(), key=lambda path: int(path.name))[-1], "--ids", "1,2,3", "--json", cwd=work).stdout or "{}")
-        report.check("full: what was saved is whole", expect(bool(document), True))
+        kept = sorted((path for path in (small / "run/checkpoints").glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
+        report.check("full: what was saved is whole", ended(pare("verify", kept[-1], kept[-1], cwd=work)) if kept else "nothing was saved")
     finally:
         subprocess.run(["umount", str(small)], capture_output=True)
 

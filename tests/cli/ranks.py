@@ -78,7 +78,7 @@ def check_same(report, work):
     text = work / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog and then some more of it. " * 60)
     bytes_model = {**MODEL, "vocab": 256}
-    masked = {**bytes_model, "blocks": [{"attention": {"heads": 2, "head_width": 16, "mask": "full", "norm": LAYER}, "mlp": {"width": 48, "activation": "gelu"}}]}
+    masked = {**bytes_model, "task": "masked_lm", "blocks": [{"attention": {"heads": 2, "head_width": 16, "mask": "full", "norm": LAYER}, "mlp": {"width": 48, "activation": "gelu"}}]}
     cases = {
         "a sequence task": CONFIG,
         "two batches a step": {**CONFIG, "accumulate": 2},

@@ -77,7 +77,7 @@ def check_stopped(report, work):
     report.check("the same curve again", expect(curve(work / "stopped") == curve(work / "run"), True))
 
 
-STUDENT = {1: 12.7062047, 2: 4.3026527, 3: 3.1824463, 4: 2.7764451}  # 97.5 % of Student's t, by degrees of freedom: any table
+STUDENT = {1: 12.7062047, 2: 4.3026527, 3: 3.1824463, 4: 2.7764451, 5: 2.5705818, 6: 2.4469119}  # 97.5 % of Student's t, by degrees of freedom: any table
 
 
 def costs_wrong(measured):

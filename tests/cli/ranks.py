@@ -288,9 +288,11 @@ def check_launchers(report, work):
         report.check("mpirun: losses", "" if difference <= 1e-12 else f"{difference:.2g}")
     else:
         report.skip("mpirun", "it is not installed (Debian: openmpi-bin)")
-    torchrun = pathlib.Path(sys.executable).parent / "torchrun"
+    chosen = ROOT / ".deps/python-path"
+    python = pathlib.Path(chosen.read_text().strip() if chosen.exists() else sys.executable)
+    torchrun = python.parent / "torchrun"
     if torchrun.exists():
-        result = subprocess.run([sys.executable, str(torchrun), "--standalone", "--nproc-per-node", "2", "--no-python", str(PARE), "train", "config.json",
+        result = subprocess.run([str(python), str(torchrun), "--standalone", "--nproc-per-node", "2", "--no-python", str(PARE), "train", "config.json",
                                  "-o", "torchrun"], cwd=work, capture_output=True, text=True, timeout=240)
         report.check("torchrun", ended(result, 0, ["torchrun: 24 steps"]))
         difference = apart(work / "alone", work / "torchrun")

@@ -113,19 +113,19 @@ def check_resume(report, work):
     shutil.rmtree(work / "alone", ignore_errors=True)
     pare("train", "config.json", "-o", "alone", cwd=work)
     write(work, "config.json", {**CONFIG, "checkpoint": {"every": 6, "keep": 9}})
-    codes, _, err = Ranks(4, "train", "config.json", "-o", "stopped", cwd=work).ends()
+    codes, _, err = Ranks(4, "train", "config.json", "-o", "resumed", cwd=work).ends()
     report.check("four ranks", expect(codes, [0] * 4) and str(err))
     for step in (24, 18):  # as if it had ended there
-        shutil.rmtree(work / f"stopped/checkpoints/{step}")
-    codes, out, err = Ranks(2, "train", "--resume", "-o", "stopped", "--json", cwd=work).ends()
+        shutil.rmtree(work / f"resumed/checkpoints/{step}")
+    codes, out, err = Ranks(2, "train", "--resume", "-o", "resumed", "--json", cwd=work).ends()
     report.check("two go on where four were", expect(codes, [0, 0]) and str(err))
     found = json.loads(out[0])["runs"][0] if codes == [0, 0] else {}
     report.check("from the last checkpoint", expect([found.get("resumed_from"), found.get("steps")], [12, 24]))
-    difference = apart(work / "alone", work / "stopped")
+    difference = apart(work / "alone", work / "resumed")
     report.check("to the same losses", "" if difference <= 1e-12 else f"{difference:.2g}")
-    shutil.rmtree(work / "stopped/checkpoints/24")
-    report.check("and one alone", ended(pare("train", "--resume", "-o", "stopped", cwd=work), 0, ["24 steps"]))
-    difference = apart(work / "alone", work / "stopped")
+    shutil.rmtree(work / "resumed/checkpoints/24")
+    report.check("and one alone", ended(pare("train", "--resume", "-o", "resumed", cwd=work), 0, ["24 steps"]))
+    difference = apart(work / "alone", work / "resumed")
     report.check("to the same losses, too", "" if difference <= 1e-12 else f"{difference:.2g}")
 
 

@@ -228,7 +228,12 @@ void train_command(TrainFlags flags, const Settings& settings, const Communicato
                                .ranks = sweep ? Communicator() : ranks,  // a sweep's runs are shared out whole
                                .report = [&](const TrainProgress& p) { display.show(p); },
                                .note = [](const std::string& line) { log_info(line); },
-                               .warn = [](const std::string& text) { print_warnings({text}); }};
+                               .warn =
+                                   [&](const std::string& text) {
+                                     if (sweep || ranks.is_first()) {  // what all of them see
+                                       print_warnings({text});
+                                     }
+                                   }};
     TrainResult result;
     try {
       result = train(configs[i], data.open(configs[i]), options);

@@ -141,6 +141,8 @@ def check_refused(report, work):
     report.check("a folder that exists", expect([codes, "exists already" in err[0], err[1]], [[1, 1], True, ""]) and f"{codes} {err}")
     codes, out, err = Ranks(2, "train", "config.json", "-o", "mute", "--json", cwd=work, OMP_NUM_THREADS="1").ends()
     report.check("one document", expect([codes, "runs" in json.loads(out[0]), out[1]], [[0, 0], True, ""]))
+    codes, out, err = Ranks(2, "train", "config.json", "-o", "warned", "steps=4", cwd=work).ends()
+    report.check("a warning", expect([codes, "warning: the learning rate" in err[0], err[1]], [[0, 0], True, ""]) and f"{codes} {err}")
     result = subprocess.run([str(PARE), "train", "config.json", "-o", "lost"], cwd=work, capture_output=True, text=True, env={**os.environ, "WORLD_SIZE": "2"})
     report.check("half an environment", ended(result, 1, ["WORLD_SIZE='2', and no RANK"]))
     codes, out, err = Ranks(2, "train", "config.json", "-o", "cuda", "--device", "cuda", cwd=work).ends()
@@ -279,6 +281,8 @@ def check_network(report, work):
 
 def check_launchers(report, work):
     write(work, "config.json", CONFIG)
+    shutil.rmtree(work / "alone", ignore_errors=True)
+    pare("train", "config.json", "-o", "alone", cwd=work)
     if shutil.which("mpirun"):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         result = subprocess.run(["mpirun", *root, "--oversubscribe", "-n", "2", str(PARE), "train", "config.json", "-o", "mpirun"], cwd=work,

@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "pare/cli/output.h"
-#include "pare/cli/subject.h"
 #include "pare/support/log.h"
 #include "pare/support/progress.h"
 

@@ -154,13 +154,9 @@ void check_seeds(const std::vector<SweepRun>& runs, const Settings& settings) {
 
 // Of runs that are shared out, what each rank has of them, in the order of the runs.
 nlohmann::ordered_json gathered(const nlohmann::ordered_json& own, const Communicator& ranks) {
-  std::vector<nlohmann::ordered_json> parts;
-  for (const std::string& part : ranks.all_gather(own.dump())) {
-    parts.push_back(nlohmann::ordered_json::parse(part));
-  }
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  for (const nlohmann::ordered_json& part : parts) {
-    all.update(part);
+  for (const std::string& part : ranks.all_gather(own.dump())) {
+    all.update(nlohmann::ordered_json::parse(part));
   }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -184,9 +180,7 @@ void train_command(TrainFlags flags, const Settings& settings, const Communicato
   }
   refuse_if(flags.prepare && flags.resume,
             "--prepare makes tokens and no run, so --resume has nothing to continue: leave one of them out");
-  if (flags.prepare && !ranks.alone()) {
-    throw InputError("--prepare is the work of one process: run it without the launcher");
-  }
+  refuse_if(flags.prepare && !ranks.alone(), "--prepare is the work of one process: run it without the launcher");
   if (flags.prepare) {
     prepare_command(std::move(written), flags, subject, settings);
     return;

@@ -12,6 +12,7 @@
 
 #include "pare/checkpoint/dtype.h"
 #include "pare/cli/output.h"
+#include "pare/cli/ranks.h"
 #include "pare/passes/pass.h"
 #include "pare/support/error.h"
 #include "pare/support/log.h"
@@ -287,6 +288,9 @@ void run_command_line(const std::vector<std::string>& arguments) {
   describe(app);
   app.parse_complete_callback([&app, &settings] {
     check_values(app);
+    for (const CLI::App* command : app.get_subcommands()) {
+      check_takes_ranks(command->get_name());
+    }
     set_quiet(settings.quiet);
     show_progress(!settings.quiet);
     if (settings.threads > 0) {

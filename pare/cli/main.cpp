@@ -15,12 +15,13 @@
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/log.h"
 
 namespace {
 
 // With --json every command prints one document, also where it fails. Only what cannot be printed is left out.
 int report(const pare::Failure& failure, const std::vector<std::string>& arguments) {
-  if (failure.kind == "ended_elsewhere") {  // the rank that ended first says why
+  if (failure.kind == "ended_elsewhere" || pare::is_silent()) {  // another rank says why
     return failure.exit_code;
   }
   const bool json = pare::has_flag(arguments, "--json");

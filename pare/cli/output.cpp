@@ -28,6 +28,9 @@ CapturedOutput::~CapturedOutput() {
 }
 
 void print_text(const std::string& text) {
+  if (is_silent()) {
+    return;
+  }
   if (capture != nullptr) {
     capture->text_ += text;
     return;

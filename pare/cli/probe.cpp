@@ -13,6 +13,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
+#include "pare/cli/ranks.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/run_inputs.h"
 #include "pare/cli/subject.h"
@@ -121,8 +122,11 @@ ProbeOptions probe_options(const ProbeFlags& flags, const Settings& settings) {
   return options;
 }
 
-void probe_command(const ProbeFlags& flags, const Settings& settings) {
-  check_report_file(flags.report);
+std::exception_ptr probe_command(const ProbeFlags& flags, const Settings& settings, const Communicator& ranks) {
+  const bool reports = flags.report.wanted() && ranks.is_first();
+  if (reports) {
+    check_report_file(flags.report);
+  }
   const ModelFolder stored = open_and_warn(flags.model, settings, flags.adapter);
   const Architecture& a = stored.model.architecture;
   const ProbeOptions options = probe_options(flags, settings);
@@ -135,15 +139,16 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   }
   // Before anything is measured, since an interrupt ends hashing too, and what was measured is to be kept.
   nlohmann::ordered_json described;
-  if (flags.report.wanted()) {
+  if (reports) {
     described = describe_files(stored);
   }
   Probe probe(stored.model, options);
   try {
-    measure_all(probe, batches, "probing");
+    measure_all(probe, batches, "probing", ranks);
   } catch (const Interrupted&) {  // with what was measured until then
     forget_interrupt();
   }
+  probe.share(ranks);
   ProbeResults results = probe.results();
   if (results.sequences == 0) {
     throw Interrupted("interrupted before the first sequence was finished: nothing was measured");
@@ -151,7 +156,7 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   results.asked_sequences = sequences;
   results.partial = results.sequences < sequences;
   print_warnings(results.warnings);
-  if (flags.report.wanted()) {
+  if (reports) {
     if (!results.partial) {
       describe_files(stored);  // an InputError where somebody wrote to a file meanwhile
     }
@@ -167,9 +172,7 @@ void probe_command(const ProbeFlags& flags, const Settings& settings) {
   } else {
     print_text(flags.model + "\n" + text_of(results, flags.heads ? HeadRows::heads : HeadRows::layers));
   }
-  if (results.partial) {
-    throw Interrupted();
-  }
+  return results.partial ? std::make_exception_ptr(Interrupted()) : nullptr;
 }
 
 }  // namespace
@@ -214,7 +217,9 @@ void add_probe(CLI::App& app, const Settings& settings) {
   command->footer(R"(Ctrl-C keeps what was measured: it is shown, marked as partial.
 docs/probes.md defines every number.
 Example: pare probe model --random 64 --without residuals)");
-  command->callback([flags, &settings] { probe_command(*flags, settings); });
+  command->callback([flags, &settings] {
+    as_one(settings, [&](const Communicator& ranks) { return probe_command(*flags, settings, ranks); });
+  });
 }
 
 }  // namespace pare

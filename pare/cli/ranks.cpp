@@ -1,8 +1,11 @@
 #include "pare/cli/ranks.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "pare/cli/output.h"
@@ -10,6 +13,23 @@
 #include "pare/support/progress.h"
 
 namespace pare {
+
+namespace {
+
+constexpr int exit_interrupted = 130;
+constexpr std::array commands_with_ranks = {"train", "verify", "probe", "run", "reproduce"};
+
+bool is_elsewhere(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const EndedElsewhere&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 void as_ranks(const Settings& settings, const std::function<void(const Communicator&)>& work) {
   const std::optional<Launch> launch = launch_of_this_process();
@@ -21,6 +41,10 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
     at::set_num_threads(std::max(1, at::get_num_threads() / launch->local_size));
   }
   const Communicator ranks(*launch, [](const std::string& why) {
+    if (why == Interrupted().what()) {
+      std::_Exit(exit_interrupted);
+    }
+    set_silent(false);
     print_warnings({why});
     std::_Exit(1);
   });
@@ -34,6 +58,55 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
     work(ranks);
     ranks.finish();
   });
+}
+
+void as_one(const Settings& settings, const std::function<std::exception_ptr(const Communicator&)>& work) {
+  std::exception_ptr end, own;  // how all of them end, and this one before that
+  try {
+    as_ranks(settings, [&](const Communicator& ranks) {
+      set_silent(!ranks.is_first());
+      try {
+        end = work(ranks);
+      } catch (...) {
+        own = std::current_exception();
+        throw;
+      }
+    });
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const EndedElsewhere& error) {
+    if (error.what() == std::string(Interrupted().what())) {  // one signal is enough for all
+      throw Interrupted();
+    }
+    set_silent(true);
+    if (own && !is_elsewhere(own)) {  // the same mistake, most likely: so is the exit code
+      std::rethrow_exception(own);
+    }
+    throw;
+  } catch (...) {  // only this rank knows
+    set_silent(false);
+    throw;
+  }
+  if (end) {
+    std::rethrow_exception(end);
+  }
+}
+
+void check_takes_ranks(const std::string& command) {
+  std::optional<Launch> launch;
+  try {
+    launch = launch_of_this_process();
+  } catch (const InputError&) {  // half of an environment, which only those who need it whole complain of
+    return;
+  }
+  if (!launch || launch->size == 1 || std::ranges::find(commands_with_ranks, command) != commands_with_ranks.end()) {
+    return;
+  }
+  set_silent(launch->rank != 0);
+  throw InputError(
+      fmt::format("pare {} is the work of one process, and {} started {}: run it without the launcher ({} "
+                  "divide theirs)",
+                  command, launch->launcher, launch->size, fmt::join(commands_with_ranks, ", ")));
 }
 
 }  // namespace pare

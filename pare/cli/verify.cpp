@@ -14,6 +14,7 @@
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/cli/question.h"
+#include "pare/cli/ranks.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/stored_logits.h"
 #include "pare/cli/subject.h"
@@ -192,10 +193,11 @@ void write_summary(const std::string& path, const nlohmann::ordered_json& docume
   file.commit();
 }
 
-// What is said at the end, wherever the candidate's answers came from.
-void conclude(const VerifyFlags& flags, const Settings& settings, const ModelFolder& reference,
-              const VerifiedCandidate& candidate, const std::string& input_kind, const Verification& verification,
-              nlohmann::ordered_json document) {
+// What is said at the end, wherever the candidate's answers came from: what is wrong, if anything is.
+std::exception_ptr conclude(const VerifyFlags& flags, const Settings& settings, const ModelFolder& reference,
+                            const VerifiedCandidate& candidate, const std::string& input_kind,
+                            const Verification& verification, nlohmann::ordered_json document,
+                            const Communicator& ranks) {
   const std::optional<VerificationFailed> failure = failure_of(flags, verification);
   if (failure) {
     document.update(error_document(describe(*failure)));
@@ -206,7 +208,7 @@ void conclude(const VerifyFlags& flags, const Settings& settings, const ModelFol
     print_text(fitted(verification_text(reference, candidate, input_kind, verification)));
   }
   try {
-    if (!flags.summary.empty()) {
+    if (!flags.summary.empty() && ranks.is_first()) {
       write_summary(flags.summary, document);
     }
   } catch (const Error& error) {  // that the models differ weighs more than that a page could not be written
@@ -215,9 +217,7 @@ void conclude(const VerifyFlags& flags, const Settings& settings, const ModelFol
     }
     log_warning(error.what());
   }
-  if (failure) {
-    throw *failure;
-  }
+  return failure ? std::make_exception_ptr(*failure) : nullptr;
 }
 
 void check_has_choices(const VerifyFlags& flags, const ModelFolder& reference) {
@@ -227,7 +227,7 @@ void check_has_choices(const VerifyFlags& flags, const ModelFolder& reference) {
 }
 
 // Another program's answers in place of a model.
-void verify_stored_logits(const VerifyFlags& flags, const Settings& settings) {
+std::exception_ptr verify_stored_logits(const VerifyFlags& flags, const Settings& settings, const Communicator& ranks) {
   const ModelFolder reference = open_and_warn(flags.reference, settings, flags.reference_adapter);
   check_has_choices(flags, reference);
   const std::optional<Question> file = read_question_file(flags.question, reference);
@@ -235,7 +235,8 @@ void verify_stored_logits(const VerifyFlags& flags, const Settings& settings) {
   const StoredLogits stored = read_stored_logits(flags.logits, *file, reference.model.architecture);
   const VerifyOptions options = {.dtype = flags.dtype ? float_dtype_from_word(*flags.dtype).value() : stored.dtype,
                                  .seed = settings.seed,
-                                 .device = chosen_device(settings)};
+                                 .device = chosen_device(settings),
+                                 .ranks = ranks};
   Verification verification = verify_answers(reference, file->inputs, {.rows = stored.rows}, options);
   print_warnings(verification.warnings);
   if (verification.first_divergence) {
@@ -246,12 +247,14 @@ void verify_stored_logits(const VerifyFlags& flags, const Settings& settings) {
       certificate_json(describe_files(reference), nullptr, nlohmann::ordered_json::array(), file->kind, verification);
   document["unused_tensors"] = to_json(UnusedDifference{});
   document["logits"] = {{"path", flags.logits}, {"sha256", stored.sha256}};
-  conclude(flags, settings, reference, {}, file->kind, verification, std::move(document));
+  return conclude(flags, settings, reference, {}, file->kind, verification, std::move(document), ranks);
 }
 
-void check_flags(const VerifyFlags& flags) {
-  check_report_file(flags.report);
-  if (!flags.summary.empty()) {
+void check_flags(const VerifyFlags& flags, const Communicator& ranks) {
+  if (ranks.is_first()) {  // which writes it
+    check_report_file(flags.report);
+  }
+  if (!flags.summary.empty() && ranks.is_first()) {
     AtomicFile(flags.summary, check_summary_file);  // whether it could be written: said before the work, not after
   }
   for (const auto& [name, limit] : {std::pair("--max-kl", flags.max_kl), {"--max-error", flags.max_error}}) {
@@ -270,11 +273,10 @@ void check_flags(const VerifyFlags& flags) {
             "--by-tensor: on which inputs? Name them by --text or --tokens");
 }
 
-void verify_command(const VerifyFlags& flags, const Settings& settings) {
-  check_flags(flags);
+std::exception_ptr verify_command(const VerifyFlags& flags, const Settings& settings, const Communicator& ranks) {
+  check_flags(flags, ranks);
   if (!flags.logits.empty()) {
-    verify_stored_logits(flags, settings);
-    return;
+    return verify_stored_logits(flags, settings, ranks);
   }
   const ModelFolder reference = open_and_warn(flags.reference, settings, flags.reference_adapter);
   const ModelFolder candidate = open_and_warn(flags.candidate, settings, flags.candidate_adapter);
@@ -293,9 +295,10 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
                                       .seed = settings.seed,
                                       .sequences = flags.question.random > 0 ? flags.question.random : usual_sequences,
                                       .budget = flags.question.budget,
-                                      .layers_of = flags.report.wanted() ? layered_sequences : 0,
+                                      .layers_of = flags.report.wanted() && ranks.is_first() ? layered_sequences : 0,
                                       .by_tensor = flags.by_tensor,
-                                      .device = chosen_device(settings)});
+                                      .device = chosen_device(settings),
+                                      .ranks = ranks});
   print_warnings(verification.warnings);
   if (verification.first_divergence && file) {
     int64_t& sequence = verification.first_divergence->sequence;
@@ -315,11 +318,11 @@ void verify_command(const VerifyFlags& flags, const Settings& settings) {
   }
   told.unused = compare_unused(reference.unused, candidate.unused);
   document["unused_tensors"] = to_json(told.unused);
-  if (flags.report.wanted()) {
+  if (flags.report.wanted() && ranks.is_first()) {
     write_report(flags.report, verify_report(document["reference"], document["candidate"], input_kind, verification,
                                              report_origin(settings)));
   }
-  conclude(flags, settings, reference, told, input_kind, verification, std::move(document));
+  return conclude(flags, settings, reference, told, input_kind, verification, std::move(document), ranks);
 }
 
 }  // namespace
@@ -354,7 +357,7 @@ Example: pare verify model smaller --random 16
          pare verify model --logits answers.safetensors --tokens ids.json)");
   command->callback([command, flags, &settings] {
     assign_adapters(*command, *flags);
-    verify_command(*flags, settings);
+    as_one(settings, [&](const Communicator& ranks) { return verify_command(*flags, settings, ranks); });
   });
 }
 

@@ -12,6 +12,7 @@
 #include "pare/checkpoint/weights.h"
 #include "pare/model/forward.h"
 #include "pare/probes/collapses.h"
+#include "pare/probes/merging.h"
 #include "pare/probes/probe_batches.h"
 #include "pare/probes/probe_points.h"
 #include "pare/probes/recording.h"
@@ -130,11 +131,9 @@ struct Probe::State {
   HeadLayer head, plain_head;
   std::vector<BlockFacts> facts;  // by block
   std::vector<at::Tensor> grams;  // by layer: of what the heads wrote together, summed over all tokens
-  ProbeResults results;
-  int64_t broken_sequences = 0;  // with activations that are not finite
-  std::string first_broken;
-  int64_t overflowing_sequences = 0;  // with finite activations that a norm makes zeros of
-  std::string first_overflowing;
+  ProbeResults results;           // of the sequences that are measured now
+  ProbeResults blank;             // the same of none
+  ProbeResults all;               // of those that count
 
   State(const Model& of, const ProbeOptions& wanted) : model(of), options(wanted), tables(wanted.arithmetic) {}
 
@@ -153,6 +152,7 @@ struct Probe::State {
   void measure_norms(const BatchRecord& batch);
   void count(int64_t rows, int64_t tokens, const BatchRecord& batch);
   void measure(const Inputs& inputs, const std::function<void(double)>& done);
+  void measure_alone(const Inputs& sequences, const std::function<void(double)>& done);
 };
 
 void Probe::State::load() {
@@ -239,6 +239,7 @@ void Probe::State::describe() {
     const NormLayer& loaded = layer_of(norm);
     record_gains(norm, loaded.gain.defined() ? loaded.gain.tensor() : at::Tensor());
   }
+  blank = all = results;
 }
 
 void Probe::State::add_symmetries(Taps& taps) const {
@@ -325,15 +326,15 @@ void Probe::State::count(int64_t rows, int64_t tokens, const BatchRecord& batch)
   at::Tensor broken = at::zeros({rows}, at::kBool);
   for (const auto& [point, ranks] : batch.ranks) {
     const at::Tensor here = ranks.finite.logical_not().to(at::kCPU);
-    if (first_broken.empty() && here.any().item<bool>()) {
-      first_broken = results.points[point].name;
+    if (results.first_broken.empty() && here.any().item<bool>()) {
+      results.first_broken = results.points[point].name;
     }
     broken = broken | here;
   }
-  broken_sequences += broken.sum().item<int64_t>();
+  results.broken += broken.sum().item<int64_t>();
   if (!batch.overflows_at.empty()) {
-    overflowing_sequences += batch.overflowing.sum().item<int64_t>();
-    first_overflowing = first_overflowing.empty() ? batch.overflows_at : first_overflowing;
+    results.overflowing += batch.overflowing.sum().item<int64_t>();
+    results.first_overflowing = batch.overflows_at;
   }
 }
 
@@ -379,6 +380,13 @@ void Probe::State::measure(const Inputs& inputs, const std::function<void(double
   count(rows, tokens, batch);
 }
 
+void Probe::State::measure_alone(const Inputs& sequences, const std::function<void(double)>& done) {
+  PARE_CHECK(!sequences.mask.defined(), "sequences come without padding: see probe_batches");
+  const at::NoGradGuard no_grad;
+  results = blank;  // interrupted, no sequence counts in some layers and not in others
+  measure(moved(sequences, options.arithmetic.device), done);
+}
+
 Probe::Probe(const Model& model, const ProbeOptions& options) {
   const at::NoGradGuard no_grad;
   check_interventions(options.interventions, model.architecture);
@@ -390,21 +398,29 @@ Probe::Probe(const Model& model, const ProbeOptions& options) {
 Probe::~Probe() = default;
 
 void Probe::measure(const Inputs& sequences, const std::function<void(double)>& done) {
-  PARE_CHECK(!sequences.mask.defined(), "sequences come without padding: see probe_batches");
-  const at::NoGradGuard no_grad;
-  const ProbeResults before = state_->results;  // no sequence counts in some layers and not in others
-  try {
-    state_->measure(moved(sequences, state_->options.arithmetic.device), done);
-  } catch (...) {
-    state_->results = before;
-    throw;
+  state_->measure_alone(sequences, done);
+  merge(state_->all, state_->results);
+}
+
+std::string Probe::measured(const Inputs& sequences, const std::function<void(double)>& done) {
+  state_->measure_alone(sequences, done);
+  return packed(state_->results);
+}
+
+void Probe::count(const std::string& measured) {
+  merge(state_->all, unpacked(measured, state_->blank));
+}
+
+void Probe::share(const Communicator& ranks) {
+  for (const at::Tensor& gram : state_->grams) {
+    ranks.all_reduce(gram);
   }
 }
 
 ProbeResults Probe::results() const {
   const at::NoGradGuard no_grad;
   const State& s = *state_;
-  ProbeResults results = s.results;
+  ProbeResults results = s.all;
   for (size_t layer = 0; layer < results.layers.size() && results.sequences > 0; ++layer) {
     LayerMeasures& measures = results.layers[layer];
     if (measures.multi_head_rank.count == 0) {  // no sequence had one: nothing was added up
@@ -423,17 +439,17 @@ ProbeResults Probe::results() const {
                     "what is shown is rounding. --gauge below {:.0f} is a symmetry",
                     *gauge, std::exp(*gauge), results.dtype, 1 / roundoff, std::floor(-std::log(roundoff))));
   }
-  if (s.broken_sequences > 0) {
+  if (results.broken > 0) {
     results.warnings.push_back(
         fmt::format("{} of {} sequences have activations that are not finite, the first at {}: their numbers are left "
                     "out (in a wider --dtype they may be finite)",
-                    s.broken_sequences, results.sequences, s.first_broken));
+                    results.broken, results.sequences, results.first_broken));
   }
-  if (s.overflowing_sequences > 0) {
+  if (results.overflowing > 0) {
     results.warnings.push_back(
         fmt::format("{} of {} sequences have finite activations whose squares overflow in an RMSNorm, first in {}: "
                     "it makes zeros of them (in a wider --dtype it may not)",
-                    s.overflowing_sequences, results.sequences, s.first_overflowing));
+                    results.overflowing, results.sequences, results.first_overflowing));
   }
   return results;
 }

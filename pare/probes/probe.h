@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "pare/checkpoint/model.h"
 #include "pare/model/device.h"
 #include "pare/model/inputs.h"
 #include "pare/probes/interventions.h"
 #include "pare/probes/probe_results.h"
+#include "pare/ranks/communicator.h"
 
 namespace pare {
 
@@ -28,6 +30,12 @@ class Probe {
   // Sequences of one length, without padding. Interrupted, none of them counts. `done` is told the share of them that
   // is behind, layer by layer.
   void measure(const Inputs& sequences, const std::function<void(double)>& done = {});
+
+  // Of several ranks: what one measured, counted nowhere yet, and what each of them counts, in one order. At the end
+  // `share` adds up what is not handed over with it.
+  std::string measured(const Inputs& sequences, const std::function<void(double)>& done = {});
+  void count(const std::string& measured);
+  void share(const Communicator& ranks);
   ProbeResults results() const;
 
  private:

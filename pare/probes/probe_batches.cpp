@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "pare/support/error.h"
 #include "pare/support/mapped.h"
 #include "pare/support/progress.h"
 
@@ -96,17 +97,51 @@ std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architec
   return batches;
 }
 
-void measure_all(Probe& probe, std::span<const Inputs> batches, const std::string& label) {
+void measure_all(Probe& probe, std::span<const Inputs> batches, const std::string& label, const Communicator& ranks) {
   int64_t sequences = 0;
   for (const Inputs& batch : batches) {
     sequences += batch_size(batch);
   }
   Progress progress(label, static_cast<uint64_t>(sequences));
-  for (const Inputs& batch : batches) {
-    const int64_t rows = batch_size(batch);
-    probe.measure(batch, [&progress, rows](double share) { progress.within(share * static_cast<double>(rows)); });
-    progress.advance(static_cast<uint64_t>(rows));
+  const size_t size = static_cast<size_t>(ranks.size());
+  uint64_t behind = 0;  // sequences that are done and not shown yet
+  for (size_t first = 0; first < batches.size(); first += size) {
+    const size_t own = first + static_cast<size_t>(ranks.rank());
+    std::string part;
+    bool interrupted = false;
+    try {  // whatever happens, all ranks meet at the end of the turn
+      progress.advance(behind);
+      if (own < batches.size()) {
+        const double rows = static_cast<double>(batch_size(batches[own]) * ranks.size());
+        const auto shown = [&progress, rows](double share) { progress.within(share * rows); };
+        ranks.alone() ? probe.measure(batches[own], shown) : void(part = probe.measured(batches[own], shown));
+      }
+    } catch (const Interrupted&) {
+      if (ranks.alone()) {
+        throw;
+      }
+      interrupted = true;
+    }
+    behind = 0;
+    for (size_t batch = first; batch < std::min(first + size, batches.size()); ++batch) {
+      behind += static_cast<uint64_t>(batch_size(batches[batch]));
+    }
+    if (ranks.alone()) {
+      continue;
+    }
+    if (ranks.sum(interrupted ? 1 : 0) > 0) {
+      interrupted = true;
+    }
+    for (const std::string& found : ranks.all_gather(part)) {
+      if (!found.empty()) {
+        probe.count(found);
+      }
+    }
+    if (interrupted) {
+      throw Interrupted();
+    }
   }
+  progress.advance(behind);
 }
 
 }  // namespace pare

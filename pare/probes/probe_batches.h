@@ -21,7 +21,9 @@ int64_t tokens_of(const Inputs& inputs, const Architecture& architecture);  // o
 constexpr int64_t most_waiting = 64;
 std::vector<Inputs> probe_batches(std::span<const Inputs> inputs, const Architecture& architecture);
 
-// One batch after the other, with progress. Interrupted leaves those in `probe` that were finished.
-void measure_all(Probe& probe, std::span<const Inputs> batches, const std::string& label);
+// One batch after the other, with progress. Interrupted leaves those in `probe` that were finished. Several ranks take
+// turns and count each other's, so that all of them have the same means; one that is interrupted stops all.
+void measure_all(Probe& probe, std::span<const Inputs> batches, const std::string& label,
+                 const Communicator& ranks = {});
 
 }  // namespace pare

@@ -128,7 +128,11 @@ struct ProbeResults {
   std::vector<LayerMeasures> layers;
   ModelGauge gauge;
   std::vector<CollapseFinding> findings;  // one for each collapse, in the order of the enum
-  std::vector<std::string> warnings;      // sequences that gave no finite numbers, for one
+  int64_t broken = 0;                     // sequences with activations that are not finite, and where the first was so
+  std::string first_broken;
+  int64_t overflowing = 0;  // sequences with finite activations that a norm makes zeros of
+  std::string first_overflowing;
+  std::vector<std::string> warnings;  // of these
 };
 
 // The document of `pare probe --json`: docs/json/probe.schema.json.

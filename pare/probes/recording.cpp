@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pare/probes/merging.h"
+
 namespace pare {
 
 namespace {
@@ -50,14 +52,6 @@ void add_gap(Spread& gap, double first, double second, double rounding) {
   } else {
     gap.add(first / second);
   }
-}
-
-Spread& gap_at(HeadMeasures& head, int64_t tokens) {
-  auto place = std::ranges::find_if(head.by_context, [&](const ContextGap& known) { return known.tokens >= tokens; });
-  if (place == head.by_context.end() || place->tokens != tokens) {
-    place = head.by_context.insert(place, ContextGap{.tokens = tokens});
-  }
-  return place->gap;
 }
 
 void check_all(Hypothesis& to, const at::Tensor& numbers, double least) {

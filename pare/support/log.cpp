@@ -15,7 +15,7 @@ namespace {
 struct Screen {
   std::mutex mutex;
   std::string status;
-  bool quiet = false;
+  bool quiet = false, silent = false;
 };
 
 Screen& screen() {
@@ -45,14 +45,16 @@ void print_line(std::string_view prefix, std::string_view line) {
 
 void log_info(std::string_view line) {
   std::lock_guard lock(screen().mutex);
-  if (!screen().quiet) {
+  if (!screen().quiet && !screen().silent) {
     print_line("", line);
   }
 }
 
 void log_warning(std::string_view line) {
   std::lock_guard lock(screen().mutex);
-  print_line("warning: ", line);
+  if (!screen().silent) {
+    print_line("warning: ", line);
+  }
 }
 
 void set_quiet(bool quiet) {
@@ -63,6 +65,16 @@ void set_quiet(bool quiet) {
 bool is_quiet() {
   std::lock_guard lock(screen().mutex);
   return screen().quiet;
+}
+
+void set_silent(bool silent) {
+  std::lock_guard lock(screen().mutex);
+  screen().silent = silent;
+}
+
+bool is_silent() {
+  std::lock_guard lock(screen().mutex);
+  return screen().silent;
 }
 
 bool can_redraw() {

@@ -12,6 +12,10 @@ void log_warning(std::string_view line);  // "warning: LINE"; shown even when qu
 void set_quiet(bool quiet);
 bool is_quiet();
 
+// Nothing at all, not even warnings: another process says for this one what there is to say.
+void set_silent(bool silent);
+bool is_silent();
+
 // Whether stderr is a terminal that can draw a line again.
 bool can_redraw();
 

@@ -241,4 +241,22 @@ void Spread::add_undefined(const std::string& why) {
   ++undefined;
 }
 
+// Chan, Golub and LeVeque 1979; of nothing before, the others to the bit.
+void Spread::add(const Spread& others) {
+  if (undefined == 0) {
+    reason = others.reason;
+  }
+  undefined += others.undefined;
+  if (others.count == 0) {
+    return;
+  }
+  const double before = static_cast<double>(count), after = static_cast<double>(others.count);
+  const double distance = others.mean - mean, share = after / (before + after);
+  mean = count == 0 ? others.mean : mean + distance * share;
+  squares = count == 0 ? others.squares : squares + others.squares + distance * distance * before * share;
+  count += others.count;
+  least = std::min(least, others.least);
+  most = std::max(most, others.most);
+}
+
 }  // namespace pare

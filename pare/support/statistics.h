@@ -90,6 +90,8 @@ struct Spread : Moments {  // of the sequences that have this number
   // A number that is not finite counts as undefined.
   void add(double value, const char* reason_if_not_finite = "the activations are not finite");
   void add_undefined(const std::string& why);
+  // Of other sequences, which come after those that are counted here.
+  void add(const Spread& others);
 };
 
 }  // namespace pare

@@ -34,13 +34,28 @@ int64_t columns_at_once(int64_t rows, int64_t width) {
   return std::max<int64_t>(1, slice_bytes / (8 * std::max<int64_t>({rows, width, 1})));
 }
 
+// Large batches in pieces, so that ranks have something to share out.
+std::vector<Inputs> in_pieces(const Architecture& a, std::span<const Inputs> inputs) {
+  constexpr int64_t most_tokens = 512;
+  std::vector<Inputs> pieces;
+  for (const Inputs& input : inputs) {
+    const int64_t tokens = input.ids.defined() ? input.ids.size(1) : patch_positions(a), batch = batch_size(input);
+    const int64_t step = std::max<int64_t>(1, most_tokens / std::max<int64_t>(1, tokens));
+    for (int64_t first = 0; first < batch; first += step) {
+      pieces.push_back(step < batch ? rows_of(input, first, std::min(step, batch - first)) : input);
+    }
+  }
+  return pieces;
+}
+
 }  // namespace
 
-Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device device) {
+Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device device, const Communicator& ranks) {
   PARE_CHECK(!inputs.empty(), "nothing to ask");
-  Asked asked;
+  Asked asked{.ranks = ranks};
   std::vector<at::Tensor> sequence, targets;
-  for (const Inputs& input : inputs) {
+  std::vector<double> costs;
+  for (const Inputs& input : in_pieces(a, inputs)) {
     asked.inputs.push_back(moved(input, device));
     const at::Tensor real = real_tokens(a, input);
     const int64_t batch = real.size(0);
@@ -54,12 +69,28 @@ Asked ask(const Architecture& a, std::span<const Inputs> inputs, at::Device devi
     }
     asked.sequences += batch;
     asked.tokens += real.sum().item<int64_t>();
+    costs.push_back(static_cast<double>(real.numel()));
   }
   asked.sequence = at::cat(sequence);
   if (!targets.empty()) {
     asked.targets = at::cat(targets).to(device);
   }
+  Share own = share_of(costs, ranks);
+  asked.counts = own.size() > 0;
+  if (!asked.counts) {
+    own.first = static_cast<size_t>(std::ranges::min_element(costs) - costs.begin());
+    own.end = own.first + 1;
+  }
+  asked.own_inputs = {static_cast<int64_t>(own.first), static_cast<int64_t>(own.size())};
+  for (size_t piece = 0; piece < own.end; ++piece) {
+    (piece < own.first ? asked.own_rows.first : asked.own_rows.count) += sequence[piece].size(0);
+    (piece < own.first ? asked.own_sequences.first : asked.own_sequences.count) += batch_size(asked.inputs[piece]);
+  }
   return asked;
+}
+
+at::Tensor Asked::gathered(const at::Tensor& own) const {
+  return own.defined() ? gathered_rows(counts ? own : own.narrow(0, 0, 0), ranks) : own;
 }
 
 Inputs sequence_of(const Asked& asked, int64_t s) {
@@ -87,7 +118,9 @@ at::Tensor pooled_of(const Features& features) {
 }
 
 Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::function<void()>& advance) {
-  BlockwiseRun run(runner.model, runner.arithmetic, asked.inputs);
+  const std::span<const Inputs> inputs =
+      std::span(asked.inputs).subspan(asked.own_inputs.first, asked.own_inputs.count);
+  BlockwiseRun run(runner.model, runner.arithmetic, inputs);
   Answer answer;
   while (run.done() < run.layers()) {
     run.run_layer();
@@ -96,7 +129,8 @@ Answer answer_of(const ComparedModel& runner, const Asked& asked, const std::fun
   std::vector<at::Tensor> rows, pooled;
   const std::vector<Features> features = run.finish();
   for (size_t i = 0; i < features.size(); ++i) {
-    rows.push_back(rows_of(features[i], asked.inputs[i]));
+    rows.push_back(rows_of(features[i], inputs[i]));
+    answer.pieces.push_back(rows.back().size(0));
     if (pooled_of(features[i]).defined()) {
       pooled.push_back(pooled_of(features[i]));
     }
@@ -115,7 +149,12 @@ Linear head_of(const Said& said, int64_t begin, int64_t count) {
 }
 
 at::Tensor logits_of(const Said& said, const Linear& head) {
-  return logits(head, said.model.model.architecture, said.answer.rows);
+  const Architecture& a = said.model.model.architecture;
+  if (said.answer.pieces.size() < 2) {
+    return logits(head, a, said.answer.rows);
+  }
+  return at::cat(mapped(said.answer.rows.split_with_sizes(said.answer.pieces),
+                        [&](const at::Tensor& rows) { return logits(head, a, rows); }));
 }
 
 at::Tensor logits_of(const Said& said, int64_t begin, int64_t count) {
@@ -123,10 +162,10 @@ at::Tensor logits_of(const Said& said, int64_t begin, int64_t count) {
 }
 
 // From some columns: eight stretches of them, evenly apart, so that each can be read at once.
-Scales scales_of_logits(const Said& reference, int64_t columns, uint64_t seed) {
+Scales scales_of_logits(const Said& reference, int64_t columns, uint64_t seed, const Gather& all_rows) {
   constexpr int64_t stretches = 8, together = 32;
   if (columns <= stretches * together) {
-    return scales_of(logits_of(reference, 0, columns), true);
+    return scales_of(logits_of(reference, 0, columns), true, all_rows);
   }
   const int64_t apart = columns / stretches;
   const int64_t first = static_cast<int64_t>(seed % static_cast<uint64_t>(apart - together + 1));
@@ -134,18 +173,43 @@ Scales scales_of_logits(const Said& reference, int64_t columns, uint64_t seed) {
   for (int64_t s = 0; s < stretches; ++s) {
     sample.push_back(logits_of(reference, s * apart + first, together));
   }
-  return scales_of(at::cat(sample, 1), true);
+  return scales_of(at::cat(sample, 1), true, all_rows);
 }
 
-std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
+// The rows at hand, of so many, and how to get the others.
+struct Compared {
+  at::Tensor targets;
+  int64_t rows = 0;
+  Gather all_rows = {};
+};
+
+Compared own_of(const Asked& asked) {
+  Compared own{.targets = asked.own_rows.of(asked.targets), .rows = asked.sequence.size(0)};
+  if (!asked.ranks.alone()) {
+    own.all_rows = [&asked](const at::Tensor& rows) { return asked.gathered(rows); };
+  }
+  return own;
+}
+
+Comparison gathered(Comparison own, const Gather& all_rows) {
+  if (all_rows) {
+    own.rows = gathered(own.rows, all_rows);
+    if (own.pooled) {
+      own.pooled = gathered(*own.pooled, all_rows);
+    }
+  }
+  return own;
+}
+
+std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> others, const Compared& compared,
                                   int64_t columns, uint64_t seed) {
-  const Scales scales = scales_of_logits(reference, columns, seed);
-  std::vector<LogitRows> collected(others.size(), LogitRows(scales, targets));
+  const Scales scales = scales_of_logits(reference, columns, seed, compared.all_rows);
+  std::vector<LogitRows> collected(others.size(), LogitRows(scales, compared.targets));
   int64_t widest = reference.answer.rows.size(1);
   for (const Said& other : others) {
     widest = std::max(widest, other.answer.rows.size(1));
   }
-  const int64_t step = columns_at_once(reference.answer.rows.size(0), widest);
+  const int64_t step = columns_at_once(compared.rows, widest);
   for (int64_t begin = 0; begin < columns; begin += step) {
     const int64_t count = std::min(step, columns - begin);
     const at::Tensor theirs = logits_of(reference, begin, count);
@@ -160,15 +224,13 @@ std::vector<Rows> compare_choices(const Said& reference, std::span<const Said> o
   return mapped(collected, &LogitRows::finish);
 }
 
-}  // namespace
-
-std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
-                                uint64_t seed) {
+std::vector<Comparison> compare_all(const Said& reference, std::span<const Said> others, const Compared& compared,
+                                    uint64_t seed) {
   const Architecture& a = reference.model.model.architecture;
   const int64_t columns = head_size(a);
   std::vector<Comparison> comparisons(others.size());
   if (columns > 0 && is_choice(a)) {
-    std::vector<Rows> rows = compare_choices(reference, others, targets, columns, seed);
+    std::vector<Rows> rows = compare_choices(reference, others, compared, columns, seed);
     for (size_t i = 0; i < others.size(); ++i) {
       comparisons[i].rows = std::move(rows[i]);
     }
@@ -178,36 +240,54 @@ std::vector<Comparison> compare(const Said& reference, std::span<const Said> oth
     };
     const at::Tensor theirs = values(reference);
     for (size_t i = 0; i < others.size(); ++i) {
-      comparisons[i].rows = compare_rows(theirs, values(others[i]));
+      comparisons[i].rows = compare_rows(theirs, values(others[i]), compared.all_rows);
     }
   }
   for (size_t i = 0; i < others.size() && reference.answer.pooled.defined(); ++i) {
-    comparisons[i].pooled = compare_rows(reference.answer.pooled, others[i].answer.pooled);
+    comparisons[i].pooled = compare_rows(reference.answer.pooled, others[i].answer.pooled, compared.all_rows);
+  }
+  for (Comparison& comparison : comparisons) {
+    comparison = gathered(std::move(comparison), compared.all_rows);
   }
   return comparisons;
 }
 
-Comparison compare_with(const Said& reference, const GivenAnswers& given, const at::Tensor& targets, uint64_t seed) {
+}  // namespace
+
+std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const Asked& asked,
+                                uint64_t seed) {
+  return compare_all(reference, others, own_of(asked), seed);
+}
+
+std::vector<Comparison> compare(const Said& reference, std::span<const Said> others, const at::Tensor& targets,
+                                uint64_t seed) {
+  return compare_all(reference, others, {.targets = targets, .rows = reference.answer.rows.size(0)}, seed);
+}
+
+Comparison compare_with(const Said& reference, const GivenAnswers& given, const Asked& asked, uint64_t seed) {
   const Architecture& a = reference.model.model.architecture;
   const int64_t columns = head_size(a);
+  const Compared own = own_of(asked);
+  const at::Tensor answers = asked.own_rows.of(given.rows);
   Comparison comparison;
   if (columns > 0 && is_choice(a)) {
-    LogitRows collected(scales_of_logits(reference, columns, seed), targets);
-    const int64_t step = columns_at_once(given.rows.size(0), reference.answer.rows.size(1));
+    LogitRows collected(scales_of_logits(reference, columns, seed, own.all_rows), own.targets);
+    const int64_t step = columns_at_once(own.rows, reference.answer.rows.size(1));
     for (int64_t begin = 0; begin < columns; begin += step) {
       const int64_t count = std::min(step, columns - begin);
       const at::Tensor theirs = logits_of(reference, begin, count);
-      collected.add(theirs, given.rows.narrow(1, begin, count).to(theirs.device()), begin);
+      collected.add(theirs, answers.narrow(1, begin, count).to(theirs.device()), begin);
     }
     comparison.rows = collected.finish();
   } else {
     const at::Tensor theirs = columns == 0 ? reference.answer.rows : logits_of(reference, 0, columns);
-    comparison.rows = compare_rows(theirs, given.rows.to(theirs.device()));
+    comparison.rows = compare_rows(theirs, answers.to(theirs.device()), own.all_rows);
   }
   if (given.pooled.defined()) {
-    comparison.pooled = compare_rows(reference.answer.pooled, given.pooled.to(reference.answer.pooled.device()));
+    const at::Tensor pooled = asked.own_sequences.of(given.pooled).to(reference.answer.pooled.device());
+    comparison.pooled = compare_rows(reference.answer.pooled, pooled, own.all_rows);
   }
-  return comparison;
+  return gathered(std::move(comparison), own.all_rows);
 }
 
 }  // namespace pare

@@ -61,7 +61,7 @@ Allowed either(const Allowed& a, const Allowed& b) {
 }  // namespace
 
 void Exam::ask(std::span<const Inputs> inputs) {
-  Asked asked = pare::ask(reference_.model.architecture, inputs, reference_.arithmetic.device);
+  Asked asked = pare::ask(reference_.model.architecture, inputs, reference_.arithmetic.device, ranks_);
   int64_t layers = 0;
   for (const ComparedModel* model : {&reference_, &candidate_, &noise_}) {
     layers += std::ssize(layer_blocks(model->model.architecture));
@@ -71,7 +71,7 @@ void Exam::ask(std::span<const Inputs> inputs) {
   Answer truth = answer_of(reference_, asked, advance);
   const Answer answer = answer_of(candidate_, asked, advance), noise = answer_of(noise_, asked, advance);
   const std::array<Said, 2> others = {Said{candidate_, answer}, Said{noise_, noise}};
-  std::vector<Comparison> found = compare({reference_, truth}, others, asked.targets, seed_);
+  std::vector<Comparison> found = compare({reference_, truth}, others, asked, seed_);
   append(compared_, std::move(found[0]));
   append(measured_noise_, std::move(found[1]));
   both_noises_.reset();
@@ -84,7 +84,7 @@ void Exam::measure_noise(const ComparedModel& noise) {
   for (size_t i = 0; i < asked_.size(); ++i) {
     const Answer answer = answer_of(noise, asked_[i], [] {});
     const std::array<Said, 1> other = {Said{noise, answer}};
-    append(all, std::move(compare({reference_, truths_[i]}, other, asked_[i].targets, seed_)[0]));
+    append(all, std::move(compare({reference_, truths_[i]}, other, asked_[i], seed_)[0]));
   }
   take_larger(measured_noise_.rows, all.rows);
   if (all.pooled) {
@@ -97,7 +97,7 @@ void Exam::measure_own_noise(const ComparedModel& moved) {
   for (const Asked& asked : asked_) {
     const Answer truth = answer_of(candidate_, asked, [] {}), answer = answer_of(moved, asked, [] {});
     const std::array<Said, 1> other = {Said{moved, answer}};
-    append(all, std::move(compare({candidate_, truth}, other, asked.targets, seed_)[0]));
+    append(all, std::move(compare({candidate_, truth}, other, asked, seed_)[0]));
   }
   both_noises_ = Comparison{.rows = added_up(measured_noise_.rows, all.rows)};
   if (all.pooled) {
@@ -212,13 +212,16 @@ Sample Exam::sample() const {
   const Asked& asked = asked_.front();
   const Answer& truth = truths_.front();
   const int64_t number = sample_sequence();
-  const at::Tensor rows = at::nonzero(asked.sequence == number).flatten().to(truth.rows.device());
-  Sample sample{.inputs = sequence_of(asked, number), .truth = {.rows = truth.rows.index_select(0, rows)}};
-  if (truth.pooled.defined()) {
-    sample.truth.pooled = truth.pooled.narrow(0, number, 1);
+  const at::Tensor rows = at::nonzero(asked.sequence == number).flatten();
+  const at::Tensor own = at::nonzero(asked.own_rows.of(asked.sequence) == number).flatten().to(truth.rows.device());
+  Sample sample{.inputs = sequence_of(asked, number),
+                .truth = {.rows = asked.gathered(truth.rows.index_select(0, own))}};
+  if (truth.pooled.defined()) {  // a sequence is in one piece
+    const int64_t place = number - asked.own_sequences.first, here = own.size(0) > 0 ? 1 : 0;
+    sample.truth.pooled = asked.gathered(truth.pooled.narrow(0, here * place, here));
   }
   if (asked.targets.defined()) {
-    sample.targets = asked.targets.index_select(0, rows);
+    sample.targets = asked.targets.index_select(0, rows.to(asked.targets.device()));
   }
   return sample;
 }

@@ -25,8 +25,8 @@ class Exam {
  public:
   // `noise`: the reference, its weights moved by a rounding. What is referred to outlives this.
   Exam(const ComparedModel& reference, const ComparedModel& candidate, const ComparedModel& noise,
-       const Standard& standard, uint64_t seed)
-      : reference_(reference), candidate_(candidate), noise_(noise), standard_(standard), seed_(seed) {}
+       const Standard& standard, uint64_t seed, const Communicator& ranks = {})
+      : reference_(reference), candidate_(candidate), noise_(noise), standard_(standard), seed_(seed), ranks_(ranks) {}
 
   void ask(std::span<const Inputs> inputs);
   // The reference moved by other roundings, asked the same: of each row the larger noise counts from now on.
@@ -70,8 +70,9 @@ class Exam {
   const ComparedModel &reference_, &candidate_, &noise_;
   Standard standard_;
   uint64_t seed_;
+  Communicator ranks_;
   std::vector<Asked> asked_;
-  std::vector<Answer> truths_;
+  std::vector<Answer> truths_;  // to what this rank was asked
   Comparison compared_, measured_noise_;
   std::optional<Comparison> both_noises_;  // of all that was asked until then
 };

@@ -72,13 +72,14 @@ double largest(const at::Tensor& values) {
   return values.numel() == 0 ? 0 : values.max().item<double>();
 }
 
-Scales scales_of(const at::Tensor& sample, bool choice) {
+Scales scales_of(const at::Tensor& sample, bool choice, const Gather& all_rows) {
   const at::Tensor values = sample.to(at::kDouble);
   const bool centred = choice && values.size(1) > 1;  // a single value is measured by its own size
   Scales scales;
   scales.center = centred ? medians(values) : at::zeros({values.size(0)}, values.options());
   const at::Tensor spread = medians_to_the_end * medians((values - scales.center.unsqueeze(1)).abs());
-  const at::Tensor varied = spread.masked_select(spread > 0);  // rows without any say nothing of what is usual
+  const at::Tensor all = all_rows ? all_rows(spread) : spread;
+  const at::Tensor varied = all.masked_select(all > 0);  // rows without any say nothing of what is usual
   scales.spread = varied.numel() == 0 ? spread : at::maximum(spread, smallest_spread * medians(varied.unsqueeze(0)));
   return scales;
 }
@@ -91,6 +92,24 @@ Rows joined(const Rows& first, const Rows& second) {
     }
   }
   return both;
+}
+
+Rows gathered(const Rows& own, const Gather& all_rows) {
+  std::vector<at::Tensor> columns;  // one exchange for all of them
+  for (at::Tensor Rows::*field : fields) {
+    if ((own.*field).defined()) {
+      columns.push_back(own.*field);
+    }
+  }
+  const at::Tensor all = all_rows(at::stack(columns, 1));
+  Rows rows = own;
+  int64_t column = 0;
+  for (at::Tensor Rows::*field : fields) {
+    if ((own.*field).defined()) {
+      rows.*field = all.select(1, column++).contiguous();
+    }
+  }
+  return rows;
 }
 
 at::Tensor LogitRows::Side::add(const at::Tensor& logits, int64_t first, const at::Tensor& targets) {
@@ -148,9 +167,9 @@ Rows LogitRows::finish() const {
   return on_cpu(std::move(rows));
 }
 
-Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate) {
+Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate, const Gather& all_rows) {
   const at::Tensor r = reference.to(at::kDouble);
-  const Scales scales = scales_of(r, false);
+  const Scales scales = scales_of(r, false, all_rows);
   Rows rows;
   rows.error = largest_error(r, r - candidate.to(at::kDouble), scales);
   rows.size = scales.spread;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,8 +29,10 @@ struct Scales {
   at::Tensor center;  // the median of a row; zero where rows are not a choice among columns
   at::Tensor spread;  // six times the median distance from it, at least 1/64 of what is usual among rows that have any
 };
+// What is known of some rows, with the rows that others have of it.
+using Gather = std::function<at::Tensor(const at::Tensor& own)>;
 // Medians are of these columns of each row.
-Scales scales_of(const at::Tensor& sample, bool choice);
+Scales scales_of(const at::Tensor& sample, bool choice, const Gather& all_rows = {});
 
 // One number for each compared row, float64 on the CPU. A row is a token, or a sequence where it has one answer.
 struct Rows {
@@ -42,6 +45,7 @@ struct Rows {
 double largest(const at::Tensor& values);  // 0 of none
 
 Rows joined(const Rows& first, const Rows& second);
+Rows gathered(const Rows& own, const Gather& all_rows);
 
 // Collects rows of logits from slices of their columns.
 class LogitRows {
@@ -68,7 +72,7 @@ class LogitRows {
 };
 
 // Rows that are no choice, compared as they are.
-Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate);
+Rows compare_rows(const at::Tensor& reference, const at::Tensor& candidate, const Gather& all_rows = {});
 
 // Everything that two models were asked: rows of logits or hidden states, and what is said of a sequence besides.
 struct Comparison {

@@ -41,8 +41,9 @@ std::vector<at::Tensor> kl_of(const ComparedModel& reference, const Inputs& sequ
 
 std::vector<TensorCost> costs_of_tensors(const ComparedModel& reference, const ComparedModel& candidate,
                                          std::span<const std::string> tensors, std::span<const Inputs> sequences,
-                                         uint64_t seed) {
+                                         uint64_t seed, const Communicator& ranks) {
   const at::NoGradGuard no_grad;
+  const Share own = share_of(std::vector<double>(sequences.size(), 1.0), ranks);
   const TensorTable table = tensor_table(reference.model.architecture);
   std::vector<TensorCost> costs;
   Progress progress("tensor by tensor", (tensors.size() + at_once - 1) / at_once * sequences.size());
@@ -52,7 +53,7 @@ std::vector<TensorCost> costs_of_tensors(const ComparedModel& reference, const C
       replacements.push_back(replaced_by(table.at(name), candidate));
     }
     std::vector<std::vector<at::Tensor>> rows(replacements.size());
-    for (const Inputs& sequence : sequences) {
+    for (const Inputs& sequence : sequences.subspan(own.first, own.size())) {
       const std::vector<at::Tensor> found = kl_of(reference, sequence, replacements, seed);
       for (size_t i = 0; i < found.size(); ++i) {
         rows[i].push_back(found[i]);
@@ -60,7 +61,7 @@ std::vector<TensorCost> costs_of_tensors(const ComparedModel& reference, const C
       progress.advance();
     }
     for (size_t i = 0; i < replacements.size(); ++i) {
-      const at::Tensor kl = at::cat(rows[i]);
+      const at::Tensor kl = gathered_rows(rows[i].empty() ? at::empty({0}, at::kDouble) : at::cat(rows[i]), ranks);
       costs.push_back({replacements[i].tensor.name, mean_of_rows(kl), largest(kl)});
     }
   }

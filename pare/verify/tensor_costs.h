@@ -17,10 +17,10 @@ struct TensorCost {
   double max_kl = 0;
 };
 
-// Of tensors that both models have by these names and shapes. The largest cost first. Reads both models once for a few
-// tensors and a sequence; all else is computed side by side.
+// Of tensors that both models have by these names and shapes. The largest cost first. Sequences are shared out. Reads
+// both models once for a few tensors and a sequence; all else is computed side by side.
 std::vector<TensorCost> costs_of_tensors(const ComparedModel& reference, const ComparedModel& candidate,
                                          std::span<const std::string> tensors, std::span<const Inputs> sequences,
-                                         uint64_t seed);
+                                         uint64_t seed, const Communicator& ranks = {});
 
 }  // namespace pare

@@ -188,12 +188,12 @@ void ask_quantised(Verification& result, const ComparedModel& exact, const Compa
   const Architecture& a = exact.model.architecture;
   const std::vector<Inputs> drawn =
       given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed) : std::vector<Inputs>();
-  const Asked asked = ask(a, given.empty() ? std::span<const Inputs>(drawn) : given, options.device);
+  const Asked asked = ask(a, given.empty() ? std::span<const Inputs>(drawn) : given, options.device, options.ranks);
   Progress progress("verifying", 2 * layer_blocks(a).size());
   const auto advance = [&progress] { progress.advance(); };
   const Answer truth = answer_of(exact, asked, advance), answer = answer_of(tried, asked, advance);
   const Said said{tried, answer};
-  const Comparison compared = compare({exact, truth}, {&said, 1}, asked.targets, result.drawn_seed).front();
+  const Comparison compared = compare({exact, truth}, {&said, 1}, asked, result.drawn_seed).front();
   result.sequences = asked.sequences;
   result.tokens = asked.tokens;
   result.metrics = metrics_of(compared);
@@ -215,7 +215,8 @@ void ask_quantised(Verification& result, const ComparedModel& exact, const Compa
         names.push_back(tensor.tensor);
       }
     }
-    result.costs = costs_of_tensors(exact, tried, names, first_sequences(asked, tokens), result.drawn_seed);
+    result.costs =
+        costs_of_tensors(exact, tried, names, first_sequences(asked, tokens), result.drawn_seed, options.ranks);
   }
 }
 
@@ -332,7 +333,7 @@ Verification verify(const ModelFolder& reference, const ModelFolder& candidate, 
     standard.condition = result.proof.condition;
     standard.against = Against::any_noise;
   }
-  Exam exam(exact, tried, noisy, standard, result.drawn_seed);
+  Exam exam(exact, tried, noisy, standard, result.drawn_seed, options.ranks);
   exam.ask(given.empty() ? draw_inputs(a, options.sequences, result.drawn_seed)
                          : std::vector<Inputs>(given.begin(), given.end()));
   const Comparison first = exam.compared(), first_noise = exam.noise();
@@ -440,15 +441,15 @@ Verification verify_answers(const ModelFolder& reference, std::span<const Inputs
   const ComparedModel exact{reference.model, {at::kDouble, options.device}};
   const Model moved = rounding.moved(reference.model, result.drawn_seed, options.dtype);
   const ComparedModel noisy{moved, {scalar_type(options.dtype), options.device}};
-  const Asked asked = ask(a, given, options.device);
+  const Asked asked = ask(a, given, options.device, options.ranks);
   const int64_t columns = head_size(a) > 0 ? head_size(a) : hidden_width(a);
   refuse_if(answers.rows.size(0) != asked.sequence.size(0) || answers.rows.size(1) != columns,
             "the answers are of {} tokens and {} columns, expected {} and {}", answers.rows.size(0),
             answers.rows.size(1), asked.sequence.size(0), columns);
   const Answer truth = answer_of(exact, asked, [] {}), noise = answer_of(noisy, asked, [] {});
   const Said said{noisy, noise};
-  const Comparison floor = compare({exact, truth}, {&said, 1}, asked.targets, result.drawn_seed).front();
-  const Comparison compared = compare_with({exact, truth}, answers, asked.targets, result.drawn_seed);
+  const Comparison floor = compare({exact, truth}, {&said, 1}, asked, result.drawn_seed).front();
+  const Comparison compared = compare_with({exact, truth}, answers, asked, result.drawn_seed);
   result.sequences = result.given = asked.sequences;
   result.tokens = asked.tokens;
   result.metrics = metrics_of(compared);

@@ -44,6 +44,7 @@ struct VerifyOptions {
   bool may_quantise = true;  // else only what is the same function up to rounding is the same
   bool by_tensor = false;    // what each tensor of a quantised candidate costs alone, on the first of the given tokens
   at::Device device = at::kCPU;
+  Communicator ranks = {};  // that share out what is asked; all else, such as the proof, each of them does
 };
 
 struct Verification {

@@ -136,6 +136,10 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text, con
   return index;
 }
 
+std::string shard_file_name(const std::string& stem, size_t number, size_t of) {
+  return of == 1 ? stem + ".safetensors" : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, number + 1, of);
+}
+
 std::string weight_index_text(const std::map<std::string, std::string>& tensor_files, uint64_t total_bytes) {
   nlohmann::json root = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", tensor_files}};
   return root.dump(2) + "\n";

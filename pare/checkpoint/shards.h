@@ -33,6 +33,8 @@ Shards open_shards(const std::filesystem::path& folder, const std::string& file 
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& subject,
                                                       std::string_view ending = ".safetensors");
 
+// "model-00001-of-00003.safetensors", or "model.safetensors" where there is one; `number` from 0.
+std::string shard_file_name(const std::string& stem, size_t number, size_t of);
 // The text of an index, as Hugging Face writes it.
 std::string weight_index_text(const std::map<std::string, std::string>& tensor_files, uint64_t total_bytes);
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "pare/checkpoint/tensor_file.h"
 #include "pare/checkpoint/weight.h"
@@ -33,9 +34,20 @@ struct CopiedTensor {
   std::string name;  // there
 };
 
+// Of several processes that write into one folder together, each a file of its own, which this one is.
+struct WriteShare {
+  int64_t number = 0, of = 1;
+  bool load_all = false;  // also what others write: a tensor can be had only where all ask for it
+};
+
+// Names for at most so many files of about the same bytes, in sorted order.
+std::vector<std::vector<std::string>> names_by_file(const Weights& weights, int64_t files);
+
 // Writes model.safetensors, or shards of at most `shard_bytes` with an index, into a folder that exists; one tensor at
 // a time. A tensor larger than a shard gets one of its own. `copied`: under names that no weight has.
 void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes,
                    const std::map<std::string, CopiedTensor>& copied = {});
+// The same, of as many files as there are processes; the first writes the index.
+void write_weights(const std::filesystem::path& folder, const Weights& weights, const WriteShare& share);
 
 }  // namespace pare

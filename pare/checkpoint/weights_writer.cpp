@@ -1,11 +1,13 @@
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "pare/checkpoint/safetensors.h"
 #include "pare/checkpoint/shards.h"
 #include "pare/checkpoint/weights.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
+#include "pare/support/mapped.h"
 #include "pare/support/memory.h"
 #include "pare/support/names.h"
 #include "pare/support/progress.h"
@@ -89,38 +91,87 @@ void write_copy(SafetensorsWriter& writer, const std::string& name, const Copied
   } while (offset < size);
 }
 
-}  // namespace
-
-void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes,
-                   const std::map<std::string, CopiedTensor>& copied) {
-  const Shard all = all_tensors(weights, copied);
-  std::vector<Shard> shards = plan_shards(all, shard_bytes);
+uint64_t size_of(const Shard& shard) {
   uint64_t total = 0;
-  for (const auto& [name, tensor] : all) {
+  for (const auto& [name, tensor] : shard) {
     total += size_of(name, tensor);
+  }
+  return total;
+}
+
+void write_shard(const std::filesystem::path& path, const Shard& shard, const Weights& weights,
+                 const std::map<std::string, CopiedTensor>& copied, Progress& progress) {
+  // Stock loaders refuse files that do not say for which framework they were written.
+  SafetensorsWriter writer(path, shard, {{"format", "pt"}});
+  for (const auto& [name, declared] : shard) {
+    if (const auto copy = copied.find(name); copy != copied.end()) {
+      write_copy(writer, name, copy->second, size_of(name, declared));
+    } else {
+      write_tensor(writer, name, weights.at(name), path.filename().string());
+    }
+    progress.advance(size_of(name, declared));
+  }
+  writer.finish();
+}
+
+void write_shards(const std::filesystem::path& folder, const std::vector<Shard>& shards, const Weights& weights,
+                  const std::map<std::string, CopiedTensor>& copied, const WriteShare& share) {
+  uint64_t total = 0;
+  for (const Shard& shard : shards) {
+    total += size_of(shard);
   }
   Progress progress("writing", total, Progress::Unit::bytes);
   const PromptlyFreed promptly;  // tensors of many sizes come and go, and holes between them grew with every layer
   std::map<std::string, std::string> index;
   for (size_t i = 0; i < shards.size(); ++i) {
-    std::string file_name = shards.size() == 1 ? "model.safetensors"
-                                               : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    // Stock loaders refuse files that do not say for which framework they were written.
-    SafetensorsWriter writer(folder / file_name, shards[i], {{"format", "pt"}});
+    const std::string file_name = shard_file_name("model", i, shards.size());
+    if (share.of == 1 || static_cast<size_t>(share.number) == i) {
+      write_shard(folder / file_name, shards[i], weights, copied, progress);
+    } else if (share.load_all) {
+      std::ranges::for_each(shards[i], [&](const auto& tensor) { weights.at(tensor.first).load(); });
+    }
     for (const auto& [name, declared] : shards[i]) {
-      if (const auto copy = copied.find(name); copy != copied.end()) {
-        write_copy(writer, name, copy->second, size_of(name, declared));
-      } else {
-        write_tensor(writer, name, weights.at(name), file_name);
-      }
-      progress.advance(size_of(name, declared));
       index[name] = file_name;
     }
-    writer.finish();
   }
-  if (shards.size() > 1) {
+  if (shards.size() > 1 && share.number == 0) {
     write_text_file(folder / weight_index_name, weight_index_text(index, total));
   }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> names_by_file(const Weights& weights, int64_t files) {
+  const Shard all = all_tensors(weights, {});
+  const uint64_t total = size_of(all);
+  std::vector<std::vector<std::string>> names;
+  uint64_t before = 0;
+  for (const auto& [name, tensor] : all) {
+    const auto file = static_cast<size_t>(total == 0 ? 0 : before * static_cast<uint64_t>(files) / total);
+    if (names.empty() || (names.size() <= file && !names.back().empty())) {
+      names.emplace_back();
+    }
+    names.back().push_back(name);
+    before += size_of(name, tensor);
+  }
+  return names;
+}
+
+void write_weights(const std::filesystem::path& folder, const Weights& weights, uint64_t shard_bytes,
+                   const std::map<std::string, CopiedTensor>& copied) {
+  write_shards(folder, plan_shards(all_tensors(weights, copied), shard_bytes), weights, copied, {});
+}
+
+void write_weights(const std::filesystem::path& folder, const Weights& weights, const WriteShare& share) {
+  const Shard all = all_tensors(weights, {});
+  const auto shard_of = [&all](const std::vector<std::string>& names) {
+    Shard shard;
+    for (const std::string& name : names) {
+      shard[name] = all.at(name);
+    }
+    return shard;
+  };
+  write_shards(folder, mapped(names_by_file(weights, share.of), shard_of), weights, {}, share);
 }
 
 }  // namespace pare

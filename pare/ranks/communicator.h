@@ -49,9 +49,12 @@ class Communicator {
   // All ranks call these in one order. Tensors are contiguous, on the CPU.
   void all_reduce(const at::Tensor& sum) const;
   Exchange begin_all_reduce(const at::Tensor& sum) const;
-  void reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;  // the rank's own part of the sum
-  void all_gather(const at::Tensor& whole, const at::Tensor& part) const;      // parts in the order of ranks
-  void broadcast(const at::Tensor& tensor) const;                              // what rank 0 has
+  // The rank's own part of the sum, of as many as there are ranks; `part` may lie in `whole`, at its place. Each number
+  // is added up in the order of ranks.
+  void reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;
+  Exchange begin_reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;
+  void all_gather(const at::Tensor& whole, const at::Tensor& part) const;  // parts in the order of ranks
+  void broadcast(const at::Tensor& tensor) const;                          // what rank 0 has
   std::string broadcast(const std::string& text) const;
   std::vector<std::string> all_gather(const std::string& text) const;  // of every rank
   double sum(double value) const;

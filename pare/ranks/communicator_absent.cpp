@@ -36,8 +36,13 @@ Exchange Communicator::begin_all_reduce(const at::Tensor&) const {
 
 void Communicator::all_reduce(const at::Tensor&) const {}
 
-void Communicator::reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
+Exchange Communicator::begin_reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
   part.copy_(whole);
+  return {};
+}
+
+void Communicator::reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
+  begin_reduce_scatter(part, whole);
 }
 
 void Communicator::all_gather(const at::Tensor& whole, const at::Tensor& part) const {

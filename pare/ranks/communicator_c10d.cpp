@@ -155,11 +155,13 @@ struct Communicator::Group {
 struct Exchange::Work {
   std::shared_ptr<Communicator::Group> group;
   c10::intrusive_ptr<c10d::Work> work;
+  std::function<void()> then;  // what is left to do with what came
 };
 
 void Exchange::wait() {
   if (work) {
     work->group->wait(work->work);
+    work->then ? work->then() : void();
     work.reset();
   }
 }
@@ -227,20 +229,30 @@ Exchange Communicator::begin_all_reduce(const at::Tensor& sum) const {
   }
   std::vector<at::Tensor> tensors = {sum};
   return {std::make_shared<Exchange::Work>(
-      Exchange::Work{group_, group_->begun(sum, [&] { return group_->backend->allreduce(tensors); })})};
+      Exchange::Work{group_, group_->begun(sum, [&] { return group_->backend->allreduce(tensors); }), {}})};
 }
 
 void Communicator::all_reduce(const at::Tensor& sum) const {
   begin_all_reduce(sum).wait();
 }
 
-void Communicator::reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
+// Gloo's own sends twice as much: it sums all on every rank, and takes a part of that.
+Exchange Communicator::begin_reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
   if (!group_) {
     part.copy_(whole);
-    return;
+    return {};
   }
-  at::Tensor out = part, in = whole;
-  group_->wait(group_->begun(whole, [&] { return group_->backend->_reduce_scatter_base(out, in); }));
+  at::Tensor out = at::empty_like(whole), in = whole;
+  std::vector<int64_t> even;
+  const auto start = [&] { return group_->backend->alltoall_base(out, in, even, even); };
+  const auto add_up = [out, into = at::Tensor(part), ranks = size()]() mutable {
+    at::sum_out(into, out.view({ranks, -1}), 0);
+  };
+  return {std::make_shared<Exchange::Work>(Exchange::Work{group_, group_->begun(whole, start), add_up})};
+}
+
+void Communicator::reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
+  begin_reduce_scatter(part, whole).wait();
 }
 
 void Communicator::all_gather(const at::Tensor& whole, const at::Tensor& part) const {

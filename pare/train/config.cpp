@@ -29,6 +29,9 @@ static Words<InitRecipe> words(InitRecipe) {
           {InitRecipe::norm_free, "norm_free"},
           {InitRecipe::orthogonal, "orthogonal"}};
 }
+static Words<Shard> words(Shard) {
+  return {{Shard::nothing, "nothing"}, {Shard::optimiser, "optimiser"}};
+}
 static Words<TrainDtype> words(TrainDtype) {
   return {{TrainDtype::float32, "float32"}, {TrainDtype::float64, "float64"}, {TrainDtype::bfloat16, "bfloat16"}};
 }
@@ -120,10 +123,10 @@ void field(Io& io, const char* key, T& value, const char* meaning, const Range& 
     io.optional(key, value, fallback);
   }
 }
-// A switch that is written only where it is on: files of those who never turn it stay as they were.
-template <class Io>
-void rare_switch(Io& io, const char* key, bool& value, const char* meaning) {
-  if (!std::is_same_v<Io, JsonWriter> || value) {
+// Written only where it is not what it begins with: files of those who never turn to it stay as they were.
+template <class Io, class T>
+void rare_field(Io& io, const char* key, T& value, const char* meaning) {
+  if (!std::is_same_v<Io, JsonWriter> || value != T{}) {
     field(io, key, value, meaning);
   }
 }
@@ -287,10 +290,11 @@ static void describe(Io& io, WrittenConfig& w) {
   group(io, "dropout", c.dropout);
   field(io, "seed", c.seed, "of the weights at the start, and of what dropout leaves out", from(0));
   field(io, "dtype", c.dtype, "of the arithmetic: float32, float64, bfloat16 (its weights are kept in float32)");
-  rare_switch(
-      io, "recompute", c.recompute,
-      "keeps what each layer is given and runs it again on the way back: the same numbers, with the activations "
-      "of one layer in memory, for the time of a second forward pass");
+  rare_field(io, "recompute", c.recompute,
+             "keeps what each layer is given and runs it again on the way back: the same numbers, with the activations "
+             "of one layer in memory, for the time of a second forward pass");
+  rare_field(io, "shard", c.shard,
+             "of what each of several ranks holds only a part: nothing, optimiser (its state, and what is moved)");
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);

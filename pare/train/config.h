@@ -87,6 +87,9 @@ struct ConditioningConfig {
   bool operator==(const ConditioningConfig&) const = default;
 };
 
+// What each of several ranks holds a part of, where others hold all.
+enum class Shard { nothing, optimiser };
+
 struct TrainConfig {
   std::string name;
   std::string from;  // a model folder to start from
@@ -101,6 +104,7 @@ struct TrainConfig {
   int64_t seed = 0;
   TrainDtype dtype = TrainDtype::float32;
   bool recompute = false;
+  Shard shard = Shard::nothing;
   std::string teacher;  // a model folder to learn from
   DistillationConfig distillation;
   MorphConfig morph;

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "pare/support/error.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -29,13 +30,15 @@ struct AfterLeaf : torch::autograd::FunctionPostHook {
 struct GradientBuckets::State {
   struct Bucket {
     at::Tensor flat;
-    size_t leaves = 0, open = 0;  // in it, and of those the ones that may still change
+    int64_t open = 0;  // how often autograd will still add to it in this pass
     Exchange exchange;
   };
 
   Communicator ranks;
+  Summed summed;
+  FlatLayout layout;
   std::vector<at::Tensor> leaves, gradients;
-  std::vector<size_t> bucket_of;
+  std::vector<int64_t> times;
   std::vector<Bucket> buckets;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  // a leaf alone would let them go, and their hooks
   size_t sent = 0;
@@ -50,55 +53,43 @@ struct GradientBuckets::State {
       leaves[i].mutable_grad().reset();
     }
     if (last_pass) {
-      close(i);
+      close(i, 1);
       send_closed();
     }
   }
 
-  void close(size_t i) {
-    Bucket& bucket = buckets[bucket_of[i]];
-    PARE_CHECK(bucket.open > 0, "a leaf that is filled twice in one pass");
-    --bucket.open;
+  void close(size_t i, int64_t by) {
+    Bucket& bucket = buckets[layout.places[i].bucket];
+    bucket.open -= by;
+    PARE_CHECK(bucket.open >= 0, "a leaf that is filled more often than was said");
   }
 
   // In one order on all ranks, whatever order they were filled in.
   void send_closed() {
-    for (; sent < buckets.size() && buckets[sent].open == 0; ++sent) {
-      buckets[sent].exchange = ranks.begin_all_reduce(buckets[sent].flat);
-      ++early;
+    for (; sent < buckets.size() && buckets[sent].open == 0; ++early) {
+      send_next();
     }
+  }
+
+  void send_next() {
+    const size_t b = sent++;
+    const at::Tensor& flat = buckets[b].flat;
+    buckets[b].exchange = summed == Summed::whole
+                              ? ranks.begin_all_reduce(flat)
+                              : ranks.begin_reduce_scatter(layout.part(flat, b, ranks.rank()), flat);
   }
 };
 
 GradientBuckets::GradientBuckets(const Communicator& ranks, const std::vector<at::Tensor>& leaves,
-                                 const std::vector<at::Tensor>& like, const std::vector<size_t>& order, int64_t bytes)
-    : state_(std::make_shared<State>()) {
-  PARE_CHECK(leaves.size() == like.size() && leaves.size() == order.size(), "a gradient for each leaf");
+                                 const std::vector<int64_t>& times, const FlatLayout& layout, Summed summed)
+    : state_(new State{.ranks = ranks, .summed = summed, .layout = layout, .leaves = leaves, .times = times}) {
+  PARE_CHECK(leaves.size() == times.size() && leaves.size() == layout.places.size(), "a gradient for each leaf");
   State& s = *state_;
-  s.ranks = ranks;
-  s.leaves = leaves;
-  s.gradients.resize(leaves.size());
-  s.bucket_of.resize(leaves.size());
-  for (size_t first = 0; first < order.size();) {
-    int64_t numbers = 0;
-    size_t end = first;
-    const at::ScalarType type = like[order[first]].scalar_type();
-    const auto full = [&] { return numbers * static_cast<int64_t>(c10::elementSize(type)) >= bytes; };
-    for (; end < order.size() && !full() && like[order[end]].scalar_type() == type; ++end) {
-      numbers += like[order[end]].numel();
-    }
-    const at::Tensor flat = at::zeros({numbers}, like[order[first]].options().requires_grad(false));
-    int64_t begin = 0;
-    for (size_t place = first; place < end; ++place) {
-      const size_t i = order[place];
-      s.gradients[i] = flat.narrow(0, begin, like[i].numel()).view(like[i].sizes());
-      s.bucket_of[i] = s.buckets.size();
-      begin += like[i].numel();
-    }
-    s.buckets.push_back({.flat = flat, .leaves = end - first});
-    first = end;
+  for (const at::Tensor& flat : layout.zeros(leaves.front().device())) {
+    s.buckets.push_back({.flat = flat});
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
+    s.gradients.push_back(layout.view(s.buckets[layout.places[i].bucket].flat, i));
     s.accumulators.push_back(torch::autograd::impl::grad_accumulator(leaves[i]));
     s.accumulators.back()->add_post_hook(std::make_unique<AfterLeaf>([weak = std::weak_ptr(state_), i] {
       if (const std::shared_ptr<State> state = weak.lock()) {
@@ -118,10 +109,11 @@ void GradientBuckets::clear() {
   State& s = *state_;
   for (State::Bucket& bucket : s.buckets) {
     bucket.flat.zero_();
-    bucket.open = bucket.leaves;
+    bucket.open = 0;
   }
   for (size_t i = 0; i < s.leaves.size(); ++i) {  // where it can autograd adds to the bucket itself
     s.leaves[i].mutable_grad() = s.in_place(i) ? s.gradients[i] : at::Tensor();
+    s.buckets[s.layout.places[i].bucket].open += s.times[i];
   }
   s.sent = 0;
   s.early = 0;
@@ -131,19 +123,23 @@ void GradientBuckets::clear() {
 void GradientBuckets::begin_last_pass(const std::vector<size_t>& filled) {
   state_->last_pass = true;
   for (const size_t i : filled) {
-    state_->close(i);
+    state_->close(i, state_->times[i]);
   }
   state_->send_closed();
 }
 
 void GradientBuckets::finish() {
   State& s = *state_;
-  for (; s.sent < s.buckets.size(); ++s.sent) {  // of leaves that the loss does not depend on
-    s.buckets[s.sent].exchange = s.ranks.begin_all_reduce(s.buckets[s.sent].flat);
+  while (s.sent < s.buckets.size()) {  // of leaves that the loss does not depend on
+    s.send_next();
   }
   for (State::Bucket& bucket : s.buckets) {
     bucket.exchange.wait();
   }
+}
+
+std::vector<at::Tensor> GradientBuckets::buckets() const {
+  return mapped(state_->buckets, [](const State::Bucket& bucket) { return bucket.flat; });
 }
 
 int64_t GradientBuckets::count() const {

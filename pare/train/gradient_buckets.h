@@ -9,25 +9,27 @@
 #include <vector>
 
 #include "pare/ranks/communicator.h"
+#include "pare/train/flat_layout.h"
 
 namespace pare {
 
-constexpr int64_t usual_bucket = int64_t{25} << 20;  // bytes: a message long enough to be sent at the network's speed
+enum class Summed { whole, own_part };  // of each bucket on each rank; elsewhere the rank's own sums stay
 
 class GradientBuckets {
  public:
-  // `leaves` are what autograd fills; `like` says in which type each gradient is summed. `order` is in which order a
-  // backward pass fills them, the same on all ranks; `bytes` how much one bucket has at least.
-  GradientBuckets(const Communicator& ranks, const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& like,
-                  const std::vector<size_t>& order, int64_t bytes = usual_bucket);
+  // `leaves` are what autograd fills, `times` how often it comes to each in one pass. The layout says in which type
+  // gradients are summed, and has the tensors in the order in which a backward pass fills them.
+  GradientBuckets(const Communicator& ranks, const std::vector<at::Tensor>& leaves, const std::vector<int64_t>& times,
+                  const FlatLayout& layout, Summed summed = Summed::whole);
   ~GradientBuckets();
 
-  const std::vector<at::Tensor>& gradients() const;  // of each leaf, a part of its bucket
+  const std::vector<at::Tensor>& gradients() const;  // of each leaf, where it lies in its bucket
+  std::vector<at::Tensor> buckets() const;
 
   void clear();
   // The pass that begins is the last of its step. What is in `filled` is complete: autograd adds nothing to it.
   void begin_last_pass(const std::vector<size_t>& filled);
-  void finish();  // afterwards gradients are sums over all ranks
+  void finish();  // afterwards gradients, or the rank's part of them, are sums over all ranks
 
   // Buckets there are, and how many of them were on their way before the last pass had ended.
   int64_t count() const;

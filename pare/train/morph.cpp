@@ -179,12 +179,12 @@ Morph::Tensors Morph::state() const {
   return state;
 }
 
-void Morph::restore(const Tensors& state) const {
+void Morph::restore(const Weights& state) const {
   for (auto& [name, constant] : this->state()) {
     const auto found = state.find(name);
-    refuse_if(found == state.end() || found->second.dim() != 0, "the checkpoint has no {}: is it of another run?",
+    refuse_if(found == state.end() || !found->second.shape().empty(), "the checkpoint has no {}: is it of another run?",
               quote(name));
-    constant.copy_(found->second);
+    constant.copy_(found->second.load());
   }
 }
 

@@ -42,12 +42,12 @@ class Morph {
 
   // The constants, "morph.NAME.constant", to be stored and put back.
   Tensors state() const;
-  void restore(const Tensors& state) const;
+  void restore(const Weights& state) const;
 
   // The new model, of the weights at t = 1, in that type; and what an optimiser remembers of them ("NAME.mean",
   // "NAME.square"), as it would remember it of the new ones: with p' = s p a gradient is 1/s of what it was.
   Model finished(const Weights& weights, at::ScalarType type) const;
-  Tensors finished_moments(const Weights& weights, const Tensors& moments) const;
+  Weights finished_moments(const Weights& weights, const Weights& moments) const;
 
  private:
   struct Factors;

@@ -128,13 +128,11 @@ Weights stored_in(const Architecture& architecture, const Weights& weights) {
   return stored;
 }
 
-Weights held_weights(const std::map<std::string, at::Tensor>& moments, const std::string& suffix) {
+Weights moments_of(const Weights& moments, const std::string& suffix) {
   Weights weights;
-  for (const auto& [name, tensor] : moments) {
+  for (const auto& [name, moment] : moments) {
     if (name.ends_with(suffix)) {
-      const std::string own = name.substr(0, name.size() - suffix.size());
-      const at::Tensor held = tensor.cpu();
-      weights[own] = Weight::leaf(own, dtype_of(held.scalar_type()), held.sizes().vec(), [held] { return held; });
+      weights[name.substr(0, name.size() - suffix.size())] = moment;
     }
   }
   return weights;
@@ -218,12 +216,14 @@ Model Morph::finished(const Weights& weights, at::ScalarType type) const {
   return model;
 }
 
-Morph::Tensors Morph::finished_moments(const Weights& weights, const Tensors& moments) const {
-  Tensors result;
+Weights Morph::finished_moments(const Weights& weights, const Weights& moments) const {
+  Weights result;
   const Factors own = factors(weights);
   for (const auto& [suffix, power] : {std::pair{".mean", -1.0}, {".square", -2.0}}) {
-    for (const auto& [name, weight] : finished_weights(held_weights(moments, suffix), own, power)) {
-      result[name + suffix] = weight.load();
+    for (const auto& [name, weight] : finished_weights(moments_of(moments, suffix), own, power)) {
+      const at::Tensor made = weight.load();
+      result[name + suffix] =
+          Weight::leaf(name + suffix, weight.dtype(), weight.shape(), [made] { return made.clone(); });
     }
   }
   return result;

@@ -40,12 +40,17 @@ AdamW::AdamW(const OptimiserConfig& config, const Tensors& weights, const std::v
     names_.push_back(name);
   }
   // libtorch's kernels want it so: a float where they read it themselves.
-  const at::Device device = weights.begin()->second.device();
+  const at::Device device = weights.empty() ? at::kCPU : weights.begin()->second.device();
   rate_ = at::zeros({}, at::TensorOptions(device.is_cpu() ? at::kDouble : at::kFloat).device(device));
 }
 
-at::Tensor AdamW::clip(const std::vector<at::Tensor>& gradients) const {
-  const at::Tensor length = at::stack(at::_foreach_norm(gradients)).norm();
+at::Tensor AdamW::clip(const std::vector<at::Tensor>& gradients, const Communicator& others) const {
+  at::Tensor length = gradients.empty() ? at::zeros({}) : at::stack(at::_foreach_norm(gradients)).norm();
+  if (!others.alone()) {
+    const at::Tensor square = length.to(at::kDouble).square();
+    others.all_reduce(square);
+    length = square.sqrt();
+  }
   if (config_.clip > 0) {
     at::_foreach_mul_(gradients, (config_.clip / (length + 1e-6)).clamp_max(1));
   }
@@ -83,18 +88,12 @@ AdamW::Tensors AdamW::state() const {
   return state;
 }
 
-void AdamW::restore(const Tensors& state, int64_t steps) {
+void AdamW::restore(const Moment& moment, int64_t steps) {
   for (Group& group : groups_) {
     for (size_t i = 0; i < group.numbers.size(); ++i) {
       const std::string& name = names_[group.numbers[i]];
-      const auto take = [&](const char* kind, at::Tensor& into) {
-        const auto found = state.find(name + kind);
-        refuse_if(found == state.end() || found->second.sizes() != into.sizes(),
-                  "the optimiser's state has no {}{} of this run's shape: is it of another model?", name, kind);
-        into.copy_(found->second);
-      };
-      take(".mean", group.means[i]);
-      take(".square", group.squares[i]);
+      group.means[i].copy_(moment(name, name + ".mean"));
+      group.squares[i].copy_(moment(name, name + ".square"));
       group.steps[i].fill_(steps);
     }
   }

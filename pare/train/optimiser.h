@@ -3,11 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "pare/arch/tensors.h"
+#include "pare/ranks/communicator.h"
 #include "pare/train/config.h"
 
 namespace pare {
@@ -25,7 +27,8 @@ class AdamW {
   AdamW(const OptimiserConfig& config, const Tensors& weights, const std::vector<std::string>& decayed);
 
   // Shortens gradients that are together longer than `clip`. Hands back how long they were, a tensor on their device.
-  at::Tensor clip(const std::vector<at::Tensor>& gradients) const;
+  // `others`: ranks that have the rest of them.
+  at::Tensor clip(const std::vector<at::Tensor>& gradients, const Communicator& others = {}) const;
   // Of the steps from now on. Held on the device, where a step that was recorded reads it.
   void set_rate(double rate);
   // Gradients in the order of the weights' names. Nothing moves where `stopped`, a float32 scalar on the device, is 1.
@@ -33,7 +36,9 @@ class AdamW {
 
   // "NAME.mean" and "NAME.square" for each weight, to be stored and put back.
   Tensors state() const;
-  void restore(const Tensors& state, int64_t steps);
+  // `moment`: what is stored under that name of this weight.
+  using Moment = std::function<at::Tensor(const std::string& weight, const std::string& name)>;
+  void restore(const Moment& moment, int64_t steps);
 
  private:
   struct Group {

@@ -108,7 +108,8 @@ void RunRecord::add_evaluation(int64_t step, const Evaluation& found, const std:
   }
   add_line(line);
   // Half of what ends a run by itself is far from it. Who chose where to end chose what is good.
-  if (found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
+  // What is put together from several ranks fits on none of them perhaps.
+  if (!state.shared && found.loss <= (config_.stop_above > 0 ? config_.stop_above : limit() / 2)) {
     good_ = Good{step, found.loss, folder_ ? copied(state) : StoredState()};
   }
 }
@@ -131,15 +132,16 @@ void RunRecord::report() const {
 }
 
 void RunRecord::save(int64_t step, const StoredState& state) const {
-  if (!folder_) {
-    return;
-  }
   const InterruptsWait wait;  // for what is written half
   try {
-    folder_->save(step, state, config_.checkpoint.keep);
+    RunFolder::save(folder(), step, state, config_.checkpoint.keep, options_.ranks);
+  } catch (const RankLost&) {
+    throw;
+  } catch (const EndedElsewhere&) {
+    throw;
   } catch (const IoError& error) {
-    throw IoError(fmt::format("{}. The run is kept as it was at step {}: make room, and {}", error.what(),
-                              folder_->checkpoints().back(),
+    const std::string last = folder_ ? fmt::format("step {}", folder_->checkpoints().back()) : "its last checkpoint";
+    throw IoError(fmt::format("{}. The run is kept as it was at {}: make room, and {}", error.what(), last,
                               options_.goes_on.empty() ? "continue it with --resume" : options_.goes_on));
   }
 }
@@ -166,13 +168,16 @@ void RunRecord::stop(const std::string& why) const {
 std::string RunRecord::kept_at_stop() const {
   const int64_t last = folder_->checkpoints().back();
   const std::string before = folder_->checkpoint_path(last).string();
+  if (config_.shard != Shard::nothing && !options_.ranks.alone()) {
+    return fmt::format("Its last checkpoint is {}", before);
+  }
   if (!good_) {
     return fmt::format("It measured nothing good since it began or was continued; its last checkpoint is {}", before);
   }
   const std::string what =
       fmt::format("What last measured well, step {} (validation {:.4g}),", with_commas(good_->step), good_->validation);
   try {
-    folder_->save(good_->step, good_->state, /*keep=*/0);  // no other goes for it
+    RunFolder::save(folder(), good_->step, good_->state, /*keep=*/0);  // no other goes for it
   } catch (const IoError& error) {
     return fmt::format("{} could not be kept ({}); its last checkpoint is {}", what, error.what(), before);
   }

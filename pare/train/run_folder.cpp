@@ -3,16 +3,19 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <set>
 
 #include "pare/checkpoint/bound_weights.h"
 #include "pare/checkpoint/family.h"
 #include "pare/checkpoint/model_folder.h"
 #include "pare/checkpoint/safetensors.h"
+#include "pare/checkpoint/shards.h"
 #include "pare/data/tokenizer.h"
 #include "pare/support/error.h"
 #include "pare/support/json.h"
@@ -36,9 +39,9 @@ constexpr const char* hashes_file = "run.sha256";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
 constexpr const char* tokenizer_folder = "tokenizer";  // a copy, so that no checkpoint depends on what lies elsewhere
-constexpr const char* optimiser_file = "optimizer.safetensors";
-constexpr const char* step_key = "step";        // of the optimiser's file: which step its state is of
-constexpr const char* weights_key = "weights";  // of the same: which weights it belongs to
+constexpr const char* optimiser_stem = "optimizer";    // optimizer.safetensors, or one file from each rank
+constexpr const char* step_key = "step";               // of the optimiser's file: which step its state is of
+constexpr const char* weights_key = "weights";         // of the same: which weights it belongs to
 constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
 
 std::span<const std::byte> bytes_of_tensor(const at::Tensor& tensor) {
@@ -54,18 +57,44 @@ std::string weights_hash(const ModelFolder& folder) {
   return sha256_of(text);
 }
 
-void write_optimiser(const fs::path& path, const std::map<std::string, at::Tensor>& state, int64_t step,
-                     const std::string& weights) {
-  std::map<std::string, SafetensorsWriter::Declared> declared;
-  for (const auto& [name, tensor] : state) {
-    declared[name] = {dtype_of(tensor.scalar_type()), tensor.sizes().vec()};
+void write_optimiser(const fs::path& folder, const Weights& state, int64_t step, const std::string& weights,
+                     const WriteShare& share) {
+  const std::vector<std::vector<std::string>> files = names_by_file(state, share.of);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const bool own = share.number == static_cast<int64_t>(i);
+    std::map<std::string, SafetensorsWriter::Declared> declared;
+    for (const std::string& name : files[i]) {
+      declared[name] = {state.at(name).dtype(), state.at(name).shape()};
+    }
+    std::optional<SafetensorsWriter> writer;
+    if (own) {
+      const Metadata metadata = {{"format", "pt"}, {step_key, std::to_string(step)}, {weights_key, weights}};
+      writer.emplace(folder / shard_file_name(optimiser_stem, i, files.size()), declared, metadata);
+    }
+    for (const std::string& name : files[i]) {
+      const at::Tensor tensor = own || share.load_all ? state.at(name).load().contiguous() : at::Tensor();
+      own ? writer->write(name, bytes_of_tensor(tensor)) : void();
+    }
+    own ? writer->finish() : void();
   }
-  SafetensorsWriter writer(path, declared,
-                           {{"format", "pt"}, {step_key, std::to_string(step)}, {weights_key, weights}});
-  for (const auto& [name, tensor] : state) {
-    writer.write(name, bytes_of_tensor(tensor.cpu().contiguous()));
+}
+
+// The one, or as many as it names. InputError where one of them is not there.
+std::vector<fs::path> optimiser_files(const fs::path& checkpoint) {
+  const std::string beginning = std::string(optimiser_stem) + "-00001-of-";
+  size_t of = 1;
+  for (const fs::directory_entry& entry : entries_of(checkpoint)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(beginning)) {
+      std::from_chars(name.data() + beginning.size(), name.data() + name.size(), of);
+    }
   }
-  writer.finish();
+  std::vector<fs::path> files;
+  for (size_t i = 0; i < of; ++i) {
+    files.push_back(checkpoint / shard_file_name(optimiser_stem, i, of));
+    refuse_if(!path_exists(files.back()), "{} is missing", quote(files.back().string()));
+  }
+  return files;
 }
 
 void copy_text(const fs::path& from, const fs::path& to) {
@@ -90,20 +119,40 @@ void keep_tokenizer(const fs::path& run, const TrainConfig& config) {
   }
 }
 
-// A model in the native format with the tokenizer of its run, and what its optimiser remembers.
-void write_checkpoint(const fs::path& target, const StoredState& state, int64_t step) {
-  AtomicFolder output(target, [](const fs::path&) {});  // what stands there is not whole
+// A model in the native format with the tokenizer of its run, and what its optimiser remembers. `target` is what the
+// first rank says.
+void write_checkpoint(const fs::path& target, const StoredState& state, int64_t step, const Communicator& ranks) {
+  std::optional<AtomicFolder> output;
+  if (ranks.is_first()) {
+    output.emplace(target, [](const fs::path&) {});  // what stands there is not whole
+  }
+  const fs::path folder = ranks.broadcast(output ? fs::absolute(output->temporary()).string() : "");
+  if (!is_folder(folder)) {
+    throw IoError(
+        fmt::format("{} sees no {}, where the first rank writes: the run's folder has to be one that all ranks "
+                    "see, under the same path",
+                    ranks.name(), quote(folder.string())));
+  }
   const Model& model = state.model;
-  write_text_file(output.temporary() / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
-  write_weights(output.temporary(), family_weights(native_family(), model.architecture, model.weights), shard_size);
-  write_optimiser(output.temporary() / optimiser_file, state.optimiser, step,
-                  weights_hash(open_model(output.temporary())));
+  const Weights weights = family_weights(native_family(), model.architecture, model.weights);
+  const WriteShare share{ranks.rank(), ranks.size(), state.shared};
+  if (output) {
+    write_text_file(folder / config_file, family_config(native_family(), model.architecture).dump(2) + "\n");
+  }
+  ranks.alone() ? write_weights(folder, weights, shard_size) : write_weights(folder, weights, share);
+  ranks.barrier();
+  write_optimiser(folder, state.optimiser, step, ranks.broadcast(output ? weights_hash(open_model(folder)) : ""),
+                  share);
+  ranks.barrier();
+  if (!output) {
+    return;
+  }
   if (const fs::path kept = target.parent_path().parent_path() / tokenizer_folder; is_folder(kept)) {
     for (const fs::directory_entry& file : entries_of(kept)) {
-      copy_text(file.path(), output.temporary() / file.path().filename());
+      copy_text(file.path(), folder / file.path().filename());
     }
   }
-  output.commit();
+  output->commit();
 }
 
 int open_or_refuse(const fs::path& path, int flags) {
@@ -163,18 +212,26 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
 std::string damage_of(const fs::path& checkpoint) {
   try {
     open_model(checkpoint);
-    SafetensorsFile(checkpoint / optimiser_file);
+    for (const fs::path& file : optimiser_files(checkpoint)) {
+      const SafetensorsFile whole(file);
+    }
   } catch (const InputError& error) {
     return error.what();
   }
   return "";
 }
 
-// What the optimiser's state says of itself; empty where it does not.
+// What the optimiser's state says of itself; empty where it does not. Files that lie together say the same.
 std::string state_says(const fs::path& checkpoint, const char* key) {
-  const SafetensorsFile file(checkpoint / optimiser_file);
-  const auto found = file.metadata().find(key);
-  return found == file.metadata().end() ? "" : found->second;
+  std::set<std::string> said;
+  for (const fs::path& path : optimiser_files(checkpoint)) {
+    const SafetensorsFile file(path);
+    const auto found = file.metadata().find(key);
+    said.insert(found == file.metadata().end() ? "" : found->second);
+  }
+  refuse_if(said.size() > 1, "{} has files of the optimiser's state that do not belong together: their {} is {}",
+            quote(checkpoint.string()), key, fmt::join(said, " and "));
+  return *said.begin();
 }
 
 // The step up to which every one was measured.
@@ -213,19 +270,20 @@ void check_unedited(const fs::path& run, const std::string& name, const std::str
 }  // namespace
 
 StoredState state_of(const Trainer& trainer) {
-  return {trainer.model(), trainer.state()};
+  return {trainer.model(), trainer.state(), trainer.shared()};
+}
+
+static Weights copied(const Weights& weights) {
+  Weights copy;
+  for (const auto& [name, weight] : weights) {
+    const at::Tensor held = weight.load().clone();
+    copy[name] = Weight::leaf(name, weight.dtype(), weight.shape(), [held] { return held.clone(); });
+  }
+  return copy;
 }
 
 StoredState copied(const StoredState& state) {
-  StoredState copy{.model = {state.model.architecture, {}}};
-  for (const auto& [name, weight] : state.model.weights) {
-    const at::Tensor held = weight.load().clone();
-    copy.model.weights[name] = Weight::leaf(name, weight.dtype(), weight.shape(), [held] { return held.clone(); });
-  }
-  for (const auto& [name, tensor] : state.optimiser) {
-    copy.optimiser[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true);
-  }
-  return copy;
+  return {{state.model.architecture, copied(state.model.weights)}, copied(state.optimiser)};
 }
 
 void RunFolder::refuse_existing(const fs::path& path) {
@@ -234,7 +292,11 @@ void RunFolder::refuse_existing(const fs::path& path) {
 }
 
 void RunFolder::create(const fs::path& path, const TrainConfig& config, const Batches& batches, const Trainer& start,
-                       const nlohmann::ordered_json& source) {
+                       const nlohmann::ordered_json& source, const Communicator& ranks) {
+  if (!ranks.is_first()) {
+    write_checkpoint({}, state_of(start), 0, ranks);
+    return;
+  }
   AtomicFolder output(path, refuse_existing);
   const fs::path& folder = output.temporary();
   std::string hashes;
@@ -260,7 +322,7 @@ void RunFolder::create(const fs::path& path, const TrainConfig& config, const Ba
   if (!fs::create_directory(folder / checkpoints_folder, refused)) {
     fail_io("create", folder / checkpoints_folder, refused.value());
   }
-  write_checkpoint(folder / checkpoints_folder / "0", state_of(start), 0);
+  write_checkpoint(folder / checkpoints_folder / "0", state_of(start), 0, ranks);
   output.commit();
 }
 
@@ -338,22 +400,34 @@ StoredState load_checkpoint(const fs::path& run, int64_t step) {
                     quote(path.string())));
   }
   StoredState state{.model = folder.model};
-  for (const auto& [name, weight] : weights_of(SafetensorsFile(path / optimiser_file))) {
-    state.optimiser[name] = weight.load();
+  for (const fs::path& file : optimiser_files(path)) {
+    state.optimiser.merge(weights_of(SafetensorsFile(file)));
   }
   return state;
 }
 
-void RunFolder::save(int64_t step, const StoredState& state, int64_t keep) const {
-  if (metrics_ && ::fsync(metrics_->number()) != 0) {  // never behind the weights
+void RunFolder::save(const RunFolder* folder, int64_t step, const StoredState& state, int64_t keep,
+                     const Communicator& ranks) {
+  if (folder) {
+    folder->sync_metrics();  // never behind the weights
+  }
+  const fs::path path = folder ? folder->checkpoint_path(step) : fs::path();
+  const bool is_there = folder && path_exists(path) && damage_of(path).empty();
+  if (ranks.sum(is_there) == 0) {
+    write_checkpoint(path, state, step, ranks);
+  }
+  if (folder && keep != 0) {
+    folder->remove_all_but(keep, step);
+  }
+}
+
+void RunFolder::sync_metrics() const {
+  if (metrics_ && ::fsync(metrics_->number()) != 0) {
     fail_io("sync", path_ / metrics_file, errno);
   }
-  if (!path_exists(checkpoint_path(step)) || !damage_of(checkpoint_path(step)).empty()) {
-    write_checkpoint(checkpoint_path(step), state, step);
-  }
-  if (keep == 0) {
-    return;
-  }
+}
+
+void RunFolder::remove_all_but(int64_t keep, int64_t step) const {
   std::vector<int64_t> all = checkpoints();
   std::erase(all, 0);                                                  // the start stays
   std::erase_if(all, [step](int64_t other) { return other > step; });  // damaged, and to be written again

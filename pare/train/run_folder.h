@@ -1,8 +1,8 @@
 #pragma once
 // A run on disk: config.json, data.json and start.json, with their hashes in run.sha256; order.i32, metrics.jsonl, its
 // tokenizer, and checkpoints/STEP, each a model in the native format with the tokenizer and optimizer.safetensors
-// beside it. It appears whole, with its start as checkpoint 0, and whatever ends a process, what is there can be
-// continued.
+// beside it; of several ranks, one file of each from every rank. It appears whole, with its start as checkpoint 0, and
+// whatever ends a process, what is there can be continued.
 
 #include <filesystem>
 #include <map>
@@ -25,7 +25,8 @@ std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run);
 
 struct StoredState {
   Model model;
-  std::map<std::string, at::Tensor> optimiser;
+  Weights optimiser;
+  bool shared = false;  // its tensors are there only where all ranks load them, in one order
 };
 // The model and the state of a checkpoint that is whole, for whoever reads it beside the process that has the run.
 StoredState load_checkpoint(const std::filesystem::path& run, int64_t step);
@@ -36,9 +37,9 @@ class RunFolder {
  public:
   // For who writes a new one: says that something stands there, and what to do.
   [[noreturn]] static void refuse_existing(const std::filesystem::path& path);
-  // A new one. InputError where something stands there already.
+  // A new one. InputError where something stands there already. All ranks do this together, with save().
   static void create(const std::filesystem::path& path, const TrainConfig& config, const Batches& batches,
-                     const Trainer& start, const nlohmann::ordered_json& source);
+                     const Trainer& start, const nlohmann::ordered_json& source, const Communicator& ranks = {});
   // Locks it until this object goes. InputError where it is no run, or another process works on it.
   explicit RunFolder(const std::filesystem::path& path);
 
@@ -56,8 +57,11 @@ class RunFolder {
   };
   Continuation continuation() const;
   std::filesystem::path checkpoint_path(int64_t step) const;
-  // Whole or not at all, in place of one that is not; then those that need not stay are removed, unless keep is 0.
-  void save(int64_t step, const StoredState& state, int64_t keep) const;
+  // Whole or not at all, in place of one that is not; then those that need not stay are removed, unless keep is 0. All
+  // ranks together: each writes a file of the weights and one of the optimiser's state, and only the first has
+  // `folder`.
+  static void save(const RunFolder* folder, int64_t step, const StoredState& state, int64_t keep,
+                   const Communicator& ranks = {});
 
   // Forgets what was measured after a step: it will be measured again.
   void cut_metrics(int64_t last_step);
@@ -65,6 +69,9 @@ class RunFolder {
   std::vector<nlohmann::json> metrics() const;
 
  private:
+  void sync_metrics() const;
+  void remove_all_but(int64_t keep, int64_t step) const;
+
   std::filesystem::path path_;
   Descriptor lock_;
   std::optional<Descriptor> metrics_;

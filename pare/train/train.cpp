@@ -40,12 +40,13 @@ std::string differing_keys(const nlohmann::json& a, const nlohmann::json& b) {
   return list;
 }
 
-// How often to save, how it is called and when it is ended change nothing that is computed.
+// How often to save, how it is called, when it is ended and what lies where change nothing that is computed.
 TrainConfig comparable(TrainConfig config) {
   config.checkpoint = {};
   config.stop_above = 0;
   config.name.clear();
   config.recompute = false;
+  config.shard = Shard::nothing;
   return config;
 }
 
@@ -216,9 +217,7 @@ class Run {
       trainer.restore(state_.optimiser, agenda_.done);
     }
     if (!record_) {
-      if (ranks_.is_first()) {
-        RunFolder::create(options_.folder, config_, batches_, trainer, source_);
-      }
+      RunFolder::create(options_.folder, config_, batches_, trainer, source_, ranks_);
       record_.emplace(config_, options_, started_);
     } else if (!settled_) {
       agenda_.measured = record_->go_on_at(agenda_.done);
@@ -323,9 +322,10 @@ class Run {
 
   // At t = 1 only the new Architecture is left.
   StoredState turned(const Trainer& trainer) {
-    const Weights weights = trainer.model().weights;
+    const StoredState last = copied(state_of(trainer));
+    const Weights& weights = last.model.weights;
     const at::ScalarType type = config_.dtype == TrainDtype::float64 ? at::kDouble : at::kFloat;
-    StoredState state{morph_->finished(weights, type), morph_->finished_moments(weights, trainer.state())};
+    StoredState state{morph_->finished(weights, type), morph_->finished_moments(weights, last.optimiser)};
     morph_.reset();
     agenda_.morph_steps = 0;
     return state;

@@ -8,6 +8,7 @@
 #include "pare/model/dropout.h"
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -35,9 +36,10 @@ std::vector<std::string> decayed_names(const Architecture& architecture) {
   return names;
 }
 
-std::map<std::string, at::Tensor> masters_of(const Executor& executor, const Weights& start, bool narrow,
-                                             at::Device device) {
-  std::map<std::string, at::Tensor> masters;
+using Tensors = std::map<std::string, at::Tensor>;
+
+Tensors masters_of(const Executor& executor, const Weights& start, bool narrow, at::Device device) {
+  Tensors masters;
   for (const auto& [name, leaf] : executor.parameters()) {
     masters[name] = narrow ? start.at(name).load().to(device, at::kFloat) : leaf.detach();
   }
@@ -45,7 +47,7 @@ std::map<std::string, at::Tensor> masters_of(const Executor& executor, const Wei
 }
 
 // In which order a backward pass comes to the leaves, which are in the order of names.
-std::vector<size_t> backward_order(const Architecture& architecture, const std::map<std::string, at::Tensor>& leaves) {
+std::vector<size_t> backward_order(const Architecture& architecture, const Tensors& leaves) {
   std::vector<size_t> order;
   for (const TensorSpec& spec : tensor_table(architecture)) {
     if (const auto leaf = leaves.find(spec.name); leaf != leaves.end()) {
@@ -54,6 +56,40 @@ std::vector<size_t> backward_order(const Architecture& architecture, const std::
   }
   std::ranges::reverse(order);
   return order;
+}
+
+std::vector<at::Tensor> values_of(const Tensors& tensors) {
+  return mapped(tensors, &Tensors::value_type::second);
+}
+
+at::Tensor found_in(const Tensors& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? at::Tensor() : found->second;
+}
+
+std::vector<std::string> names_of(const Tensors& tensors) {
+  return mapped(tensors, &Tensors::value_type::first);
+}
+
+FlatLayout layout_of(const Architecture& architecture, const Tensors& leaves, bool narrow, int64_t bucket, int ranks) {
+  const auto like = [narrow](const at::Tensor& leaf) {
+    return at::empty_like(leaf, leaf.options().dtype(narrow ? at::kFloat : leaf.scalar_type()).device(at::kMeta));
+  };
+  return FlatLayout(mapped(values_of(leaves), like), backward_order(architecture, leaves), bucket, ranks);
+}
+
+// How often a backward pass adds to each leaf: once, but to those of a layer that is run again each time. With a
+// penalty on the weights perhaps once more: a bucket that is still open at the end of the pass is sent then.
+std::vector<int64_t> times_added(const Architecture& architecture, const Tensors& leaves, bool recompute,
+                                 bool penalised) {
+  const std::vector<int64_t> order = layer_blocks(architecture);
+  const TensorTable table = tensor_table(architecture);
+  std::vector<int64_t> times;
+  for (const auto& [name, leaf] : leaves) {
+    const std::optional<int64_t> block = table.at(name).id.module.block;
+    times.push_back(recompute && block ? std::ranges::count(order, *block) + (penalised ? 1 : 0) : 1);
+  }
+  return times;
 }
 
 // On a CPU a piece of the logits stays near its caches; a GPU wants products as large as they come.
@@ -88,12 +124,11 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       executor_(start, arithmetic_of(config.dtype), device, Use::training,
                 company_.morph ? &company_.morph->blend() : nullptr,
                 config.recompute ? Kept::layer_inputs : Kept::activations),
-      masters_(masters_of(executor_, start.weights, config.dtype == TrainDtype::bfloat16, device)),
       narrow_(config.dtype == TrainDtype::bfloat16),
+      masters_(masters_of(executor_, start.weights, narrow_, device)),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
       dropout_(config.dropout),
       seed_(config.seed),
-      optimiser_(config.optimiser, masters_, decayed_names(start.architecture)),
       recordable_(config.task != TrainTask::masked_lm && dropout_ == DropoutRates{} && company_.ranks.alone() &&
                   DeviceGraph::works_on(device)) {
   for (const TensorSpec& spec : tensor_table(architecture_)) {
@@ -103,25 +138,21 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   }
   const std::string weight = name_of(weight_of(architecture_.head.tied ? token_table : head_matrix));
   const std::string bias = name_of(bias_of(head_matrix));
+  const Tensors& leaves = executor_.parameters();
+  leaves_ = values_of(leaves);
   if (!company_.ranks.alone()) {
-    std::vector<at::Tensor> leaves, like;
-    for (const auto& [name, leaf] : executor_.parameters()) {
-      leaves.push_back(leaf);
-      like.push_back(masters_.at(name));
-    }
-    buckets_.emplace(company_.ranks, leaves, like, backward_order(architecture_, executor_.parameters()),
-                     company_.bucket);
+    share_out(config);
   }
-  for (const auto& [name, leaf] : executor_.parameters()) {
+  optimiser_.emplace(config.optimiser, masters_, decayed_names(architecture_));
+  for (const auto& [name, leaf] : leaves) {
     const bool is_weight = name == weight, is_bias = name == bias;
-    leaves_.push_back(leaf);
     if (buckets_) {
-      gradients_.push_back(buckets_->gradients()[leaves_.size() - 1]);
+      gradients_.push_back(buckets_->gradients()[gradients_.size()]);
     } else {
       gradients_.push_back(narrow_ || is_weight || is_bias ? at::zeros_like(masters_.at(name)) : at::Tensor());
     }
     if (is_weight || is_bias) {
-      in_head_.push_back(leaves_.size() - 1);
+      in_head_.push_back(gradients_.size() - 1);
       (is_weight ? head_.weight : head_.bias) = leaf.detach();
       (is_weight ? head_gradients_.weight : head_gradients_.bias) = gradients_.back();
     }
@@ -135,6 +166,21 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   numbers_ = at::zeros({4}, here.dtype(at::kDouble));
   limit_ = at::zeros({}, here.dtype(at::kDouble));
   stopped_ = at::zeros({}, here.dtype(at::kFloat));
+}
+
+// Leaves and gradients of several ranks lie in buckets.
+void Trainer::share_out(const TrainConfig& config) {
+  const Tensors& leaves = executor_.parameters();
+  const std::vector<int64_t> times =
+      times_added(architecture_, leaves, config.recompute, config.conditioning.weight > 0);
+  const FlatLayout layout = layout_of(architecture_, leaves, narrow_, company_.bucket, company_.ranks.size());
+  const bool shares = config.shard == Shard::optimiser;
+  buckets_.emplace(company_.ranks, leaves_, times, layout, shares ? Summed::own_part : Summed::whole);
+  if (shares) {
+    shares_ =
+        std::make_shared<const WeightShares>(company_.ranks, names_of(leaves), leaves_, values_of(masters_), layout);
+    masters_ = shares_->own();
+  }
 }
 
 // Every rank is given the whole batch, so that all count its targets alike, and takes as many rows of it as the others.
@@ -246,8 +292,12 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
   }
   const at::NoGradGuard no_grad;
   numbers_.select(0, 0).copy_(sum.div_(static_cast<double>(count)));
-  numbers_.select(0, 1).copy_(optimiser_.clip(gradients_));
+  numbers_.select(0, 1).copy_(optimiser_->clip(moving_gradients(), shares_ ? ranks : Communicator()));
   numbers_.select(0, 2).copy_(plain.div_(static_cast<double>(count)));
+}
+
+std::vector<at::Tensor> Trainer::moving_gradients() const {
+  return shares_ ? shares_->own_of(buckets_->buckets()) : gradients_;
 }
 
 // What the loss asks besides answers, times the number of targets: of the tokens at hand, and once in each step of the
@@ -293,9 +343,13 @@ void Trainer::run_step(const std::vector<Placed>& batches, int64_t step) {
   const at::NoGradGuard no_grad;
   const at::Tensor good = numbers_.narrow(0, 0, 2).isfinite().all().logical_and(numbers_.select(0, 0) <= limit_);
   stopped_.copy_(at::maximum(stopped_, good.logical_not().to(stopped_.scalar_type())));
-  optimiser_.step(gradients_, stopped_);
+  optimiser_->step(moving_gradients(), stopped_);
   if (company_.morph) {
     company_.morph->remeasure(masters_, stopped_);
+  }
+  if (shares_) {
+    shares_->spread();
+    return;
   }
   if (!narrow_) {
     return;
@@ -348,7 +402,7 @@ void Trainer::run_recorded(std::vector<Placed> batches, int64_t step) {
 }
 
 void Trainer::begin_step(std::span<const TrainBatch> batches, const StepPlan& plan) {
-  optimiser_.set_rate(plan.rate);
+  optimiser_->set_rate(plan.rate);
   limit_.fill_(plan.limit);
   numbers_.select(0, 3).fill_(plan.stop);
   std::vector<Placed> here = placed(batches);
@@ -405,36 +459,65 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
   return {found[0] / found[2], found[1] / found[2]};
 }
 
+// A tensor as it is when it is loaded, of which several ranks may each have a stretch.
+Weight Trainer::stored(const std::string& name, const std::string& of, const at::Tensor& here) const {
+  const at::Tensor& leaf = executor_.parameters().at(of);
+  const at::ScalarType type = narrow_ ? at::kFloat : leaf.scalar_type();
+  const auto load = [shares = shares_, of, here] {
+    return shares ? shares->whole(of, here) : here.to(at::kCPU, here.scalar_type(), false, /*copy=*/true);
+  };
+  return Weight::leaf(name, dtype_of(type), leaf.sizes().vec(), load);
+}
+
 Model Trainer::model() const {
   Weights weights = indices_;
-  for (const auto& [name, master] : masters_) {
-    const at::Tensor held = master;
-    weights[name] = Weight::leaf(name, dtype_of(held.scalar_type()), held.sizes().vec(),
-                                 [held] { return held.to(at::kCPU, held.scalar_type(), false, /*copy=*/true); });
+  for (const auto& [name, leaf] : executor_.parameters()) {
+    weights[name] = stored(name, name, found_in(masters_, name));
   }
   return {architecture_, std::move(weights)};
 }
 
-std::map<std::string, at::Tensor> Trainer::state() const {
-  std::map<std::string, at::Tensor> state = optimiser_.state();
-  if (company_.morph) {
-    state.merge(company_.morph->state());
+Weights Trainer::state() const {
+  const Tensors moments = optimiser_->state();
+  Weights state;
+  for (const auto& [name, leaf] : executor_.parameters()) {
+    for (const char* kind : {".mean", ".square"}) {
+      state[name + kind] = stored(name + kind, name, found_in(moments, name + kind));
+    }
+  }
+  for (const auto& [name, constant] : company_.morph ? company_.morph->state() : Tensors()) {
+    state[name] = Weight::leaf(name, dtype_of(constant.scalar_type()), constant.sizes().vec(),
+                               [constant] { return constant.to(at::kCPU, constant.scalar_type(), false, true); });
   }
   return state;
 }
 
-void Trainer::restore(const std::map<std::string, at::Tensor>& state, int64_t steps) {
-  optimiser_.restore(state, steps);
+void Trainer::restore(const Weights& state, int64_t steps) {
+  const auto moment = [&](const std::string& of, const std::string& name) {
+    const auto found = state.find(name);
+    refuse_if(found == state.end() || found->second.shape() != executor_.parameters().at(of).sizes().vec(),
+              "the optimiser's state has no {} of this run's shape: is it of another model?", name);
+    return shares_ ? shares_->stretch(of, found->second.load()) : found->second.load();
+  };
+  optimiser_->restore(moment, steps);
   if (company_.morph) {
     company_.morph->restore(state);
   }
 }
 
-std::map<std::string, at::Tensor> Trainer::gradients() const {
-  std::map<std::string, at::Tensor> result;
-  size_t i = 0;
-  for (const auto& [name, master] : masters_) {
-    result[name] = gradients_[i++];
+Trainer::Tensors Trainer::gradients() const {
+  Tensors result;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    result[std::next(executor_.parameters().begin(), static_cast<ptrdiff_t>(i))->first] = gradients_[i];
+  }
+  if (shares_) {
+    const std::vector<at::Tensor> own = moving_gradients();
+    const std::vector<std::string> names = names_of(masters_);
+    for (auto& [name, gradient] : result) {
+      const auto here = std::ranges::find(names, name);
+      gradient =
+          shares_->whole(name, here == names.end() ? at::Tensor() : own[static_cast<size_t>(here - names.begin())]);
+    }
   }
   return result;
 }

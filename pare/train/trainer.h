@@ -24,6 +24,7 @@
 #include "pare/train/morph.h"
 #include "pare/train/optimiser.h"
 #include "pare/train/teacher.h"
+#include "pare/train/weight_shares.h"
 
 namespace pare {
 
@@ -73,13 +74,16 @@ class Trainer {
   // As it is now, on the CPU: float32 where the arithmetic is narrower.
   Model model() const;
   // What the next step depends on besides the weights: the optimiser's, and the constants of a morph.
-  std::map<std::string, at::Tensor> state() const;
-  void restore(const std::map<std::string, at::Tensor>& state, int64_t steps);
+  Weights state() const;
+  void restore(const Weights& state, int64_t steps);
+  // Whether tensors of model(), state() and gradients() are put together from several ranks when they are loaded: all
+  // ranks then load the same ones in the same order.
+  bool shared() const { return shares_ != nullptr; }
 
   const Executor& executor() const { return executor_; }
   at::Device device() const { return device_; }
   const GradientBuckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }  // none where it is alone
-  std::map<std::string, at::Tensor> gradients() const;                                // by name, of the last measure()
+  std::map<std::string, at::Tensor> gradients() const;                                // by name, of the last step
 
  private:
   using Tensors = std::map<std::string, at::Tensor>;
@@ -96,12 +100,15 @@ class Trainer {
     at::Tensor numbers;  // what a StepMeasure has, on its way to the CPU
     std::optional<c10::Event> arrived;
   };
+  void share_out(const TrainConfig& config);
+  Weight stored(const std::string& name, const std::string& of, const at::Tensor& here) const;
   Placed placed(const TrainBatch& batch, const Communicator& ranks) const;
   std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
   static std::vector<at::Tensor> tensors_of(const Placed& batch);
   Rows asked_rows(const Placed& batch, bool taught, Dropout* dropout = nullptr) const;
   LossParts loss_of(const Rows& rows, double scale);
   void clear_gradients();
+  std::vector<at::Tensor> moving_gradients() const;  // in the order of the masters
   void compute_gradients(const std::vector<Placed>& batches, int64_t step);
   at::Tensor other_parts(bool first, int64_t targets, int64_t count);
   void collect_narrow(bool first);
@@ -118,10 +125,11 @@ class Trainer {
   Weights indices_;  // pivots, which no optimiser moves
   at::Device device_;
   Executor executor_;
-  Tensors masters_;  // the weights: the executor's own, or wider ones that are rounded into it
   bool narrow_;
+  std::shared_ptr<const WeightShares> shares_;  // of several ranks, where each moves a part of the weights
+  Tensors masters_;  // what is moved: the executor's own weights, or wider ones that are rounded into it; or a share
   std::vector<at::Tensor> leaves_;     // of the executor, in the order of the masters
-  std::vector<at::Tensor> gradients_;  // in the same order, in the masters' type
+  std::vector<at::Tensor> gradients_;  // in the same order, in the type in which weights are moved
   std::vector<size_t> in_head_;        // those that the loss adds to before autograd does
   std::optional<GradientBuckets> buckets_;
   LossHead head_;
@@ -129,7 +137,7 @@ class Trainer {
   int64_t piece_;
   DropoutRates dropout_;
   int64_t seed_;
-  AdamW optimiser_;
+  std::optional<AdamW> optimiser_;
   at::Tensor numbers_, limit_, stopped_;  // on the device: what a step measured, what it may, whether one was bad
   std::deque<Begun> begun_;
   bool recordable_;  // whether every step has the same shapes, on a device that can repeat one as a whole

@@ -39,14 +39,19 @@ struct Layers {
   }
 };
 
-const std::vector<size_t> from_the_last = {2, 1, 0};
+const std::vector<int64_t> once_each = {1, 1, 1};
+
+// Filled from the last layer.
+FlatLayout layout_of(const Layers& layers, int64_t bytes = usual_bucket) {
+  return FlatLayout(layers.like, {2, 1, 0}, bytes, 1);
+}
 
 TEST_CASE("gradients lie in buckets, summed over the passes of a step, and nothing of the step before stays") {
   at::manual_seed(0);
   for (const int64_t bytes : {int64_t{1}, int64_t{600}, int64_t{100'000}}) {
     const Layers layers;
     const std::vector<at::Tensor> once = layers.gradients();
-    GradientBuckets buckets({}, layers.leaves, layers.like, from_the_last, bytes);
+    GradientBuckets buckets({}, layers.leaves, once_each, layout_of(layers, bytes));
     const int64_t expected = bytes == 1 ? 3 : bytes == 600 ? 2 : 1;
     CHECK(buckets.count() == expected);
     for (int step = 0; step < 2; ++step) {
@@ -64,7 +69,7 @@ TEST_CASE("gradients lie in buckets, summed over the passes of a step, and nothi
 
 TEST_CASE("the first bucket is on its way while the backward pass goes on") {
   const Layers layers;
-  GradientBuckets buckets({}, layers.leaves, layers.like, from_the_last, 1);
+  GradientBuckets buckets({}, layers.leaves, once_each, layout_of(layers, 1));
   int64_t sent_at_first_layer = -1;
   buckets.clear();
   const at::Tensor first = at::tanh(layers.x.matmul(layers.leaves[0]));
@@ -78,7 +83,7 @@ TEST_CASE("the first bucket is on its way while the backward pass goes on") {
 
 TEST_CASE("a pass that is not the last sends nothing; a leaf that the loss does not know is sent with the rest") {
   const Layers layers;
-  GradientBuckets buckets({}, layers.leaves, layers.like, from_the_last, 1);
+  GradientBuckets buckets({}, layers.leaves, once_each, layout_of(layers, 1));
   buckets.clear();
   layers.loss().backward();
   CHECK(buckets.sent_early() == 0);
@@ -92,10 +97,56 @@ TEST_CASE("a pass that is not the last sends nothing; a leaf that the loss does 
   buckets.finish();
 }
 
+TEST_CASE("a leaf that one pass fills twice, as a shared layer that is run again does, is sent when it is whole") {
+  const Layers layers;
+  GradientBuckets buckets({}, layers.leaves, {1, 1, 2}, layout_of(layers, 1));
+  buckets.clear();
+  buckets.begin_last_pass({});
+  layers.loss().backward();
+  CHECK(buckets.sent_early() == 0);
+  layers.leaves[2].sum().backward();
+  CHECK(buckets.sent_early() == 3);
+  buckets.finish();
+}
+
+TEST_CASE("each rank's parts are as long as another's, and hold every number of every tensor once") {
+  const std::vector<at::Tensor> like = {at::zeros({5, 3}), at::zeros({}), at::zeros({7}, at::kDouble), at::zeros({0, 4}),
+                                        at::zeros({11})};
+  for (const int ranks : {1, 2, 3, 8, 50}) {
+    for (const int64_t bytes : {1, 70, 1000}) {
+      CAPTURE(ranks);
+      CAPTURE(bytes);
+      const FlatLayout layout(like, {4, 2, 0, 3, 1}, bytes, ranks);
+      std::vector<at::Tensor> whole = layout.zeros(at::kCPU), seen = layout.zeros(at::kCPU);
+      for (size_t i = 0; i < like.size(); ++i) {
+        layout.view(whole[layout.places[i].bucket], i)
+            .copy_(at::arange(1, like[i].numel() + 1).view(like[i].sizes()) + 100 * static_cast<int64_t>(i));
+      }
+      std::vector<int64_t> numbers(like.size());
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (const FlatLayout::Piece& piece : layout.pieces(rank)) {
+          const size_t b = layout.places[piece.tensor].bucket;
+          const at::Tensor part = layout.part(whole[b], b, rank).narrow(0, piece.place, piece.length);
+          CHECK(at::equal(part, layout.view(whole[b], piece.tensor).flatten().narrow(0, piece.begin, piece.length)));
+          layout.part(seen[b], b, rank).narrow(0, piece.place, piece.length).add_(1);
+          numbers[piece.tensor] += piece.length;
+        }
+      }
+      for (size_t i = 0; i < like.size(); ++i) {
+        CHECK(numbers[i] == like[i].numel());
+        CHECK(at::equal(layout.view(seen[layout.places[i].bucket], i), at::ones_like(like[i])));
+      }
+      for (const FlatLayout::Bucket& bucket : layout.buckets) {
+        CHECK(bucket.numbers % ranks == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("narrow leaves are added up in float32") {
   const Layers layers(at::kBFloat16);
   const std::vector<at::Tensor> once = layers.gradients();
-  GradientBuckets buckets({}, layers.leaves, layers.like, from_the_last);
+  GradientBuckets buckets({}, layers.leaves, once_each, layout_of(layers));
   buckets.clear();
   for (int pass = 0; pass < 3; ++pass) {
     if (pass == 2) {

@@ -124,16 +124,28 @@ struct Mixed {
 
 constexpr int64_t morph_steps = 100;
 
+Weight held(const at::Tensor& tensor) {
+  return Weight::leaf("held", dtype_of(tensor.scalar_type()), tensor.sizes().vec(), [tensor] { return tensor; });
+}
+
+Weights held(const Morph::Tensors& tensors) {
+  Weights weights;
+  for (const auto& [name, tensor] : tensors) {
+    weights[name] = held(tensor);
+  }
+  return weights;
+}
+
 // With constants that are none of those that it would begin with.
 Mixed mixed(const Architecture& source, const Architecture& to, int64_t step, double evenness = 0.7,
             bool recompute = false) {
   const MorphPlan plan = plan_morph(source, to, "morph.to");
   const Model start = morph_start(plan, start_model(source));
   auto morph = std::make_shared<const Morph>(plan, morph_steps, start, at::kCPU);
-  Morph::Tensors state = morph->state();
+  Weights state = held(morph->state());
   for (const LeavingNorm& norm : plan.norms) {
     const std::string name = "morph." + name_of(norm.module) + ".constant";
-    state[name] = state[name] * 0.8;
+    state[name] = held(state.at(name).load() * 0.8);
   }
   morph->restore(state);
   morph->go_to(step);
@@ -226,12 +238,12 @@ TEST_CASE("an optimiser remembers of the new weights what it would have seen of 
     TrainConfig config{.architecture = to, .dtype = TrainDtype::float64};
     config.optimiser.clip = 0;
     Trainer after(config, end.morph->finished(weights, at::kDouble), at::kCPU);
-    const Morph::Tensors found = end.morph->finished_moments(weights, moments);
+    const Weights found = end.morph->finished_moments(weights, held(moments));
     for (const auto& [name, gradient] : gradients_of(after, batches)) {
       CAPTURE(name);
       const double size = 1e-4 + gradient.abs().max().item<double>();
-      CHECK((found.at(name + ".mean") - gradient).abs().max().item<double>() < 1e-11 * size);
-      CHECK((found.at(name + ".square") - gradient.square()).abs().max().item<double>() < 1e-11 * size * size);
+      CHECK((found.at(name + ".mean").load() - gradient).abs().max().item<double>() < 1e-11 * size);
+      CHECK((found.at(name + ".square").load() - gradient.square()).abs().max().item<double>() < 1e-11 * size * size);
     }
     after.restore(found, morph_steps);
   }

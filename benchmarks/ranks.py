@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""What several ranks cost: speed, bytes on the wire and memory, beside theory and beside PyTorch's DistributedDataParallel.
+
+    python benchmarks/ranks.py [--only speed,wire,memory] [--rounds N]
+
+Speed: one global batch on one rank and on two, a core for each; efficiency is the speed of two over twice that of one.
+The peer is the model of benchmarks/training.py under DDP, with Gloo and the same cores; the sides take turns. Bytes are
+counted by the kernel, at the loopback of a network namespace of its own. Memory is the largest resident set of any rank.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
+import training  # noqa: E402
+from report import PARE  # noqa: E402
+
+training.MODELS |= {"ranks-3m": (256, 4, 4, 256, 256, 8), "ranks-27m": (512, 8, 8, 256, 2048, 8)}
+WARM = 3
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return str(listening.getsockname()[1])
+
+
+def started(command, size, prefix=()):
+    """The same command as several ranks with one thread each: (stdout of the first, peak KiB of each)."""
+    port = free_port()
+    pipes, pids = [], []
+    for rank in range(size):
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+        log = tempfile.TemporaryFile("w+")
+        pipes.append(log)
+        pids.append(subprocess.Popen([*prefix, *map(str, command)], stdout=log, stderr=subprocess.STDOUT, env=env).pid)
+    peaks = []
+    for pid in pids:
+        _, status, usage = os.wait4(pid, 0)
+        peaks.append(usage.ru_maxrss)
+        if status != 0:
+            pipes[0].seek(0)
+            sys.exit(f"benchmark: {' '.join(map(str, command))}\n{pipes[0].read()[-3000:]}")
+    pipes[0].seek(0)
+    return pipes[0].read(), peaks
+
+
+def write_run(name, work, steps, **more):
+    options = types.SimpleNamespace(steps=steps, dtype="float32", device="cpu", threads=1)
+    text = work / f"{name}.u16"
+    if not text.exists():
+        training.write_text(name, types.SimpleNamespace(steps=64), text)
+    (work / "run.json").write_text(json.dumps({**training.config(name, options, text), **more}))
+    return text
+
+
+def pare(name, work, size, steps, prefix=(), **more):
+    """Seconds of a step, and the peaks."""
+    write_run(name, work, steps, **more)
+    shutil.rmtree(work / "run", ignore_errors=True)
+    _, peaks = started([PARE, "train", work / "run.json", "-o", work / "run", "--quiet"], size, prefix)
+    lines = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
+    at = [line["seconds"] for line in lines if "loss" in line]
+    return statistics.median(b - a for a, b in zip(at[WARM:], at[WARM + 1:])), peaks
+
+
+def ddp(name, run, text, steps):
+    """One rank of the peer. The first prints the seconds of a step."""
+    import numpy
+    import torch
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    distributed.init_process_group("gloo")
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    model = training.gpt(name)
+    training.load(model, pathlib.Path(run) / "checkpoints" / "0")
+    shared = DistributedDataParallel(model) if size > 1 else model
+    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    context, batch = training.MODELS[name][3], training.MODELS[name][5]
+    tokens = torch.from_numpy(numpy.fromfile(text, dtype="<u2").astype("int64"))
+    at = []
+    for step in range(steps):
+        rows = torch.stack([tokens[w * context:(w + 1) * context + 1] for w in range(step * batch, (step + 1) * batch)])
+        rows = rows[rank * batch // size:(rank + 1) * batch // size]
+        shared(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        at.append(time.perf_counter())
+    if rank == 0:
+        print(json.dumps(statistics.median(b - a for a, b in zip(at[WARM:], at[WARM + 1:]))))
+    distributed.destroy_process_group()
+
+
+def speed(work, rounds):
+    print("speed, one global batch, a core for each rank: seconds a step, median of rounds\n")
+    print("| model | side | one rank | two ranks | efficiency | of the rounds |\n|---|---|---:|---:|---:|---|")
+    for name, steps in [("ranks-3m", 24), ("ranks-27m", 12)]:
+        found = {"pare": [], "pare, each moving its part": [], "DDP": []}
+        text = write_run(name, work, steps)
+        for _ in range(rounds):
+            one, _ = pare(name, work, 1, steps)
+            found["pare"].append((one, pare(name, work, 2, steps)[0]))
+            found["pare, each moving its part"].append((one, pare(name, work, 2, steps, shard="optimiser")[0]))
+            command = [sys.executable, __file__, "--ddp", name, work / "run", text, steps]
+            found["DDP"].append(tuple(json.loads(started(command, size)[0].splitlines()[-1]) for size in (1, 2)))
+        for side, pairs in found.items():
+            ratios = [one / (2 * two) for one, two in pairs]
+            print(f"| {name} | {side} | {statistics.median(p[0] for p in pairs):.3f} | {statistics.median(p[1] for p in pairs):.3f} | "
+                  f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |")
+    print()
+
+
+def parameters(work):
+    return json.loads(subprocess.run([str(PARE), "audit", str(work / "run/checkpoints/0"), "--json"], capture_output=True, text=True, check=True).stdout)["model"]["parameters"]
+
+
+def wire(work):
+    space = f"pare{os.getpid()}"
+    def ip(*words):
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    if not shutil.which("ip") or not ip("netns", "add", space):
+        print("bytes on the wire: skipped, network namespaces are not allowed here\n")
+        return
+    try:
+        ip("-n", space, "link", "set", "lo", "up")
+        enter = ["ip", "netns", "exec", space]
+        def counted():
+            text = subprocess.run([*enter, "cat", "/proc/net/dev"], capture_output=True, text=True, check=True).stdout
+            return int(next(line for line in text.splitlines() if line.strip().startswith("lo:")).split()[1])
+        print("bytes that a rank sends each step, of a float32 model; theory: 2 (N - 1)/N of the gradients' bytes\n")
+        print("| model | parameters | ranks | shard | theory, MB | measured, MB | ratio |\n|---|---:|---:|---|---:|---:|---:|")
+        name = "ranks-3m"
+        for size in (2, 4):
+            for shard in ("nothing", "optimiser"):
+                sent = []
+                for steps in (8, 24):
+                    before = counted()
+                    pare(name, work, size, steps, enter, shard=shard)
+                    sent.append(counted() - before)
+                bytes_of_step = (sent[1] - sent[0]) / 16 / size
+                theory = 2 * (size - 1) / size * 4 * parameters(work)
+                print(f"| {name} | {parameters(work):,} | {size} | {shard} | {theory / 1e6:.2f} | {bytes_of_step / 1e6:.2f} | {bytes_of_step / theory:.3f} |")
+        print()
+    finally:
+        ip("netns", "del", space)
+
+
+def memory(work):
+    print("largest resident set of a rank, MB; theory: 8 (1 - 1/N) bytes a parameter less where the optimiser's state is shared\n")
+    print("| model | ranks | all on each | state shared | saved | theory | ratio |\n|---|---:|---:|---:|---:|---:|---:|")
+    name = "ranks-27m"
+    for size in (2, 4):
+        whole = max(pare(name, work, size, 6, batch=4, context=32)[1]) / 1024
+        shared = max(pare(name, work, size, 6, batch=4, context=32, shard="optimiser")[1]) / 1024
+        theory = 8 * (1 - 1 / size) * parameters(work) / 2 ** 20
+        print(f"| {name} | {size} | {whole:.0f} | {shared:.0f} | {whole - shared:.0f} | {theory:.0f} | {(whole - shared) / theory:.2f} |")
+    print()
+
+
+def main():
+    if sys.argv[1:2] == ["--ddp"]:
+        ddp(*sys.argv[2:5], int(sys.argv[5]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="speed,wire,memory")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.only.split(","):
+            {"speed": lambda work: speed(work, options.rounds), "wire": wire, "memory": memory}[part](pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "pare/ranks/communicator.h"
 #include "pare/report/report.h"
 
 namespace pare {
@@ -75,6 +76,7 @@ struct Trial {
   std::string runs = {};               // only those whose names match; empty: all
   std::function<void(const std::string& run, const TrainProgress&)> progress = {};
   std::function<void(const std::string&)> note = {};
+  Communicator ranks = {};  // that share out what is trained: the first of them judges it
 };
 
 struct PaperClaim {

@@ -50,27 +50,6 @@ Json to_json(const PlannedRun& planned) {
   return json;
 }
 
-Json to_json(const TrainedRun& run, const PlannedRun& planned) {
-  Json json = {{"name", run.name},
-               {"parameters", run.parameters},
-               {"steps", run.steps},
-               {"seconds", run.seconds},
-               {"device", run.device},
-               {"data", run.data},
-               {"loss", run.loss},
-               {"accuracy", run.accuracy},
-               {"validation", to_json(run.validation)},
-               {"accuracies", to_json(run.accuracies)}};
-  if (!run.stopped.empty()) {
-    json["stopped"] = run.stopped;
-  }
-  if (!run.seen.is_null()) {
-    json["seen"] = run.seen;
-  }
-  json.update(to_json(planned));
-  return json;
-}
-
 // What an edited file would say otherwise in one place than in another.
 void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
   const int64_t steps = planned.config.at("steps").get<int64_t>();
@@ -95,8 +74,30 @@ void refuse_contradictions(const TrainedRun& run, const PlannedRun& planned) {
   }
 }
 
-// A run of the plan as it was kept.
-TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) {
+}  // namespace
+
+Json to_json(const TrainedRun& run, const PlannedRun& planned) {
+  Json json = {{"name", run.name},
+               {"parameters", run.parameters},
+               {"steps", run.steps},
+               {"seconds", run.seconds},
+               {"device", run.device},
+               {"data", run.data},
+               {"loss", run.loss},
+               {"accuracy", run.accuracy},
+               {"validation", to_json(run.validation)},
+               {"accuracies", to_json(run.accuracies)}};
+  if (!run.stopped.empty()) {
+    json["stopped"] = run.stopped;
+  }
+  if (!run.seen.is_null()) {
+    json["seen"] = run.seen;
+  }
+  json.update(to_json(planned));
+  return json;
+}
+
+TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::ordered_json& json) {
   TrainedRun run = run_of(planned);
   run.parameters = json.at("parameters").get<int64_t>();
   run.steps = json.at("steps").get<int64_t>();
@@ -108,15 +109,13 @@ TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::json& json) 
   run.loss = json.at("loss").get<double>();
   run.accuracy = json.at("accuracy").get<double>();
   run.stopped = json.value("stopped", "");
-  run.seen = json.contains("seen") ? Json(json["seen"]) : Json();
-  for (const nlohmann::json& again : json.value("repeated", nlohmann::json::array_t())) {
+  run.seen = json.value("seen", Json());
+  for (const Json& again : json.value("repeated", Json::array_t())) {
     run.repeated.push_back({again.at("loss").get<double>(), again.value("seconds", 0.0)});
   }
   refuse_contradictions(run, planned);
   return run;
 }
-
-}  // namespace
 
 KeptRuns::KeptRuns(const fs::path& folder, std::string claim, ClaimScale scale)
     : path_(folder / kept_runs_file), claim_(std::move(claim)), scale_(to_words(scale)) {

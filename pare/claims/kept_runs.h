@@ -11,6 +11,10 @@
 
 namespace pare {
 
+// One run, as it is kept, and back. InputError where it contradicts itself.
+nlohmann::ordered_json to_json(const TrainedRun& run, const PlannedRun& planned);
+TrainedRun run_from_json(const PlannedRun& planned, const nlohmann::ordered_json& json);
+
 class KeptRuns {
  public:
   // What the folder has of them. InputError where that is of another claim or scale, or is nothing of the kind.

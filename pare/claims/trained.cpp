@@ -9,8 +9,10 @@
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
 #include "pare/checkpoint/model_folder.h"
+#include "pare/claims/corpora.h"
 #include "pare/claims/finished_run.h"
 #include "pare/claims/kept_runs.h"
+#include "pare/claims/round.h"
 #include "pare/model/device.h"
 #include "pare/rewrite/rewrite.h"
 #include "pare/support/error.h"
@@ -39,44 +41,6 @@ Architecture preset_or_refuse(const std::string& word) {
   throw InputError(fmt::format("no preset is called {}", quote(word)));
 }
 
-// A file or folder of the corpora as it lies there, maybe compressed.
-std::optional<std::string> in_corpora(const fs::path& data, const std::string& name) {
-  for (const char* ending : {"", ".xz", ".gz"}) {
-    const fs::path path = data / (name + ending);
-    if (path_exists(path)) {
-      return path.string();
-    }
-  }
-  return std::nullopt;
-}
-
-// What a configuration names of the corpora.
-std::vector<nlohmann::json*> corpora_in(nlohmann::json& config) {
-  std::vector<nlohmann::json*> names;
-  for (const char* model : {"from", "teacher"}) {
-    if (config.contains(model)) {
-      names.push_back(&config[model]);
-    }
-  }
-  if (!config.contains("data")) {
-    return names;
-  }
-  nlohmann::json& data = config["data"];
-  for (const char* part : {"train", "validation"}) {
-    if (data.contains(part)) {
-      for (nlohmann::json& file : data[part]) {
-        names.push_back(&file);
-      }
-    }
-  }
-  for (const char* part : {"tokenizer", "shards"}) {
-    if (data.contains(part)) {
-      names.push_back(&data[part]);
-    }
-  }
-  return names;
-}
-
 // What two runs must have in common to be compared: contents and order, wherever the files lay.
 std::string data_seen(const fs::path& run) {
   nlohmann::json manifest = read_run_json(run, "data.json");
@@ -100,30 +64,33 @@ class Training {
  public:
   Training(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan)
       : trial_(trial),
+        ranks_(trial.ranks),
         plan_(plan),
         folder_(place()),
         data_folder_(fs::weakly_canonical(trial.data)),
         kept_(folder_, claim, trial.scale) {}
 
   TrainedRuns finish() {
+    bool interrupted = false;
+    if (ranks_.is_first()) {
+      kept_.begin();
+      read_kept();
+    }
+    while (!interrupted) {
+      const std::vector<Job> jobs = next_jobs(interrupted);
+      if (jobs.empty()) {
+        break;
+      }
+      interrupted = train(jobs);
+    }
+    if (!ranks_.is_first()) {
+      throw JudgedElsewhere{interrupted};
+    }
     std::vector<TrainedRun> found;
     std::vector<std::string> missing;
-    bool interrupted = false;
-    int64_t trained = 0;
-    kept_.begin();
-    read_kept();
     for (const PlannedRun& planned : plan_) {
-      std::optional<TrainedRun> run = kept_.find(planned);
-      if (!run && !interrupted && may_train(planned)) {
-        try {
-          run = train_and_keep(planned);
-          ++trained;
-        } catch (const Interrupted&) {
-          forget_interrupt();
-          interrupted = true;
-        }
-      }
-      if (run) {
+      const auto trained = trained_.find(planned.name());
+      if (std::optional<TrainedRun> run = trained != trained_.end() ? trained->second : kept_.find(planned)) {
         found.push_back(*std::move(run));
       } else {
         missing.push_back(planned.name());
@@ -136,7 +103,7 @@ class Training {
     if (found.empty() && interrupted) {
       throw Interrupted();
     }
-    if (trial_.minutes && trained == 0 && !missing.empty() && !interrupted && trial_.note) {
+    if (trial_.minutes && trained_.empty() && !missing.empty() && !interrupted && trial_.note) {
       trial_.note(fmt::format("--minutes {:g} is too short for any of the {} that are left: nothing was trained",
                               *trial_.minutes, missing.size()));
     }
@@ -144,6 +111,91 @@ class Training {
   }
 
  private:
+  // One run, with the places of its data and of what it begins with.
+  struct Job {
+    std::string name;
+    nlohmann::json config;
+  };
+
+  // What comes next, one for each rank: the first decides. A run that another one starts from goes before it.
+  std::vector<Job> next_jobs(bool& interrupted) {
+    nlohmann::json list = nlohmann::json::array();
+    try {
+      std::set<std::string> begun;
+      for (const PlannedRun& planned : ranks_.is_first() ? plan_ : std::vector<PlannedRun>()) {
+        if (std::ssize(list) == ranks_.size()) {
+          break;
+        }
+        if (tried_.contains(planned.name()) || kept_.find(planned) || !may_train(planned)) {
+          continue;
+        }
+        const PlannedRun& run = first_needed(planned);
+        if (!tried_.contains(run.name()) && begun.insert(run.name()).second) {
+          check_interrupt();
+          list.push_back({{"name", run.name()}, {"config", json_of(run, true)}});
+        }
+      }
+      for (const std::string& name : begun) {
+        tried_.insert(name);
+      }
+    } catch (const Interrupted&) {
+      forget_interrupt();
+      list.clear();
+      interrupted = true;
+    }
+    list = nlohmann::json::parse(ranks_.broadcast(nlohmann::json{list, interrupted}.dump()));
+    interrupted = list[1].get<bool>();
+    std::vector<Job> jobs;
+    for (const nlohmann::json& job : list[0]) {
+      jobs.push_back({job["name"].get<std::string>(), job["config"]});
+    }
+    return jobs;
+  }
+
+  // The run itself, or one whose checkpoint it needs and that is not there.
+  const PlannedRun& first_needed(const PlannedRun& run) {
+    for (const std::string& start : {run.from, run.teacher}) {
+      if (!start.empty()) {
+        starts_.insert(start);
+        if (!path_exists(folder_of(start)) || !is_finished(start)) {
+          return first_needed(planned(start));
+        }
+      }
+    }
+    return run;
+  }
+
+  // Each rank its own; the first keeps what comes of them. Whether it was interrupted.
+  bool train(const std::vector<Job>& jobs) {
+    Round round(ranks_);
+    std::optional<Trained> own;
+    const size_t place = static_cast<size_t>(ranks_.rank());
+    bool interrupted = false;
+    try {
+      if (place < jobs.size()) {
+        check_interrupt();
+        own = train_one(jobs[place], round);
+      }
+    } catch (const Interrupted&) {
+      forget_interrupt();
+      interrupted = true;
+    }
+    interrupted = round.end(interrupted);
+    nlohmann::ordered_json handed;
+    if (own && !ranks_.is_first()) {
+      handed = {{"run", to_json(own->run, planned(own->run.name))}, {"seconds", own->seconds}};
+    }
+    const std::vector<std::string> all = ranks_.all_gather(handed.dump());
+    for (size_t rank = 0; rank < jobs.size() && ranks_.is_first(); ++rank) {
+      if (const nlohmann::ordered_json found = nlohmann::ordered_json::parse(all[rank]); !found.is_null()) {
+        keep({run_from_json(planned(jobs[rank].name), found["run"]), found["seconds"].get<double>()}, jobs[rank]);
+      } else if (rank == 0 && own) {
+        keep(*own, jobs[rank]);
+      }
+    }
+    return interrupted;
+  }
+
   // Before anything is trained that could not be compared with it.
   void read_kept() {
     int64_t others = 0;
@@ -161,7 +213,10 @@ class Training {
     }
   }
 
-  fs::path place() {
+  // That of the first rank, for all.
+  fs::path place() { return ranks_.broadcast(ranks_.is_first() ? own_place().string() : std::string()); }
+
+  fs::path own_place() {
     if (trial_.folder.empty()) {
       return scratch_.emplace("claim").path();
     }
@@ -232,13 +287,17 @@ class Training {
     if (!trial_.minutes) {
       return true;
     }
-    const TrainConfig config = config_of(planned, false);
+    const TrainConfig config = config_of(planned);
     const double expected = seconds_per_work_ * work_of(config, count(last_architecture(config)).total) / 60;
     return minutes_gone() + expected <= *trial_.minutes;
   }
 
+  TrainConfig config_of(const PlannedRun& planned) {
+    return train_config_from_json(json_of(planned, false), planned.name(), preset_or_refuse);
+  }
+
   // With the places of this machine. The checkpoints that it starts from are there where `trained`.
-  TrainConfig config_of(const PlannedRun& planned, bool trained) {
+  nlohmann::json json_of(const PlannedRun& planned, bool trained) {
     nlohmann::json config = planned.config;
     for (nlohmann::json* name : corpora_in(config)) {
       const std::optional<std::string> place = in_corpora(data_folder_, name->get<std::string>());
@@ -247,7 +306,7 @@ class Training {
     }
     for (const auto& [key, name] : {std::pair("from", planned.from), std::pair("teacher", planned.teacher)}) {
       if (!name.empty() && trained) {
-        config[key] = checkpoint_of(name).string();
+        config[key] = checkpoints_of(folder_of(name)).back().folder.string();
       }
     }
     if (!planned.passes.empty() && trained) {
@@ -260,7 +319,7 @@ class Training {
       const nlohmann::json order = config["data"].value("seed", nlohmann::json(0));
       config["data"] = {{"shards", trained ? samples_for(planned, config) : "samples"}, {"seed", order}};
     }
-    return train_config_from_json(config, planned.name(), preset_or_refuse);
+    return config;
   }
 
   // What a teacher draws is drawn once, for all runs that learn from it.
@@ -278,15 +337,6 @@ class Training {
     return folder.string();
   }
 
-  // Of a run that others start from: trained again where its folder is gone.
-  fs::path checkpoint_of(const std::string& name) {
-    starts_.insert(name);
-    if (!path_exists(folder_of(name)) || !is_finished(name)) {
-      train_and_keep(planned(name));
-    }
-    return checkpoints_of(folder_of(name)).back().folder;
-  }
-
   bool is_finished(const std::string& name) const {
     const std::vector<int64_t> steps = RunFolder(folder_of(name)).checkpoints();
     return !steps.empty() && steps.back() == planned(name).config.at("steps").get<int64_t>();
@@ -298,25 +348,34 @@ class Training {
            });
   }
 
-  TrainedRun train_and_keep(const PlannedRun& planned) {
-    check_interrupt();
-    const std::string name = planned.name();
-    const fs::path folder = folder_of(name);
+  struct Trained {
+    TrainedRun run;
+    double seconds = 0;  // with what was measured before and after
+  };
+
+  Trained train_one(const Job& job, const Round& round) {
+    const PlannedRun& planned = this->planned(job.name);
+    const fs::path folder = folder_of(job.name);
     fs::create_directories(folder.parent_path());
-    const TrainConfig config = config_of(planned, true);
+    const TrainConfig config = train_config_from_json(job.config, job.name, preset_or_refuse);
     TrainedRun run = run_of(planned);
     const Clock::time_point begun = Clock::now();
     const bool goes_on = path_exists(folder);
+    const auto report = [&](const TrainProgress& progress) {
+      round.check();
+      trial_.progress ? trial_.progress(job.name, progress) : void();
+    };
     try {
-      const TrainResult result = train(
-          config, data_.open(config),
-          {.folder = folder,
-           .resume = true,
-           .device = find_device(trial_.device),
-           .report = [&](const TrainProgress& progress) { trial_.progress ? trial_.progress(name, progress) : void(); },
-           .note = trial_.note,
-           .warn = trial_.note,
-           .goes_on = scratch_ ? "with -o FOLDER it would be kept" : "the same command goes on from there"});
+      const TrainResult result =
+          pare::train(config, data_.open(config),
+                      {.folder = folder,
+                       .resume = true,
+                       .device = find_device(trial_.device),
+                       .report = report,
+                       .note = trial_.note,
+                       .warn = trial_.note,
+                       .goes_on = trial_.folder.empty() ? "with -o FOLDER it would be kept"
+                                                        : "the same command goes on from there"});
       run.parameters = result.parameters;
       run.seconds = result.seconds;
     } catch (const TrainingStopped& error) {
@@ -331,7 +390,6 @@ class Training {
     run.seconds = run.stopped.empty() ? run.seconds : seconds;
     run.device = trial_.device;
     run.data = data_seen(folder);
-    seen_data_.add(planned, run);
     for (const nlohmann::json& line : read_metrics(folder)) {
       const int64_t step = line.at("step").get<int64_t>();
       run.steps = std::max(run.steps, step);
@@ -340,24 +398,33 @@ class Training {
         run.accuracies[step] = run.accuracy = line["accuracy"].get<double>();
       }
     }
-    const double done = static_cast<double>(std::max<int64_t>(run.steps, 1)) / static_cast<double>(config.steps);
-    seconds_per_work_ = seconds / (done * work_of(config, run.parameters));
     if (planned.look && run.stopped.empty()) {
       run.seen = planned.look(folder);
     }
+    return {std::move(run), seconds};
+  }
+
+  void keep(const Trained& trained, const Job& job) {
+    const TrainedRun& run = trained.run;
+    const PlannedRun& planned = this->planned(run.name);
+    const TrainConfig config = train_config_from_json(job.config, job.name, preset_or_refuse);
+    seen_data_.add(planned, run);
+    const double done = static_cast<double>(std::max<int64_t>(run.steps, 1)) / static_cast<double>(config.steps);
+    seconds_per_work_ = trained.seconds / (done * work_of(config, run.parameters));
     kept_.keep(run, planned);
-    fs::remove_all(start_of(name));
+    trained_.emplace(run.name, run);
+    fs::remove_all(start_of(run.name));
     starts_.erase(planned.from);
     starts_.erase(planned.teacher);
-    for (const std::string& done : {name, planned.from, planned.teacher}) {
-      if (!done.empty() && !is_needed_later(done)) {
-        fs::remove_all(folder_of(done));
+    for (const std::string& name : {run.name, planned.from, planned.teacher}) {
+      if (!name.empty() && !is_needed_later(name)) {
+        fs::remove_all(folder_of(name));
       }
     }
-    return run;
   }
 
   const Trial& trial_;
+  const Communicator ranks_;
   const std::vector<PlannedRun>& plan_;
   std::optional<ScratchFolder> scratch_;
   std::optional<Descriptor> lock_;
@@ -365,6 +432,8 @@ class Training {
   fs::path data_folder_;  // as it is called whoever asks: a run that goes on was begun with it
   KeptRuns kept_;
   SeenData seen_data_;
+  std::set<std::string> tried_;  // runs that were begun here
+  std::map<std::string, TrainedRun> trained_;
   std::set<std::string> starts_;   // runs whose checkpoints somebody is about to start from
   std::set<std::string> lacking_;  // what the folder of corpora has not
   SequencesCache data_;

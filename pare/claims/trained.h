@@ -91,8 +91,13 @@ class TrainedRuns {
   bool interrupted_ = false;
 };
 
+// Where several ranks train: on all but the first, once all is trained. What came of it the first has.
+struct JudgedElsewhere {
+  bool interrupted = false;
+};
+
 // Trains what is planned and missing, as far as the trial has data and time for it. InputError where it has data for
-// nothing.
+// nothing. Several ranks train a run each at a time; only the first writes what is kept. JudgedElsewhere on the others.
 TrainedRuns trained_runs(const std::string& claim, const Trial& trial, const std::vector<PlannedRun>& plan);
 
 // It ends at more than twice the least loss that it had, and is no classifier, whose loss grows where it is sure and

@@ -12,6 +12,7 @@
 #include "pare/cli/commands.h"
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
+#include "pare/cli/ranks.h"
 #include "pare/cli/report_file.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/train_display.h"
@@ -177,11 +178,11 @@ void print_list(const AskedClaim& asked, const Settings& settings) {
   }
 }
 
-void reproduce_command(const AskedClaim& asked, const Settings& settings) {
+std::exception_ptr reproduce_command(const AskedClaim& asked, const Settings& settings, const Communicator& ranks) {
   check_use(asked);
   if (asked.list) {
     print_list(asked, settings);
-    return;
+    return nullptr;
   }
   refuse_if(asked.claim.empty(), "no claim was named: pare reproduce CLAIM, or --list to see them all");
   const PaperClaim* claim = find_claim(asked.claim);
@@ -195,12 +196,18 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
   refuse_if(asked.models.empty() && !asked.text.empty(),
             "--text is what the models of --model read: name one, or leave it out");
   check_training(asked, *claim, settings.seed);
-  if (!asked.output.empty() && claim->keeps_runs()) {
+  refuse_if(!ranks.alone() && !claim->keeps_runs(),
+            "{} plans no runs of training that {} ranks could divide: run it without the launcher", claim->id,
+            ranks.size());
+  if (!ranks.is_first()) {
+    // The first one writes what there is to write.
+  } else if (!asked.output.empty() && claim->keeps_runs()) {
     check_folder_of_runs(asked);
   } else if (!asked.output.empty()) {
     check_target(asked.output, OutputKind::folder, replace_check(asked));  // before the work
   }
-  const std::vector<Fact> hashes = asked.output.empty() ? std::vector<Fact>() : hashes_of_inputs(asked);
+  const bool writes = !asked.output.empty() && ranks.is_first();
+  const std::vector<Fact> hashes = writes ? hashes_of_inputs(asked) : std::vector<Fact>();
   std::optional<TrainDisplay> display;
   Trial trial{.scale = scale_of(asked.scale),
               .seed = settings.seed,
@@ -209,7 +216,8 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
               .data = asked.data,
               .device = settings.device,
               .minutes = asked.minutes,
-              .runs = asked.runs};
+              .runs = asked.runs,
+              .ranks = ranks};
   if (claim->trains()) {
     chosen_device(settings);  // what there is to say of it
     trial.folder = asked.output.empty() ? std::filesystem::path() : output_target(asked.output);
@@ -222,14 +230,20 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
       display->show(progress);
     };
   }
-  const Measured measured = measure(*claim, trial);
+  std::optional<Measured> found;
+  try {
+    found = measure(*claim, trial);
+  } catch (const JudgedElsewhere& elsewhere) {
+    return elsewhere.interrupted ? std::make_exception_ptr(Interrupted()) : nullptr;
+  }
+  const Measured& measured = *found;
   display.reset();
   const bool partial = !measured.outcome.partial.empty();
   if (!settings.json) {  // before what may fail: a disk that is full loses no measurement
     print_text(text_of(measured));
   }
   // What an earlier run measured is worth more than a part of it.
-  if (!asked.output.empty() && !(partial && std::filesystem::exists(asked.output))) {
+  if (writes && !(partial && std::filesystem::exists(asked.output))) {
     write_folder(asked, measured, report_origin(settings), hashes);
   }
   if (settings.json) {
@@ -239,9 +253,7 @@ void reproduce_command(const AskedClaim& asked, const Settings& settings) {
     }
     print_json(document);
   }
-  if (partial) {
-    throw Interrupted();
-  }
+  return partial ? std::make_exception_ptr(Interrupted()) : nullptr;
 }
 
 }  // namespace
@@ -267,7 +279,9 @@ void add_reproduce(CLI::App& app, const Settings& settings) {
   command->footer(R"(Ctrl-C keeps the models that were measured: they are shown, and decide nothing.
 What was trained is kept in the folder of -o, which the same command goes on in.
 Example: pare reproduce linear-recovery)");
-  command->callback([asked, &settings] { reproduce_command(*asked, settings); });
+  command->callback([asked, &settings] {
+    as_one(settings, [&](const Communicator& ranks) { return reproduce_command(*asked, settings, ranks); });
+  });
 }
 
 }  // namespace pare

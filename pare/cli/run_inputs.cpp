@@ -21,10 +21,14 @@ namespace {
 constexpr uint64_t largest_token_file = 4'000'000'000;
 constexpr size_t most_problems = 20;  // a file of the wrong kind would list millions
 
-// So many rows at once that their logits in float64 stay near a gigabyte.
+// So many rows at once that their logits in float64 stay near a gigabyte; and of a few thousand tokens, since ranks
+// share out whole batches, and one process has the same ones.
 int64_t rows_at_once(const Architecture& architecture, int64_t tokens) {
+  constexpr int64_t most_tokens = 2048, most_rows = 256;
   const int64_t widest = std::max({architecture.vocab, architecture.width, int64_t{1}});
-  return std::clamp<int64_t>(125'000'000 / std::max<int64_t>(1, tokens * widest), 1, 256);
+  const int64_t rows =
+      std::min(125'000'000 / std::max<int64_t>(1, tokens * widest), most_tokens / std::max<int64_t>(1, tokens));
+  return std::clamp<int64_t>(rows, 1, most_rows);
 }
 
 // Only a learned table ends; every other kind of position goes on, as a model may be asked to.

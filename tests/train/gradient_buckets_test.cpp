@@ -110,8 +110,8 @@ TEST_CASE("a leaf that one pass fills twice, as a shared layer that is run again
 }
 
 TEST_CASE("each rank's parts are as long as another's, and hold every number of every tensor once") {
-  const std::vector<at::Tensor> like = {at::zeros({5, 3}), at::zeros({}), at::zeros({7}, at::kDouble), at::zeros({0, 4}),
-                                        at::zeros({11})};
+  const std::vector<at::Tensor> like = {at::zeros({5, 3}), at::zeros({}), at::zeros({7}, at::kDouble),
+                                        at::zeros({0, 4}), at::zeros({11})};
   for (const int ranks : {1, 2, 3, 8, 50}) {
     for (const int64_t bytes : {1, 70, 1000}) {
       CAPTURE(ranks);

@@ -15,6 +15,7 @@ struct Executor::State {
   Tables tables;
   Use use = Use::inference;
   Kept kept = Kept::activations;
+  BlockWatch watch;
   std::shared_ptr<NormsSeen> seen;
   EmbeddingLayer embedding;
   std::vector<BlockLayer> blocks;
@@ -39,23 +40,38 @@ bool angles_change(const Architecture& a, const Inputs& inputs, const Tables& ta
   });
 }
 
+using Leaves = std::map<std::string, at::Tensor>;
+
+Leaves leaves_of(const TensorTable& table, const Leaves& all, int64_t block) {
+  Leaves leaves = all;
+  std::erase_if(leaves, [&](const auto& leaf) { return table.at(leaf.first).id.module.block != block; });
+  return leaves;
+}
+
 }  // namespace
 
-Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use, const Blend* blend, Kept kept)
+Executor::Executor(const Model& model, at::ScalarType dtype, at::Device device, Use use, const Blend* blend, Kept kept,
+                   BlockWatch watch)
     : state_(new State{.architecture = model.architecture,
                        .tables = Tables({dtype, device}),
                        .use = use,
                        .kept = kept,
+                       .watch = std::move(watch),
                        .seen = blend ? blend->seen : std::make_shared<NormsSeen>()}) {
   State& s = *state_;
   const PromptlyFreed promptly;  // what is read on the way into a stack or another type
   Loader loader(model.architecture, model.weights, {dtype, device}, use == Use::training, blend);
+  const TensorTable table = tensor_table(s.architecture);
   s.embedding = load_embedding(loader, s.architecture);
   for (int64_t n = 0; n < std::ssize(s.architecture.blocks); ++n) {
     s.blocks.push_back(load_block(loader, s.architecture, n));
+    if (s.watch.loaded) {
+      s.watch.loaded(n, leaves_of(table, loader.parameters(), n));
+    }
   }
   s.head = load_head(loader, s.architecture, s.embedding);
   s.parameters = loader.parameters();
+  s.watch.loaded = {};  // it may refer to what is read here
 }
 
 Executor::~Executor() = default;
@@ -112,7 +128,12 @@ Features Executor::features_of(const Inputs& inputs, Cache* cache, Taps* taps, L
     run.keep_layer_inputs(s.seen);
   }
   run.embed(s.embedding);
-  const Blocks blocks = [&s](int64_t n) -> const BlockLayer& { return s.blocks[n]; };
+  const Blocks blocks = [&s](int64_t n) -> const BlockLayer& {
+    if (s.watch.wanted) {
+      s.watch.wanted(n);
+    }
+    return s.blocks[n];
+  };
   while (run.done() < run.layers()) {
     run.run_layer(blocks);
   }

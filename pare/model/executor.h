@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "pare/checkpoint/model.h"
 #include "pare/model/inputs.h"
@@ -33,12 +36,19 @@ enum class Use { inference, training };
 // layer is given, which is then run a second time.
 enum class Kept { activations, layer_inputs };
 
+// Who keeps the weights of a training elsewhere, block by block, and so has to know when they are used.
+struct BlockWatch {
+  // Block n's leaves, by canonical name, as soon as they are there: before the next block is loaded.
+  std::function<void(int64_t n, const std::map<std::string, at::Tensor>& leaves)> loaded;
+  std::function<void(int64_t n)> wanted;  // block n runs now: until another is wanted, its leaves are used
+};
+
 class Executor {
  public:
   // Loads every tensor once, converted to `dtype` on `device`; one tensor at a time.
   // With a blend, of Use::training, it computes what lies between this model and another.
   Executor(const Model& model, at::ScalarType dtype, at::Device device = at::kCPU, Use use = Use::inference,
-           const Blend* blend = nullptr, Kept kept = Kept::activations);
+           const Blend* blend = nullptr, Kept kept = Kept::activations, BlockWatch watch = {});
   ~Executor();
   Executor(Executor&&) noexcept;
   Executor& operator=(Executor&&) noexcept;

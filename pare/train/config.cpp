@@ -30,7 +30,7 @@ static Words<InitRecipe> words(InitRecipe) {
           {InitRecipe::orthogonal, "orthogonal"}};
 }
 static Words<Shard> words(Shard) {
-  return {{Shard::nothing, "nothing"}, {Shard::optimiser, "optimiser"}};
+  return {{Shard::nothing, "nothing"}, {Shard::optimiser, "optimiser"}, {Shard::everything, "everything"}};
 }
 static Words<TrainDtype> words(TrainDtype) {
   return {{TrainDtype::float32, "float32"}, {TrainDtype::float64, "float64"}, {TrainDtype::bfloat16, "bfloat16"}};
@@ -293,8 +293,9 @@ static void describe(Io& io, WrittenConfig& w) {
   rare_field(io, "recompute", c.recompute,
              "keeps what each layer is given and runs it again on the way back: the same numbers, with the activations "
              "of one layer in memory, for the time of a second forward pass");
-  rare_field(io, "shard", c.shard,
-             "of what each of several ranks holds only a part: nothing, optimiser (its state, and what is moved)");
+  rare_field(
+      io, "shard", c.shard,
+      "of what each of several ranks holds only a part: nothing, optimiser (its state), everything (the blocks too)");
   field(io, "teacher", c.teacher, "a model folder whose answers are learned beside the targets; empty: none");
   group(io, "distillation", c.distillation);
   group(io, "morph", w.morph);

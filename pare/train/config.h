@@ -88,7 +88,7 @@ struct ConditioningConfig {
 };
 
 // What each of several ranks holds a part of, where others hold all.
-enum class Shard { nothing, optimiser };
+enum class Shard { nothing, optimiser, everything };
 
 struct TrainConfig {
   std::string name;

@@ -121,6 +121,9 @@ void check_conditioning(const TrainConfig& config, Problems& problems) {
   problems.add_if(config.conditioning.weight > 0 && ConditioningLoss(last_architecture(config), at::kCPU).empty(),
                   "conditioning.weight: eliminate_projection will remove no matrix of the model that the run ends "
                   "with, so none has to be inverted (pare audit says what stands in the way)");
+  problems.add_if(config.conditioning.weight > 0 && config.shard == Shard::everything,
+                  "shard: everything leaves no rank with a whole matrix, and conditioning.weight measures those of all "
+                  "blocks at once: shard=optimiser");
 }
 
 void check_morph(const TrainConfig& config, Problems& problems) {

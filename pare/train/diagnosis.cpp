@@ -40,8 +40,9 @@ std::vector<std::pair<std::string, double>> stream_sizes(const Trainer& trainer,
 }
 
 std::string bad_place(const Trainer& trainer, const TrainBatch& batch) {
+  const Model model = trainer.model();
   for (const auto& [name, parameter] : trainer.executor().parameters()) {
-    if (!std::isfinite(largest_of(parameter))) {
+    if (!std::isfinite(largest_of(model.weights.at(name).load()))) {
       return fmt::format("the weight {} is not finite", name);
     }
   }

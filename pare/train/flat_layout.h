@@ -28,6 +28,7 @@ struct FlatLayout {
     int64_t place = 0;              // in the part
   };
 
+  FlatLayout() = default;
   // `order`: which tensor comes first, the same on all ranks. `bytes`: how much a bucket has at least.
   FlatLayout(const std::vector<at::Tensor>& like, const std::vector<size_t>& order, int64_t bytes, int ranks);
 

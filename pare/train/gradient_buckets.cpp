@@ -8,7 +8,6 @@
 #include <functional>
 
 #include "pare/support/error.h"
-#include "pare/support/mapped.h"
 
 namespace pare {
 
@@ -138,8 +137,13 @@ void GradientBuckets::finish() {
   }
 }
 
-std::vector<at::Tensor> GradientBuckets::buckets() const {
-  return mapped(state_->buckets, [](const State::Bucket& bucket) { return bucket.flat; });
+std::vector<at::Tensor> GradientBuckets::own_parts() const {
+  const State& s = *state_;
+  std::vector<at::Tensor> parts;
+  for (const State::Bucket& bucket : s.buckets) {
+    parts.push_back(s.layout.part(bucket.flat, parts.size(), s.ranks.rank()));
+  }
+  return parts;
 }
 
 int64_t GradientBuckets::count() const {

@@ -24,7 +24,7 @@ class GradientBuckets {
   ~GradientBuckets();
 
   const std::vector<at::Tensor>& gradients() const;  // of each leaf, where it lies in its bucket
-  std::vector<at::Tensor> buckets() const;
+  std::vector<at::Tensor> own_parts() const;         // of each bucket, the rank's
 
   void clear();
   // The pass that begins is the last of its step. What is in `filled` is complete: autograd adds nothing to it.

@@ -38,12 +38,16 @@ std::vector<std::string> decayed_names(const Architecture& architecture) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-Tensors masters_of(const Executor& executor, const Weights& start, bool narrow, at::Device device) {
-  Tensors masters;
-  for (const auto& [name, leaf] : executor.parameters()) {
-    masters[name] = narrow ? start.at(name).load().to(device, at::kFloat) : leaf.detach();
-  }
-  return masters;
+at::ScalarType moved_type(TrainDtype dtype) {
+  return dtype == TrainDtype::bfloat16 ? at::kFloat : arithmetic_of(dtype);
+}
+
+WeightShares::Start start_of(const Weights& weights, at::ScalarType type, at::Device device) {
+  return [&weights, type, device](const std::string& name) { return weights.at(name).load().to(device, type); };
+}
+
+std::shared_ptr<WeightShares> shares_of(const TrainConfig& config, const Communicator& ranks) {
+  return config.shard == Shard::nothing || ranks.alone() ? nullptr : std::make_shared<WeightShares>(ranks);
 }
 
 // In which order a backward pass comes to the leaves, which are in the order of names.
@@ -65,10 +69,6 @@ std::vector<at::Tensor> values_of(const Tensors& tensors) {
 at::Tensor found_in(const Tensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
   return found == tensors.end() ? at::Tensor() : found->second;
-}
-
-std::vector<std::string> names_of(const Tensors& tensors) {
-  return mapped(tensors, &Tensors::value_type::first);
 }
 
 FlatLayout layout_of(const Architecture& architecture, const Tensors& leaves, bool narrow, int64_t bucket, int ranks) {
@@ -121,11 +121,15 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       evenness_(config.morph.evenness),
       architecture_(start.architecture),
       device_(device),
+      narrow_(config.dtype == TrainDtype::bfloat16),
+      shares_(shares_of(config, company_.ranks)),
+      block_(shares_ && config.shard == Shard::everything
+                 ? std::make_unique<HeldBlock>(company_.ranks, shares_, moved_type(config.dtype))
+                 : nullptr),
       executor_(start, arithmetic_of(config.dtype), device, Use::training,
                 company_.morph ? &company_.morph->blend() : nullptr,
-                config.recompute ? Kept::layer_inputs : Kept::activations),
-      narrow_(config.dtype == TrainDtype::bfloat16),
-      masters_(masters_of(executor_, start.weights, narrow_, device)),
+                config.recompute || block_ ? Kept::layer_inputs : Kept::activations,
+                block_ ? block_->watch(start_of(start.weights, moved_type(config.dtype), device)) : BlockWatch()),
       piece_(device.is_cpu() ? cpu_piece : gpu_piece),
       dropout_(config.dropout),
       seed_(config.seed),
@@ -138,10 +142,16 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
   }
   const std::string weight = name_of(weight_of(architecture_.head.tied ? token_table : head_matrix));
   const std::string bias = name_of(bias_of(head_matrix));
-  const Tensors& leaves = executor_.parameters();
+  const Tensors leaves = outside_blocks();
+  const WeightShares::Start from = start_of(start.weights, moved_type(config.dtype), device);
   leaves_ = values_of(leaves);
   if (!company_.ranks.alone()) {
-    share_out(config);
+    share_out(config, from);
+  }
+  if (!shares_) {
+    for (const auto& [name, leaf] : leaves) {
+      masters_[name] = narrow_ ? from(name) : leaf.detach();
+    }
   }
   optimiser_.emplace(config.optimiser, masters_, decayed_names(architecture_));
   for (const auto& [name, leaf] : leaves) {
@@ -169,18 +179,22 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
 }
 
 // Leaves and gradients of several ranks lie in buckets.
-void Trainer::share_out(const TrainConfig& config) {
-  const Tensors& leaves = executor_.parameters();
+void Trainer::share_out(const TrainConfig& config, const WeightShares::Start& start) {
+  const Tensors leaves = outside_blocks();
   const std::vector<int64_t> times =
       times_added(architecture_, leaves, config.recompute, config.conditioning.weight > 0);
   const FlatLayout layout = layout_of(architecture_, leaves, narrow_, company_.bucket, company_.ranks.size());
-  const bool shares = config.shard == Shard::optimiser;
-  buckets_.emplace(company_.ranks, leaves_, times, layout, shares ? Summed::own_part : Summed::whole);
-  if (shares) {
-    shares_ =
-        std::make_shared<const WeightShares>(company_.ranks, names_of(leaves), leaves_, values_of(masters_), layout);
+  buckets_.emplace(company_.ranks, leaves_, times, layout, shares_ ? Summed::own_part : Summed::whole);
+  if (shares_) {
+    whole_ = shares_->add(leaves, start, layout, WeightShares::Whole::always);
     masters_ = shares_->own();
   }
+}
+
+Trainer::Tensors Trainer::outside_blocks() const {
+  Tensors leaves = executor_.parameters();
+  std::erase_if(leaves, [this](const auto& leaf) { return block_ && block_->has(leaf.first); });
+  return leaves;
 }
 
 // Every rank is given the whole batch, so that all count its targets alike, and takes as many rows of it as the others.
@@ -227,6 +241,9 @@ LossParts Trainer::loss_of(const Rows& rows, double scale) {
 // Where there is no gradient yet, autograd hands over the one that it made: nothing is set to zero, and nothing added.
 // Gradients that are exchanged stay where they are.
 void Trainer::clear_gradients() {
+  if (block_) {
+    block_->clear();
+  }
   if (buckets_) {
     buckets_->clear();
     return;
@@ -265,7 +282,9 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
     const LossParts parts = loss_of(rows, scale);
     sum.add_(parts.sum);
     plain.add_(parts.plain.defined() ? parts.plain : parts.sum);
-    if (buckets_ && i + 1 == batches.size()) {  // an untied head's gradients come from the loss alone
+    if (block_) {
+      block_->begin_backward();
+    } else if (buckets_ && i + 1 == batches.size()) {  // an untied head's gradients come from the loss alone
       buckets_->begin_last_pass(architecture_.head.tied ? std::vector<size_t>() : in_head_);
     }
     if (const at::Tensor other = other_parts(i == 0, batches[i].asked_of_all, count); other.defined()) {
@@ -274,12 +293,18 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
     } else {
       rows.x.backward(parts.head_input);
     }
+    if (block_) {
+      block_->end_backward();
+    }
     if (narrow_ && !buckets_) {
       collect_narrow(i == 0);
     }
   }
   if (buckets_) {
     buckets_->finish();
+    if (block_) {
+      block_->finish();
+    }
     const at::Tensor sums = at::stack({sum, plain, numbers_.select(0, 3)});
     ranks.all_reduce(sums);
     sum = sums.select(0, 0);
@@ -296,8 +321,16 @@ void Trainer::compute_gradients(const std::vector<Placed>& batches, int64_t step
   numbers_.select(0, 2).copy_(plain.div_(static_cast<double>(count)));
 }
 
+Trainer::Tensors Trainer::own_gradients() const {
+  Tensors own = shares_->own_of(whole_, buckets_->own_parts());
+  if (block_) {
+    own.merge(block_->gradients());
+  }
+  return own;
+}
+
 std::vector<at::Tensor> Trainer::moving_gradients() const {
-  return shares_ ? shares_->own_of(buckets_->buckets()) : gradients_;
+  return shares_ ? values_of(own_gradients()) : gradients_;
 }
 
 // What the loss asks besides answers, times the number of targets: of the tokens at hand, and once in each step of the
@@ -443,8 +476,15 @@ Evaluation Trainer::evaluate(const Batches& batches) const {
   at::Tensor sum = at::zeros_like(limit_), right = at::zeros_like(limit_, at::kLong);
   int64_t count = 0;
   const Communicator& ranks = company_.ranks;
-  for (int64_t number = ranks.rank(); number < batches.validations(); number += ranks.size()) {
+  for (int64_t first = 0; first < batches.validations(); first += ranks.size()) {
     check_interrupt();
+    const int64_t number = first + ranks.rank();
+    if (number >= batches.validations()) {
+      if (block_) {  // the others fetch its parts of the blocks
+        asked_rows(placed(batches.validation(first), {}), false);
+      }
+      break;
+    }
     const Rows rows = asked_rows(placed(batches.validation(number), {}), false);
     const LossParts parts = cross_entropy(rows.x, head_, rows.targets, piece_);
     sum.add_(parts.sum);
@@ -507,17 +547,9 @@ void Trainer::restore(const Weights& state, int64_t steps) {
 
 Trainer::Tensors Trainer::gradients() const {
   Tensors result;
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    result[std::next(executor_.parameters().begin(), static_cast<ptrdiff_t>(i))->first] = gradients_[i];
-  }
-  if (shares_) {
-    const std::vector<at::Tensor> own = moving_gradients();
-    const std::vector<std::string> names = names_of(masters_);
-    for (auto& [name, gradient] : result) {
-      const auto here = std::ranges::find(names, name);
-      gradient =
-          shares_->whole(name, here == names.end() ? at::Tensor() : own[static_cast<size_t>(here - names.begin())]);
-    }
+  const Tensors own = shares_ ? own_gradients() : Tensors();
+  for (const auto& [name, leaf] : executor_.parameters()) {
+    result[name] = shares_ ? shares_->whole(name, found_in(own, name)) : gradients_[result.size()];
   }
   return result;
 }

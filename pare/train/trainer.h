@@ -20,6 +20,7 @@
 #include "pare/train/conditioning.h"
 #include "pare/train/config.h"
 #include "pare/train/gradient_buckets.h"
+#include "pare/train/held_block.h"
 #include "pare/train/loss.h"
 #include "pare/train/morph.h"
 #include "pare/train/optimiser.h"
@@ -100,7 +101,7 @@ class Trainer {
     at::Tensor numbers;  // what a StepMeasure has, on its way to the CPU
     std::optional<c10::Event> arrived;
   };
-  void share_out(const TrainConfig& config);
+  void share_out(const TrainConfig& config, const WeightShares::Start& start);
   Weight stored(const std::string& name, const std::string& of, const at::Tensor& here) const;
   Placed placed(const TrainBatch& batch, const Communicator& ranks) const;
   std::vector<Placed> placed(std::span<const TrainBatch> batches) const;
@@ -108,6 +109,8 @@ class Trainer {
   Rows asked_rows(const Placed& batch, bool taught, Dropout* dropout = nullptr) const;
   LossParts loss_of(const Rows& rows, double scale);
   void clear_gradients();
+  Tensors outside_blocks() const;  // the leaves that are held whole: all, unless blocks are held one at a time
+  Tensors own_gradients() const;   // where weights are shared: of the stretches that this rank moves
   std::vector<at::Tensor> moving_gradients() const;  // in the order of the masters
   void compute_gradients(const std::vector<Placed>& batches, int64_t step);
   at::Tensor other_parts(bool first, int64_t targets, int64_t count);
@@ -124,11 +127,13 @@ class Trainer {
   Architecture architecture_;
   Weights indices_;  // pivots, which no optimiser moves
   at::Device device_;
-  Executor executor_;
   bool narrow_;
-  std::shared_ptr<const WeightShares> shares_;  // of several ranks, where each moves a part of the weights
-  Tensors masters_;  // what is moved: the executor's own weights, or wider ones that are rounded into it; or a share
-  std::vector<at::Tensor> leaves_;     // of the executor, in the order of the masters
+  std::shared_ptr<WeightShares> shares_;  // of several ranks, where each moves a part of the weights
+  std::unique_ptr<HeldBlock> block_;      // where they hold only parts of the blocks
+  Executor executor_;
+  Tensors masters_;   // what is moved: the executor's own weights, or wider ones that are rounded into it; or a share
+  size_t whole_ = 0;  // in the shares: what lies on every rank
+  std::vector<at::Tensor> leaves_;     // of the executor, in the order of their names; no block's where one is held
   std::vector<at::Tensor> gradients_;  // in the same order, in the type in which weights are moved
   std::vector<size_t> in_head_;        // those that the loss adds to before autograd does
   std::optional<GradientBuckets> buckets_;

@@ -96,6 +96,11 @@ def check_same(report, work):
         "bfloat16, each moving its part": {**CONFIG, "dtype": "bfloat16", "shard": "optimiser", "accumulate": 2},
         "a morph, each moving its part": {**CONFIG, "morph": {"to": {"norms": "none"}, "steps": 16, "evenness": 0.5}, "shard": "optimiser"},
         "a shared block, run again, each moving its part": {**CONFIG, "architecture": shared, "recompute": True, "shard": "optimiser", "accumulate": 2},
+        "blocks held by nobody": {**CONFIG, "shard": "everything"},
+        "blocks held by nobody, bfloat16": {**CONFIG, "dtype": "bfloat16", "shard": "everything", "accumulate": 2},
+        "blocks held by nobody, an untied head": {**CONFIG, "architecture": {**MODEL, "head": {"tied": False, "bias": True}}, "shard": "everything"},
+        "blocks held by nobody, a shared block": {**CONFIG, "architecture": shared, "shard": "everything", "accumulate": 2},
+        "blocks held by nobody, a morph": {**CONFIG, "morph": {"to": {"norms": "none"}, "steps": 16, "evenness": 0.5}, "shard": "everything"},
     }
     limits = {"float32": 1e-4, "bfloat16": 3e-2}
     for name, config in cases.items():
@@ -115,7 +120,7 @@ def check_same(report, work):
 
 
 def check_resume(report, work):
-    for shard in ("nothing", "optimiser"):
+    for shard in ("nothing", "optimiser", "everything"):
         write(work, "config.json", CONFIG)
         for name in ("alone", "resumed"):
             shutil.rmtree(work / name, ignore_errors=True)

@@ -10,6 +10,7 @@ counted by the kernel, at the loopback of a network namespace of its own. Memory
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -109,12 +110,13 @@ def speed(work, rounds):
     print("speed, one global batch, a core for each rank: seconds a step, median of rounds\n")
     print("| model | side | one rank | two ranks | efficiency | of the rounds |\n|---|---|---:|---:|---:|---|")
     for name, steps in [("ranks-3m", 24), ("ranks-27m", 12)]:
-        found = {"pare": [], "pare, each moving its part": [], "DDP": []}
+        found = {"pare": [], "pare, shard=optimiser": [], "pare, shard=everything": [], "DDP": []}
         text = write_run(name, work, steps)
         for _ in range(rounds):
             one, _ = pare(name, work, 1, steps)
             found["pare"].append((one, pare(name, work, 2, steps)[0]))
-            found["pare, each moving its part"].append((one, pare(name, work, 2, steps, shard="optimiser")[0]))
+            for shard in SHARDS[1:]:
+                found[f"pare, shard={shard}"].append((one, pare(name, work, 2, steps, shard=shard)[0]))
             command = [sys.executable, __file__, "--ddp", name, work / "run", text, steps]
             found["DDP"].append(tuple(json.loads(started(command, size)[0].splitlines()[-1]) for size in (1, 2)))
         for side, pairs in found.items():
@@ -124,8 +126,18 @@ def speed(work, rounds):
     print()
 
 
+SHARDS = ("nothing", "optimiser", "everything")
+
+
 def parameters(work):
-    return json.loads(subprocess.run([str(PARE), "audit", str(work / "run/checkpoints/0"), "--json"], capture_output=True, text=True, check=True).stdout)["model"]["parameters"]
+    """Of the run's model: all, those in blocks, and how many blocks there are."""
+    counts = {}
+    for path in (work / "run/checkpoints/0").glob("model*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        counts |= {name: math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    inside = {name: count for name, count in counts.items() if name.startswith("blocks.")}
+    return sum(counts.values()), sum(inside.values()), len({name.split(".")[1] for name in inside})
 
 
 def wire(work):
@@ -141,33 +153,42 @@ def wire(work):
         def counted():
             text = subprocess.run([*enter, "cat", "/proc/net/dev"], capture_output=True, text=True, check=True).stdout
             return int(next(line for line in text.splitlines() if line.strip().startswith("lo:")).split()[1])
-        print("bytes that a rank sends each step, of a float32 model; theory: 2 (N - 1)/N of the gradients' bytes\n")
-        print("| model | parameters | ranks | shard | theory, MB | measured, MB | ratio |\n|---|---:|---:|---|---:|---:|---:|")
+        print("bytes that a rank sends each step, of a float32 model with 4 P bytes of gradients, in MB. Theory: (N - 1)/N of 8 P;")
+        print("with `everything`, of 12 P in blocks, less one block, which is still there when the way back begins\n")
+        print("| parameters | ranks | shard | theory | measured | ratio |\n|---:|---:|---|---:|---:|---:|")
         name = "ranks-3m"
         for size in (2, 4):
-            for shard in ("nothing", "optimiser"):
+            for shard in SHARDS:
                 sent = []
                 for steps in (8, 24):
                     before = counted()
                     pare(name, work, size, steps, enter, shard=shard)
                     sent.append(counted() - before)
+                all_of_it, inside, blocks = parameters(work)
                 bytes_of_step = (sent[1] - sent[0]) / 16 / size
-                theory = 2 * (size - 1) / size * 4 * parameters(work)
-                print(f"| {name} | {parameters(work):,} | {size} | {shard} | {theory / 1e6:.2f} | {bytes_of_step / 1e6:.2f} | {bytes_of_step / theory:.3f} |")
+                again = 4 * inside * (1 - 1 / blocks) if shard == "everything" else 0
+                theory = (size - 1) / size * (8 * all_of_it + again)
+                print(f"| {all_of_it:,} | {size} | {shard} | {theory / 1e6:.2f} | {bytes_of_step / 1e6:.2f} | {bytes_of_step / theory:.3f} |")
         print()
     finally:
         ip("netns", "del", space)
 
 
 def memory(work):
-    print("largest resident set of a rank, MB; theory: 8 (1 - 1/N) bytes a parameter less where the optimiser's state is shared\n")
-    print("| model | ranks | all on each | state shared | saved | theory | ratio |\n|---|---:|---:|---:|---:|---:|---:|")
+    print("largest resident set of a rank, MB. Theory of what is saved: (1 - 1/N) of 8 bytes a parameter, with `everything` of 8 more")
+    print("in blocks, less 16 for one block: its weights, its gradients, and these on their way\n")
+    print("| parameters | ranks | shard | resident | saved | theory | ratio |\n|---:|---:|---|---:|---:|---:|---:|")
     name = "ranks-27m"
     for size in (2, 4):
-        whole = max(pare(name, work, size, 6, batch=4, context=32)[1]) / 1024
-        shared = max(pare(name, work, size, 6, batch=4, context=32, shard="optimiser")[1]) / 1024
-        theory = 8 * (1 - 1 / size) * parameters(work) / 2 ** 20
-        print(f"| {name} | {size} | {whole:.0f} | {shared:.0f} | {whole - shared:.0f} | {theory:.0f} | {(whole - shared) / theory:.2f} |")
+        whole = 0
+        for shard in SHARDS:
+            resident = max(pare(name, work, size, 6, batch=4, context=32, recompute=True, shard=shard)[1]) / 1024
+            whole = whole or resident
+            all_of_it, inside, blocks = parameters(work)
+            more = 8 * (1 - 1 / size) * inside - 16 * inside / blocks if shard == "everything" else 0
+            theory = (8 * (1 - 1 / size) * all_of_it + more) / 2 ** 20
+            rest = f"{whole - resident:.0f} | {theory:.0f} | {(whole - resident) / theory:.2f}" if shard != "nothing" else "| |"
+            print(f"| {all_of_it:,} | {size} | {shard} | {resident:.0f} | {rest} |")
     print()
 
 

@@ -5,7 +5,7 @@
 
 Speed: one global batch on one rank and on two, a core for each; efficiency is the speed of two over twice that of one.
 The peer is the model of benchmarks/training.py under DDP, with Gloo and the same cores; the sides take turns. Bytes are
-counted by the kernel, at the loopback of a network namespace of its own. Memory is the largest resident set of any rank.
+counted by the kernel, at the loopback of a network namespace of its own. Memory is what no file backs.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 import training  # noqa: E402
 from report import PARE  # noqa: E402
 
-training.MODELS |= {"ranks-3m": (256, 4, 4, 256, 256, 8), "ranks-27m": (512, 8, 8, 256, 2048, 8)}
+training.MODELS |= {"ranks-3m": (256, 4, 4, 256, 256, 8), "ranks-27m": (512, 8, 8, 256, 2048, 8), "ranks-103m": (1024, 8, 8, 256, 2048, 4)}
 WARM = 3
 
 
@@ -37,25 +37,32 @@ def free_port():
         return str(listening.getsockname()[1])
 
 
-def started(command, size, prefix=()):
-    """The same command as several ranks with one thread each: (stdout of the first, peak KiB of each)."""
+def held(pid):
+    """KiB of a process that no file backs."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/status").read_text().split("RssAnon:")[1].split()[0])
+    except (OSError, IndexError):
+        return 0
+
+
+def started(command, size, prefix=(), watched=lambda: False):
+    """The same command as several ranks with one thread each: (stdout of the first, the most KiB that the last held while `watched`)."""
     port = free_port()
-    pipes, pids = [], []
+    outputs, processes = [], []
     for rank in range(size):
         env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        log = tempfile.TemporaryFile("w+")
-        pipes.append(log)
-        pids.append(subprocess.Popen([*prefix, *map(str, command)], stdout=log, stderr=subprocess.STDOUT, env=env).pid)
-    peaks = []
-    for pid in pids:
-        _, status, usage = os.wait4(pid, 0)
-        peaks.append(usage.ru_maxrss)
-        if status != 0:
-            pipes[0].seek(0)
-            sys.exit(f"benchmark: {' '.join(map(str, command))}\n{pipes[0].read()[-3000:]}")
-    pipes[0].seek(0)
-    return pipes[0].read(), peaks
+        outputs.append(tempfile.TemporaryFile("w+"))
+        processes.append(subprocess.Popen([*prefix, *map(str, command)], stdout=outputs[-1], stderr=subprocess.STDOUT, env=env))
+    most = 0
+    while any(process.poll() is None for process in processes):
+        if watched():
+            most = max(most, held(processes[-1].pid))
+        time.sleep(0.02)
+    outputs[0].seek(0)
+    if any(process.returncode for process in processes):
+        sys.exit(f"benchmark: {' '.join(map(str, command))}\n{outputs[0].read()[-3000:]}")
+    return outputs[0].read(), most
 
 
 def write_run(name, work, steps, **more):
@@ -68,13 +75,15 @@ def write_run(name, work, steps, **more):
 
 
 def pare(name, work, size, steps, prefix=(), **more):
-    """Seconds of a step, and the peaks."""
+    """Seconds of a step, and the KiB that a rank holds during one."""
     write_run(name, work, steps, **more)
     shutil.rmtree(work / "run", ignore_errors=True)
-    _, peaks = started([PARE, "train", work / "run.json", "-o", work / "run", "--quiet"], size, prefix)
-    lines = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
-    at = [line["seconds"] for line in lines if "loss" in line]
-    return statistics.median(b - a for a, b in zip(at[WARM:], at[WARM + 1:])), peaks
+    metrics = work / "run/metrics.jsonl"
+    def losses():
+        return [line["seconds"] for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line] if metrics.exists() else []
+    _, most = started([PARE, "train", work / "run.json", "-o", work / "run", "--quiet"], size, prefix, lambda: more and 2 <= len(losses()) < steps)
+    at = losses()
+    return statistics.median(b - a for a, b in zip(at[WARM:], at[WARM + 1:])), most
 
 
 def ddp(name, run, text, steps):
@@ -175,14 +184,15 @@ def wire(work):
 
 
 def memory(work):
-    print("largest resident set of a rank, MB. Theory of what is saved: (1 - 1/N) of 8 bytes a parameter, with `everything` of 8 more")
-    print("in blocks, less 16 for one block: its weights, its gradients, and these on their way\n")
-    print("| parameters | ranks | shard | resident | saved | theory | ratio |\n|---:|---:|---|---:|---:|---:|---:|")
-    name = "ranks-27m"
+    print("the most that a rank holds during a step, MB, with what is there without a model. (The first one also keeps a copy of what")
+    print("last measured well, 12 bytes a parameter, where nothing is shared.) Theory of what is saved: (1 - 1/N) of 8 bytes")
+    print("a parameter, with `everything` of 8 more in blocks, less 16 for one block: its weights, its gradients, and these on their way\n")
+    print("| parameters | ranks | shard | held | saved | theory | ratio |\n|---:|---:|---|---:|---:|---:|---:|")
+    name = "ranks-103m"
     for size in (2, 4):
         whole = 0
         for shard in SHARDS:
-            resident = max(pare(name, work, size, 6, batch=4, context=32, recompute=True, shard=shard)[1]) / 1024
+            resident = pare(name, work, size, 5, batch=4, context=32, recompute=True, shard=shard)[1] / 1024
             whole = whole or resident
             all_of_it, inside, blocks = parameters(work)
             more = 8 * (1 - 1 / size) * inside - 16 * inside / blocks if shard == "everything" else 0

@@ -100,7 +100,9 @@ def load(model, checkpoint):
     import torch
     from safetensors.torch import load_file
 
-    ours = load_file(checkpoint / "model.safetensors")
+    ours = {}
+    for part in checkpoint.glob("model*.safetensors"):  # one from each rank
+        ours |= load_file(part)
     state = {"token.weight": ours["embed.token.weight"], "position.weight": ours["embed.position.weight"],
              "norm.weight": ours["norm.weight"], "norm.bias": ours["norm.bias"]}
     for n in range(len(model.blocks)):

@@ -24,6 +24,9 @@ struct AfterLeaf : torch::autograd::FunctionPostHook {
   std::function<void()> act;
 };
 
+// One travels while another is filled; each takes its own size again until it has arrived.
+constexpr size_t most_under_way = 2;
+
 }  // namespace
 
 struct GradientBuckets::State {
@@ -72,6 +75,9 @@ struct GradientBuckets::State {
 
   void send_next() {
     const size_t b = sent++;
+    if (b >= most_under_way) {
+      buckets[b - most_under_way].exchange.wait();
+    }
     const at::Tensor& flat = buckets[b].flat;
     buckets[b].exchange = summed == Summed::whole
                               ? ranks.begin_all_reduce(flat)

@@ -1,4 +1,5 @@
 #include "pare/train/run_folder.h"
+#include "pare/support/memory.h"
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -122,6 +123,7 @@ void keep_tokenizer(const fs::path& run, const TrainConfig& config) {
 // A model in the native format with the tokenizer of its run, and what its optimiser remembers. `target` is what the
 // first rank says.
 void write_checkpoint(const fs::path& target, const StoredState& state, int64_t step, const Communicator& ranks) {
+  const PromptlyFreed promptly;
   std::optional<AtomicFolder> output;
   if (ranks.is_first()) {
     output.emplace(target, [](const fs::path&) {});  // what stands there is not whole

@@ -1,4 +1,5 @@
 #include "pare/train/train.h"
+#include "pare/support/memory.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -156,6 +157,7 @@ class Run {
     refuse_if(config_.batch % ranks_.size() != 0,
               "batch={} does not divide among {} ranks: make it a multiple, or start another number of them",
               config_.batch, ranks_.size());
+    const PromptlyFreed promptly;  // what training starts from is gone once it has begun
     std::optional<MorphPlan> plan;
     if (config_.morph.to) {
       plan = plan_morph(config_.architecture, *config_.morph.to, "morph.to");

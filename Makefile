@@ -80,11 +80,12 @@ campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20
 	@PARE_CAMPAIGN=1 build/test_probes -tc='the measured redundancy*,count and Jacobian agree*'
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/tokenizer_ids.py
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/conversions.py
+	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/cli/ranks.py
 	@$$(cat .deps/python-path) tests/conformance/run.py --count 8
 	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*'
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
-bench: ## executor, decoder, tokenizers, probes and training against their peers; figures in benchmarks/README.md
+bench: ## executor, decoder, tokenizers, probes, training and ranks against their peers; figures in benchmarks/README.md
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build build -j $(JOBS) --target pare bench_driver tokenize
@@ -94,6 +95,7 @@ bench: ## executor, decoder, tokenizers, probes and training against their peers
 	@$$(cat .deps/python-path) benchmarks/tokenizer_speed.py
 	@$$(cat .deps/python-path) benchmarks/probe.py
 	@$$(cat .deps/python-path) benchmarks/training.py
+	@$$(cat .deps/python-path) benchmarks/ranks.py
 
 clean: ## removes what was built, keeps what was fetched into .deps/
 	@rm -rf build build-asan build-tsan build-fuzz

@@ -101,29 +101,32 @@ def certificates(*names):
 # docs/cluster.md says where these come from.
 GPU_FLOPS, GPU_BYTES = 330e12, 141e9  # of an H200: what a step of GPT-2 124M reaches, and its memory
 IN_HOST, BETWEEN_HOSTS, GPUS_OF_HOST, LATENCY = 300e9, 40e9, 8, 20e-6  # bytes/s of one GPU to its neighbours, seconds of a hop
-CLUSTER_MODELS = {"124M": (124e6, 12, 768, 1024, 32), "7B": (6.7e9, 32, 4096, 4096, 1), "70B": (69e9, 80, 8192, 4096, 1)}
+# Parameters, those outside of blocks, layers, width, context, sequences of a GPU.
+CLUSTER_MODELS = {"124M": (124e6, 39e6, 12, 768, 1024, 32), "7B": (6.7e9, 0.26e9, 32, 4096, 4096, 1), "70B": (69e9, 0.52e9, 80, 8192, 4096, 1)}
 
 
-def ring(gpus, size):
-    """Seconds to reduce-scatter or gather so many bytes around a ring, over its slowest link."""
-    return (gpus - 1) / gpus * size / (IN_HOST if gpus <= GPUS_OF_HOST else BETWEEN_HOSTS) + (gpus - 1) * LATENCY
+def ring(gpus, size, times=1):
+    """Seconds to reduce-scatter or gather so many bytes around a ring, over its slowest link, each time anew."""
+    return times * (gpus - 1) * (size / gpus / (IN_HOST if gpus <= GPUS_OF_HOST else BETWEEN_HOSTS) + LATENCY)
 
 
 def cluster():
     """A step in bfloat16 with gradients, masters and moments in float32."""
     head("model", "GPUs", "tokens a step", "each holds", "GB of weights and state", "compute, s", "exchange, s", "efficiency")
-    for name, (parameters, layers, width, context, sequences) in CLUSTER_MODELS.items():
+    for name, (parameters, outside, layers, width, context, sequences) in CLUSTER_MODELS.items():
         tokens = context * sequences
         compute = tokens * (6 * parameters + 6 * layers * width * context) / GPU_FLOPS
+        inside, block = parameters - outside, (parameters - outside) / layers
         for gpus in (8, 64, 1024):
+            reduced, gathered = ring(gpus, 4 * parameters), ring(gpus, 2 * parameters)
+            by_block = ring(gpus, 4 * outside) + ring(gpus, 2 * outside) + ring(gpus, (4 + 2 + 2) * block, layers)
             for holds, kept, exchange, passes in [
-                    ("all", 2 + 4 + 4 + 8, 2 * ring(gpus, 4 * parameters), 3),
-                    ("its share of the state", 2 + 4 + (4 + 8) / gpus, ring(gpus, 4 * parameters) + ring(gpus, 2 * parameters), 3),
-                    ("its share of all", (2 + 4 + 4 + 8) / gpus, ring(gpus, 4 * parameters) + 2 * ring(gpus, 2 * parameters), 4)]:
-                gigabytes, spent = kept * parameters / 1e9, compute * passes / 3
-                fits = kept * parameters < 0.8 * GPU_BYTES  # the rest is for activations
+                    ("all", (2 + 4 + 4 + 8) * parameters, 2 * reduced, 3),
+                    ("its share of the state", (2 + 4 + (4 + 8) / gpus) * parameters, reduced + gathered, 3),
+                    ("its share of all", (2 + 4 + 12 / gpus) * outside + 18 * inside / gpus + (2 + 2 + 4 + 4) * block, by_block, 4)]:
+                spent, fits = compute * passes / 3, kept < 0.8 * GPU_BYTES  # the rest is for activations
                 best, worst = compute / max(spent, exchange), compute / (spent + exchange)
-                row(name, f"{gpus:,}", f"{tokens * gpus:,}", holds, f"{gigabytes:.3g}", f"{spent:.3g}" if fits else "does not fit",
+                row(name, f"{gpus:,}", f"{tokens * gpus:,}", holds, f"{kept / 1e9:,.1f}", f"{spent:.3g}" if fits else "does not fit",
                     f"{exchange:.3g}" if fits else "", f"{100 * worst:.0f} to {100 * best:.0f} %" if fits else "")
 
 

@@ -10,8 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* end_key = "ended";  // what rank 0 found, or why a rank left
-constexpr std::chrono::milliseconds tick{50};
+constexpr const char* end_key = "ended";                           // what rank 0 found, or why a rank left
+constexpr std::chrono::milliseconds tick{50}, longest_tick{1000};  // longer ones: the process was stopped
 
 std::string beat_key(size_t rank) {
   return "beat/" + std::to_string(rank);
@@ -30,8 +30,7 @@ Pulse::Pulse(PulseStore store, int rank, std::vector<std::string> names, PulseTi
       names_(std::move(names)),
       times_(times),
       force_end_(std::move(force_end)),
-      contact_(Clock::now()),
-      seen_(names_.size(), Seen{"", Clock::now()}),
+      seen_(names_.size()),
       beater_([this] { beat(); }),
       watcher_([this] { watch(); }) {}
 
@@ -39,7 +38,7 @@ Pulse::Pulse(PulseStore store, int rank, std::vector<std::string> names, PulseTi
 Pulse::~Pulse() {
   stop();
   watcher_.join();
-  const bool unreachable = seconds(Clock::now() - contact_) > 2 * seconds(times_.beat);
+  const bool unreachable = seconds(now_.load() - contact_) > 2 * seconds(times_.beat);
   unreachable ? beater_.detach() : beater_.join();
 }
 
@@ -53,7 +52,7 @@ void Pulse::beat() {
       store_.set(beat_key(static_cast<size_t>(rank_)), std::to_string(number));
       look();
       const std::lock_guard lock(mutex_);
-      contact_ = Clock::now();
+      contact_ = now_;
     } catch (const std::exception&) {
       // The store is gone: the watcher sees for how long.
     }
@@ -71,7 +70,7 @@ void Pulse::look() {
   const size_t first = rank_ == 0 ? 1 : 0, last = rank_ == 0 ? names_.size() : 1;
   for (size_t other = first; other < last; ++other) {
     const std::string beat = store_.get(beat_key(other)).value_or("");
-    const Clock::time_point now = Clock::now();
+    const Clock::duration now = now_;
     Seen& seen = seen_[other];
     if (beat != seen.beat) {
       seen = {beat, now};
@@ -87,10 +86,13 @@ void Pulse::look() {
 }
 
 void Pulse::watch() {
-  std::optional<Clock::time_point> known;
-  while (!stopping_) {
+  std::optional<Clock::duration> known;
+  for (Clock::time_point before = Clock::now(); !stopping_;) {
     std::this_thread::sleep_for(tick);
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point after = Clock::now();
+    const Clock::duration now = now_.load() + std::min<Clock::duration>(after - before, longest_tick);
+    now_ = now;
+    before = after;
     std::unique_lock lock(mutex_);
     const Clock::duration silence = now - contact_;
     lock.unlock();

@@ -22,7 +22,7 @@ struct PulseStore {
 
 struct PulseTimes {
   std::chrono::milliseconds beat{1000};      // between signs of life
-  std::chrono::milliseconds silence{15000};  // after which a rank is lost
+  std::chrono::milliseconds silence{20000};  // after which a rank is lost
   std::chrono::milliseconds grace{15000};    // that the program has to end by itself, once it knows
 };
 
@@ -59,10 +59,12 @@ class Pulse {
   std::function<void(const std::string&)> force_end_;
   mutable std::mutex mutex_;
   std::optional<Ended> ended_;
-  std::chrono::steady_clock::time_point contact_;  // when the store last answered
+  // How long this process has run, as its watcher counts. Time in which it was stopped itself is nobody's silence.
+  std::atomic<std::chrono::steady_clock::duration> now_{};
+  std::chrono::steady_clock::duration contact_{};  // when the store last answered
   struct Seen {
     std::string beat;
-    std::chrono::steady_clock::time_point changed;
+    std::chrono::steady_clock::duration changed{};
   };
   std::vector<Seen> seen_;
   std::atomic<bool> stopping_ = false;

@@ -27,10 +27,10 @@ std::string shape_text(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// In the run's own type; read once, since a start is stored, run and compared.
-Weight taken(const std::string& name, const Weight& weight, at::ScalarType type) {
-  const at::Tensor loaded = weight.load().to(type);
-  return Weight::leaf(name, dtype_of(type), loaded.sizes().vec(), [loaded] { return loaded.clone(); });
+// In the run's own type; read when it is asked for, so that a start that no rank holds whole is never whole anywhere.
+Weight taken(const Weight& weight, at::ScalarType type) {
+  return Weight::made("taken", dtype_of(type), weight.shape(), {weight},
+                      [type](std::vector<at::Tensor>& in) { return in[0].to(type); });
 }
 
 // Of a text that is read as bytes by a model to whose tokens bytes mean nothing; empty where they may.
@@ -88,7 +88,7 @@ Start start_of_run(const TrainConfig& config, const Inputs& sample) {
       drawn.push_back(spec.name);
       continue;
     }
-    start.model.weights[spec.name] = spec.index ? found->second : taken(spec.name, found->second, type);
+    start.model.weights[spec.name] = spec.index ? found->second : taken(found->second, type);
     ++count;
   }
   nlohmann::ordered_json not_taken = nlohmann::ordered_json::array();

@@ -79,7 +79,7 @@ def apart(one, other):
 
 
 def check_same(report, work):
-    """One process, two and four (in a campaign all of them): the same losses, for what differs in how a step is computed."""
+    """One process, two and four (in a campaign for all cases): the same losses, for what differs in how a step is computed."""
     text = work / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog and then some more of it. " * 60)
     bytes_model = {**MODEL, "vocab": 256}
@@ -244,6 +244,25 @@ def check_faults(report, work):
         went_on.ends()
 
 
+def check_suspended(report, work):
+    """A job that a scheduler stops and continues: nobody was lost. Stopped for longer than a rank may be silent."""
+    write(work, "config.json", LONG)
+    run = work / "suspended"
+    ranks = Ranks(2, "train", "config.json", "-o", "suspended", cwd=work)
+    report.check("it runs", expect(wait_for_steps(ranks, run, 25), True))
+    for act, then in ((signal.SIGSTOP, 30), (signal.SIGCONT, 0)):
+        for process in ranks.processes:
+            process.send_signal(act)
+        time.sleep(then)
+    steps = len([1 for line in curve(run) if "loss" in line])
+    report.check("suspended: it goes on", expect(wait_for_steps(ranks, run, steps + 40), True))
+    time.sleep(3)  # a beat or two later, too
+    report.check("suspended: all are there", expect([process.poll() for process in ranks.processes], [None, None]))
+    for process in ranks.processes:
+        process.kill()
+    ranks.ends()
+
+
 def check_first_lost(report, work):
     """Rank 0 holds the store: without it the others have nobody to ask."""
     write(work, "config.json", LONG)
@@ -351,9 +370,9 @@ def main():
         report.finish()
     parts = {"collectives": lambda work: check_collectives(report), "same": lambda work: check_same(report, work)}
     for name, part in [("resume", check_resume), ("refused", check_refused), ("sweep", check_sweep), ("launchers", check_launchers), ("interrupt", check_interrupt),
-                       ("faults", check_faults), ("first_lost", check_first_lost), ("full_disk", check_full_disk), ("network", check_network)]:
+                       ("faults", check_faults), ("first_lost", check_first_lost), ("suspended", check_suspended), ("full_disk", check_full_disk), ("network", check_network)]:
         parts[name] = lambda work, part=part: part(report, work)
-    chosen = [name for name in sys.argv[1:] if name in parts] or list(parts)
+    chosen = [name for name in sys.argv[1:] if name in parts] or [name for name in parts if WHOLE or name != "suspended"]
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:
             parts[name](pathlib.Path(folder))

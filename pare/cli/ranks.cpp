@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 
 #include "pare/cli/output.h"
+#include "pare/ranks/shares.h"
 #include "pare/support/log.h"
 #include "pare/support/progress.h"
 
@@ -52,12 +54,25 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
     set_quiet(true);
     show_progress(false);
   }
-  ranks.guarded([&] {
+  const auto shared = [&] {
+    check_alike(ranks, "command", fmt::format("{} in {}", settings.command, std::filesystem::current_path().string()));
     refuse_if(settings.device != "cpu", "{} ranks cannot share their work on --device {} yet: leave it out",
               ranks.size(), settings.device);
     work(ranks);
     ranks.finish();
-  });
+  };
+  try {
+    ranks.guarded(shared);
+  } catch (const Interrupted&) {
+    set_silent(!ranks.is_first());
+    throw;
+  } catch (const EndedElsewhere& error) {
+    if (error.what() != std::string(Interrupted().what())) {
+      throw;
+    }
+    set_silent(!ranks.is_first());  // one signal is enough for all
+    throw Interrupted();
+  }
 }
 
 void as_one(const Settings& settings, const std::function<std::exception_ptr(const Communicator&)>& work) {
@@ -74,10 +89,7 @@ void as_one(const Settings& settings, const std::function<std::exception_ptr(con
     });
   } catch (const Interrupted&) {
     throw;
-  } catch (const EndedElsewhere& error) {
-    if (error.what() == std::string(Interrupted().what())) {  // one signal is enough for all
-      throw Interrupted();
-    }
+  } catch (const EndedElsewhere&) {
     set_silent(true);
     if (own && !is_elsewhere(own)) {  // the same mistake, most likely: so is the exit code
       std::rethrow_exception(own);

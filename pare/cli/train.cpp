@@ -14,6 +14,7 @@
 #include "pare/cli/ranks.h"
 #include "pare/cli/subject.h"
 #include "pare/cli/train_display.h"
+#include "pare/ranks/shares.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -165,6 +166,14 @@ nlohmann::ordered_json gathered(const nlohmann::ordered_json& own, const Communi
   return list;
 }
 
+std::string joined_json(const std::vector<TrainConfig>& configs) {
+  std::string text;
+  for (const TrainConfig& config : configs) {
+    text += train_config_to_json(config).dump() + "\n";
+  }
+  return text;
+}
+
 void train_command(TrainFlags flags, const Settings& settings, const Communicator& ranks) {
   refuse_if(flags.out.empty(), "no folder for the run was named: pare train CONFIG.json -o RUN");
   if (flags.config.find('=') != std::string::npos) {  // a change, and the run's own configuration, or none at all
@@ -193,6 +202,7 @@ void train_command(TrainFlags flags, const Settings& settings, const Communicato
     configs.push_back(
         train_config_from_json(run.config, sweep ? subject + ": " + run.name : subject, find_architecture));
   }
+  check_alike(ranks, "configuration", joined_json(configs));
   const at::Device device = chosen_device(settings);
   const std::filesystem::path out = output_target(flags.out);
   std::error_code unknown;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "pare/support/names.h"
+
 namespace pare {
 
 Share share_of(std::span<const double> costs, const Communicator& ranks) {
@@ -21,6 +23,24 @@ Share share_of(std::span<const double> costs, const Communicator& ranks) {
     share.end += owner <= ranks.rank() ? 1 : 0;
   }
   return share;
+}
+
+void check_alike(const Communicator& ranks, const std::string& what, const std::string& text) {
+  if (ranks.alone()) {
+    return;
+  }
+  constexpr size_t most_shown = 300;
+  const std::vector<std::string> texts = ranks.all_gather(text), names = ranks.all_gather(ranks.name());
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) {
+      continue;
+    }
+    const bool is_short = std::max(texts[rank].size(), texts[0].size()) <= most_shown;
+    throw InputError(fmt::format(
+        "{} does not have the {} of rank 0{}: all ranks have to be started with the same words in the same folder, and "
+        "see the same files there",
+        names[rank], what, is_short ? fmt::format(", which is {}, but {}", quote(texts[0]), quote(texts[rank])) : ""));
+  }
 }
 
 at::Tensor gathered_rows(const at::Tensor& own, const Communicator& ranks) {

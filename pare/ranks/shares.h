@@ -21,6 +21,10 @@ struct Share {
 // Stretches that cost about the same.
 Share share_of(std::span<const double> costs, const Communicator& ranks);
 
+// Ranks that do not have the same would compute something that none of them was asked for. InputError, on all of them,
+// where a rank's `text` is not that of the first; `what` it is.
+void check_alike(const Communicator& ranks, const std::string& what, const std::string& text);
+
 // The rows of all ranks, one below the other. They are of one type and shape but for how many there are; IoError where
 // they are not, since then the ranks do not do the same.
 at::Tensor gathered_rows(const at::Tensor& own, const Communicator& ranks);

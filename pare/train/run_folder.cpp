@@ -82,14 +82,23 @@ void write_optimiser(const fs::path& folder, const Weights& state, int64_t step,
 
 // The one, or as many as it names. InputError where one of them is not there.
 std::vector<fs::path> optimiser_files(const fs::path& checkpoint) {
-  const std::string beginning = std::string(optimiser_stem) + "-00001-of-";
-  size_t of = 1;
+  std::set<size_t> counts;
   for (const fs::directory_entry& entry : entries_of(checkpoint)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(beginning)) {
-      std::from_chars(name.data() + beginning.size(), name.data() + name.size(), of);
+    const size_t place = name.rfind("-of-");
+    size_t count = 0;
+    if (name.starts_with(std::string(optimiser_stem) + "-") && place != std::string::npos &&
+        std::from_chars(name.data() + place + 4, name.data() + name.size(), count).ec == std::errc() && count > 0) {
+      counts.insert(count);
     }
   }
+  if (counts.size() > 1) {
+    throw InputError(
+        fmt::format("{} has files of the optimiser's state of {} and of {} ranks: remove those that were "
+                    "put there",
+                    quote(checkpoint.string()), *counts.begin(), *counts.rbegin()));
+  }
+  const size_t of = counts.empty() ? 1 : *counts.begin();
   std::vector<fs::path> files;
   for (size_t i = 0; i < of; ++i) {
     files.push_back(checkpoint / shard_file_name(optimiser_stem, i, of));
@@ -213,9 +222,17 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
 // was full, has no model or no state, or too little of it.
 std::string damage_of(const fs::path& checkpoint) {
   try {
-    open_model(checkpoint);
+    const ModelFolder folder = open_model(checkpoint);
+    Weights state;
     for (const fs::path& file : optimiser_files(checkpoint)) {
-      const SafetensorsFile whole(file);
+      state.merge(weights_of(SafetensorsFile(file)));
+    }
+    const TensorTable table = tensor_table(folder.model.architecture);
+    for (const auto& [name, weight] : folder.model.weights) {
+      for (const char* kind : {".mean", ".square"}) {
+        refuse_if(!table.at(name).index && !state.contains(name + kind), "the optimiser's state has no {}{}", name,
+                  kind);
+      }
     }
   } catch (const InputError& error) {
     return error.what();
@@ -389,6 +406,11 @@ RunFolder::Continuation RunFolder::continuation() const {
 
 fs::path RunFolder::checkpoint_path(int64_t step) const {
   return checkpoint_place(path_, step);
+}
+
+std::string checkpoint_says(const fs::path& run, int64_t step) {
+  const fs::path path = checkpoint_place(run, step);
+  return state_says(path, step_key) + " " + state_says(path, weights_key);
 }
 
 StoredState load_checkpoint(const fs::path& run, int64_t step) {

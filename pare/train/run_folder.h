@@ -30,6 +30,8 @@ struct StoredState {
 };
 // The model and the state of a checkpoint that is whole, for whoever reads it beside the process that has the run.
 StoredState load_checkpoint(const std::filesystem::path& run, int64_t step);
+// Which step and which weights it says that it has: the same on all ranks that see the same folder.
+std::string checkpoint_says(const std::filesystem::path& run, int64_t step);
 StoredState state_of(const Trainer& trainer);  // follows the trainer where it goes
 StoredState copied(const StoredState& state);  // stays as it is
 

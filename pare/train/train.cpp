@@ -1,4 +1,5 @@
 #include "pare/train/train.h"
+#include "pare/ranks/shares.h"
 #include "pare/support/memory.h"
 
 #include <ATen/ATen.h>
@@ -164,6 +165,10 @@ class Run {
     }
     const bool goes_on = ranks_.sum(ranks_.is_first() && options_.resume && path_exists(options_.folder)) > 0;
     StoredState state = goes_on ? stored() : drawn(plan);
+    if (!ranks_.alone()) {
+      check_alike(ranks_, "data", batches_.manifest().dump());
+      check_alike(ranks_, "model to start from or to learn from", source_.dump());
+    }
     if (plan && agenda_.done < config_.morph.steps) {
       agenda_.morph_steps = config_.morph.steps;
       morph_ =
@@ -210,6 +215,7 @@ class Run {
       tell(options_.warn, found.damaged);
     }
     agenda_.go_on_at(static_cast<int64_t>(ranks_.sum(static_cast<double>(found.step))));  // of the first alone
+    check_alike(ranks_, "checkpoint", checkpoint_says(options_.folder, agenda_.done));
     return load_checkpoint(options_.folder, agenda_.done);
   }
 

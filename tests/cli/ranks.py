@@ -157,6 +157,30 @@ def check_resume(report, work):
     report.check("files of two steps", ended(pare("train", "--resume", "-o", "resumed", cwd=work), 1, ["do not belong together: their step is 12 and 6"]))
 
 
+def check_not_alike(report, work):
+    """Half of one run and half of another is refused before it begins."""
+    def one_of_them(script):
+        return lambda rank: ["sh", "-c", script, "sh"] if rank == 1 else []
+    write(work, "text.json", {**CONFIG, "task": "causal_lm", "data": {"train": ["text.txt"], "validation": ["text.txt"]}, "architecture": {**MODEL, "vocab": 256}})
+    (work / "text.txt").write_text("the same for all of them. " * 100)
+    (work / "other.txt").write_text("what only one of them has. " * 100)
+    (work / "elsewhere").mkdir()
+    shutil.copy(work / "config.json", work / "elsewhere")
+    write(work / "elsewhere", "text.json", {**json.loads((work / "text.json").read_text()), "seed": 9})
+    cases = [("other words", "config.json", 'exec "$@" seed=5', "command"), ("another folder", "config.json", 'cd elsewhere; exec "$@"', "command"),
+             ("no training", "config.json", 'exec "$1" verify alone/checkpoints/24 alone/checkpoints/24', "command")]
+    if subprocess.run(["unshare", "-m", "mount", "--bind", "other.txt", "text.txt"], cwd=work, capture_output=True).returncode == 0:
+        inside = 'exec unshare -m sh -c "mount --bind {} && exec \\"\\$@\\"" sh "$@"'
+        cases += [("another text", "text.json", inside.format("other.txt text.txt"), "data"), ("another file", "text.json", inside.format("elsewhere/text.json text.json"), "configuration")]
+    else:
+        report.skip("another text, another file", "mounting is not allowed here")
+    for case, config, script, what in cases:
+        codes, out, err = Ranks(2, "train", config, "-o", "alike", cwd=work, prefix=one_of_them(script)).ends()
+        said = re.sub(r"\s+", " ", " ".join(err))
+        report.check(f"{case}: refused", expect([codes, f"does not have the {what} of rank 0" in said, said.count("does not have")], [[1, 1], True, 1]) and f"{codes} {err}")
+        report.check(f"{case}: nothing is left", expect((work / "alike").exists(), False))
+
+
 def check_refused(report, work):
     """What is wrong is said once, whoever found it."""
     write(work, "config.json", CONFIG)
@@ -173,6 +197,7 @@ def check_refused(report, work):
     report.check("a warning", expect([codes, "warning: the learning rate" in err[0], err[1]], [[0, 0], True, ""]) and f"{codes} {err}")
     result = subprocess.run([str(PARE), "train", "config.json", "-o", "lost"], cwd=work, capture_output=True, text=True, env={**os.environ, "WORLD_SIZE": "2"})
     report.check("half an environment", ended(result, 1, ["WORLD_SIZE='2', and no RANK"]))
+    check_not_alike(report, work)
     codes, out, err = Ranks(2, "train", "config.json", "-o", "cuda", "--device", "cuda", cwd=work).ends()
     report.check("a device that is not there", expect([codes, bool(err[0]), err[1]], [[1, 1], True, ""]) and f"{codes} {err}")
 

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
+#include "pare/cli/failure.h"
 #include "pare/cli/output.h"
 #include "pare/ranks/shares.h"
 #include "pare/support/log.h"
@@ -31,6 +33,16 @@ bool is_elsewhere(const std::exception_ptr& thrown) {
   }
 }
 
+void print_interrupted(bool json) {
+  const Failure failure = describe(std::make_exception_ptr(Interrupted()));
+  if (json && !printed_document()) {
+    print_json(error_document(failure));
+  }
+  if (!json || !is_quiet()) {
+    std::fputs(stderr_text(failure).c_str(), stderr);
+  }
+}
+
 }  // namespace
 
 void as_ranks(const Settings& settings, const std::function<void(const Communicator&)>& work) {
@@ -42,13 +54,16 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
   if (settings.threads == 0) {
     at::set_num_threads(std::max(1, at::get_num_threads() / launch->local_size));
   }
-  const Communicator ranks(*launch, [](const std::string& why) {
-    if (why == Interrupted().what()) {
-      std::_Exit(exit_interrupted);
+  const Communicator ranks(*launch, [first = launch->rank == 0, json = settings.json](const std::string& why) {
+    const bool interrupted = why == Interrupted().what();
+    if (interrupted && first) {  // in the middle of work of its own, such as a run of a sweep
+      print_interrupted(json);
+    } else if (!interrupted) {
+      set_silent(false);
+      print_warnings({why});
     }
-    set_silent(false);
-    print_warnings({why});
-    std::_Exit(1);
+    std::fflush(nullptr);
+    std::_Exit(interrupted ? exit_interrupted : 1);
   });
   if (!ranks.is_first()) {
     set_quiet(true);

@@ -1,5 +1,4 @@
 #include "pare/train/run_folder.h"
-#include "pare/support/memory.h"
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -21,8 +20,10 @@
 #include "pare/support/error.h"
 #include "pare/support/json.h"
 #include "pare/support/mapped.h"
+#include "pare/support/memory.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
+#include "pare/train/optimiser_files.h"
 #include "pare/train/token_shards.h"
 #include "pare/train/tokens.h"
 
@@ -40,14 +41,7 @@ constexpr const char* hashes_file = "run.sha256";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* checkpoints_folder = "checkpoints";
 constexpr const char* tokenizer_folder = "tokenizer";  // a copy, so that no checkpoint depends on what lies elsewhere
-constexpr const char* optimiser_stem = "optimizer";    // optimizer.safetensors, or one file from each rank
-constexpr const char* step_key = "step";               // of the optimiser's file: which step its state is of
-constexpr const char* weights_key = "weights";         // of the same: which weights it belongs to
 constexpr uint64_t largest_run_file = 4'000'000'000, shard_size = 5'000'000'000;
-
-std::span<const std::byte> bytes_of_tensor(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
 
 // Of all files that make the model beside an optimiser's state, whatever else lies there.
 std::string weights_hash(const ModelFolder& folder) {
@@ -56,55 +50,6 @@ std::string weights_hash(const ModelFolder& folder) {
     text += fmt::format("{}  {}\n", hash, name);
   }
   return sha256_of(text);
-}
-
-void write_optimiser(const fs::path& folder, const Weights& state, int64_t step, const std::string& weights,
-                     const WriteShare& share) {
-  const std::vector<std::vector<std::string>> files = names_by_file(state, share.of);
-  for (size_t i = 0; i < files.size(); ++i) {
-    const bool own = share.number == static_cast<int64_t>(i);
-    std::map<std::string, SafetensorsWriter::Declared> declared;
-    for (const std::string& name : files[i]) {
-      declared[name] = {state.at(name).dtype(), state.at(name).shape()};
-    }
-    std::optional<SafetensorsWriter> writer;
-    if (own) {
-      const Metadata metadata = {{"format", "pt"}, {step_key, std::to_string(step)}, {weights_key, weights}};
-      writer.emplace(folder / shard_file_name(optimiser_stem, i, files.size()), declared, metadata);
-    }
-    for (const std::string& name : files[i]) {
-      const at::Tensor tensor = own || share.load_all ? state.at(name).load().contiguous() : at::Tensor();
-      own ? writer->write(name, bytes_of_tensor(tensor)) : void();
-    }
-    own ? writer->finish() : void();
-  }
-}
-
-// The one, or as many as it names. InputError where one of them is not there.
-std::vector<fs::path> optimiser_files(const fs::path& checkpoint) {
-  std::set<size_t> counts;
-  for (const fs::directory_entry& entry : entries_of(checkpoint)) {
-    const std::string name = entry.path().filename().string();
-    const size_t place = name.rfind("-of-");
-    size_t count = 0;
-    if (name.starts_with(std::string(optimiser_stem) + "-") && place != std::string::npos &&
-        std::from_chars(name.data() + place + 4, name.data() + name.size(), count).ec == std::errc() && count > 0) {
-      counts.insert(count);
-    }
-  }
-  if (counts.size() > 1) {
-    throw InputError(
-        fmt::format("{} has files of the optimiser's state of {} and of {} ranks: remove those that were "
-                    "put there",
-                    quote(checkpoint.string()), *counts.begin(), *counts.rbegin()));
-  }
-  const size_t of = counts.empty() ? 1 : *counts.begin();
-  std::vector<fs::path> files;
-  for (size_t i = 0; i < of; ++i) {
-    files.push_back(checkpoint / shard_file_name(optimiser_stem, i, of));
-    refuse_if(!path_exists(files.back()), "{} is missing", quote(files.back().string()));
-  }
-  return files;
 }
 
 void copy_text(const fs::path& from, const fs::path& to) {
@@ -152,8 +97,8 @@ void write_checkpoint(const fs::path& target, const StoredState& state, int64_t 
   }
   ranks.alone() ? write_weights(folder, weights, shard_size) : write_weights(folder, weights, share);
   ranks.barrier();
-  write_optimiser(folder, state.optimiser, step, ranks.broadcast(output ? weights_hash(open_model(folder)) : ""),
-                  share);
+  write_optimiser_state(folder, state.optimiser, step, ranks.broadcast(output ? weights_hash(open_model(folder)) : ""),
+                        share);
   ranks.barrier();
   if (!output) {
     return;
@@ -223,10 +168,7 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
 std::string damage_of(const fs::path& checkpoint) {
   try {
     const ModelFolder folder = open_model(checkpoint);
-    Weights state;
-    for (const fs::path& file : optimiser_files(checkpoint)) {
-      state.merge(weights_of(SafetensorsFile(file)));
-    }
+    const Weights state = optimiser_state(checkpoint);
     const TensorTable table = tensor_table(folder.model.architecture);
     for (const auto& [name, weight] : folder.model.weights) {
       for (const char* kind : {".mean", ".square"}) {
@@ -238,19 +180,6 @@ std::string damage_of(const fs::path& checkpoint) {
     return error.what();
   }
   return "";
-}
-
-// What the optimiser's state says of itself; empty where it does not. Files that lie together say the same.
-std::string state_says(const fs::path& checkpoint, const char* key) {
-  std::set<std::string> said;
-  for (const fs::path& path : optimiser_files(checkpoint)) {
-    const SafetensorsFile file(path);
-    const auto found = file.metadata().find(key);
-    said.insert(found == file.metadata().end() ? "" : found->second);
-  }
-  refuse_if(said.size() > 1, "{} has files of the optimiser's state that do not belong together: their {} is {}",
-            quote(checkpoint.string()), key, fmt::join(said, " and "));
-  return *said.begin();
 }
 
 // The step up to which every one was measured.
@@ -387,7 +316,7 @@ RunFolder::Continuation RunFolder::continuation() const {
       result.damaged.push_back(fmt::format("{} is not whole, so it is left out ({})", subject, damage));
       continue;
     }
-    if (const std::string stored = state_says(checkpoint_path(result.step), step_key);
+    if (const std::string stored = optimiser_stamp(checkpoint_path(result.step)).step;
         stored != std::to_string(result.step)) {
       throw InputError(fmt::format("{} holds the state of an optimiser {}: was something copied or renamed? Remove it",
                                    subject, stored.empty() ? "that names no step" : "after step " + quote(stored)));
@@ -409,25 +338,21 @@ fs::path RunFolder::checkpoint_path(int64_t step) const {
 }
 
 std::string checkpoint_says(const fs::path& run, int64_t step) {
-  const fs::path path = checkpoint_place(run, step);
-  return state_says(path, step_key) + " " + state_says(path, weights_key);
+  const OptimiserStamp stamp = optimiser_stamp(checkpoint_place(run, step));
+  return stamp.step + " " + stamp.weights;
 }
 
 StoredState load_checkpoint(const fs::path& run, int64_t step) {
   const fs::path path = checkpoint_place(run, step);
   const ModelFolder folder = open_model(path);
-  const std::string belongs = state_says(path, weights_key);  // older ones do not say
+  const std::string belongs = optimiser_stamp(path).weights;  // older ones do not say
   if (!belongs.empty() && belongs != weights_hash(folder)) {
     throw InputError(
         fmt::format("{} holds the state of an optimiser for other weights than lie beside it: was "
                     "something copied there? Remove it, and --resume goes on from the one before",
                     quote(path.string())));
   }
-  StoredState state{.model = folder.model};
-  for (const fs::path& file : optimiser_files(path)) {
-    state.optimiser.merge(weights_of(SafetensorsFile(file)));
-  }
-  return state;
+  return {.model = folder.model, .optimiser = optimiser_state(path)};
 }
 
 void RunFolder::save(const RunFolder* folder, int64_t step, const StoredState& state, int64_t keep,

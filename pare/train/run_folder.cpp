@@ -167,17 +167,25 @@ std::vector<MetricLine> metric_lines(const fs::path& run) {
 // was full, has no model or no state, or too little of it.
 std::string damage_of(const fs::path& checkpoint) {
   try {
-    const ModelFolder folder = open_model(checkpoint);
-    const Weights state = optimiser_state(checkpoint);
-    const TensorTable table = tensor_table(folder.model.architecture);
-    for (const auto& [name, weight] : folder.model.weights) {
-      for (const char* kind : {".mean", ".square"}) {
-        refuse_if(!table.at(name).index && !state.contains(name + kind), "the optimiser's state has no {}{}", name,
-                  kind);
-      }
-    }
+    open_model(checkpoint);
+    optimiser_state(checkpoint);
   } catch (const InputError& error) {
     return error.what();
+  }
+  return "";
+}
+
+// Which moment a state lacks that is of the right step; empty: none.
+std::string lacking_state(const fs::path& checkpoint) {
+  const ModelFolder folder = open_model(checkpoint);
+  const Weights state = optimiser_state(checkpoint);
+  const TensorTable table = tensor_table(folder.model.architecture);
+  for (const auto& [name, weight] : folder.model.weights) {
+    for (const char* kind : {".mean", ".square"}) {
+      if (!table.at(name).index && !state.contains(name + kind)) {
+        return name + kind;
+      }
+    }
   }
   return "";
 }
@@ -320,6 +328,11 @@ RunFolder::Continuation RunFolder::continuation() const {
         stored != std::to_string(result.step)) {
       throw InputError(fmt::format("{} holds the state of an optimiser {}: was something copied or renamed? Remove it",
                                    subject, stored.empty() ? "that names no step" : "after step " + quote(stored)));
+    }
+    if (const std::string lacking = lacking_state(checkpoint_path(result.step)); !lacking.empty()) {
+      result.damaged.push_back(
+          fmt::format("{} is not whole, so it is left out (the optimiser's state has no {})", subject, lacking));
+      continue;
     }
     if (measured < result.step) {
       throw InputError(

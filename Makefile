@@ -81,8 +81,10 @@ campaign: ## what is too slow for make test: slow pages, more draws, CAMPAIGN=20
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/tokenizer_ids.py
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/conformance/conversions.py
 	@PARE_CAMPAIGN=1 $$(cat .deps/python-path) tests/cli/ranks.py
+	@PARE_CAMPAIGN=1 tests/cli/commands.py
+	@$$(cat .deps/python-path) tests/conformance/compat.py --count 2
 	@$$(cat .deps/python-path) tests/conformance/run.py --count 8
-	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*'
+	@PARE_DRAWS=400 build/test_passes -tc='every pass on*,what several passes make*,heads that were put*,what is proved is*,after a change of basis*'
 	@tools/campaign.py build/test_attacks --draws $(CAMPAIGN) --jobs $(JOBS) --first $(FIRST_SEED)
 
 bench: ## executor, decoder, tokenizers, probes, training and ranks against their peers; figures in benchmarks/README.md

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What several ranks cost: speed, bytes on the wire and memory, beside theory and beside PyTorch's DistributedDataParallel.
 
-    python benchmarks/ranks.py [--only speed,wire,memory] [--rounds N]
+    python benchmarks/ranks.py [--only speed,wire,memory,gpu] [--rounds N]
 
 Speed: one global batch on one rank and on two, a core for each; efficiency is the speed of two over twice that of one.
 The peer is the model of benchmarks/training.py under DDP, with Gloo and the same cores; the sides take turns. Bytes are
-counted by the kernel, at the loopback of a network namespace of its own. Memory is what no file backs.
+counted by the kernel, at the loopback of a network namespace of its own. Memory is what no file backs. On a GPU: what a step
+costs more when one rank exchanges with itself, through NCCL.
 """
 
 import argparse
@@ -65,8 +66,8 @@ def started(command, size, prefix=(), watched=lambda: False):
     return outputs[0].read(), most
 
 
-def write_run(name, work, steps, **more):
-    options = types.SimpleNamespace(steps=steps, dtype="float32", device="cpu", threads=1)
+def write_run(name, work, steps, dtype="float32", **more):
+    options = types.SimpleNamespace(steps=steps, dtype=dtype)
     text = work / f"{name}.u16"
     if not text.exists():
         training.write_text(name, types.SimpleNamespace(steps=64), text)
@@ -74,14 +75,14 @@ def write_run(name, work, steps, **more):
     return text
 
 
-def pare(name, work, size, steps, prefix=(), **more):
+def pare(name, work, size, steps, prefix=(), device="cpu", **more):
     """Seconds of a step, and the KiB that a rank holds during one."""
     write_run(name, work, steps, **more)
     shutil.rmtree(work / "run", ignore_errors=True)
     metrics = work / "run/metrics.jsonl"
     def losses():
         return [line["seconds"] for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line] if metrics.exists() else []
-    _, most = started([PARE, "train", work / "run.json", "-o", work / "run", "--quiet"], size, prefix, lambda: more and 2 <= len(losses()) < steps)
+    _, most = started([PARE, "train", work / "run.json", "-o", work / "run", "--quiet", "--device", device], size, prefix, lambda: more and 2 <= len(losses()) < steps)
     at = losses()
     return statistics.median(b - a for a, b in zip(at[WARM:], at[WARM + 1:])), most
 
@@ -202,6 +203,24 @@ def memory(work):
     print()
 
 
+def gpu(work, rounds):
+    print("one GPU, bfloat16: milliseconds a step, median of rounds; a group of one exchanges all gradients with itself\n")
+    print("| model | shard | alone | group of one | costs | of the rounds |\n|---|---|---:|---:|---:|---|")
+    for name, steps in [("gpt2", 60), ("bytes", 150)]:
+        found = {shard: [] for shard in SHARDS}
+        for _ in range(rounds):
+            alone, _ = pare(name, work, 1, steps, device="cuda", dtype="bfloat16")
+            os.environ["PARE_GROUP_OF_ONE"] = "1"
+            for shard in SHARDS:
+                found[shard].append((alone, pare(name, work, 1, steps, device="cuda", dtype="bfloat16", shard=shard)[0]))
+            del os.environ["PARE_GROUP_OF_ONE"]
+        for shard, pairs in found.items():
+            more = [100 * (b / a - 1) for a, b in pairs]
+            print(f"| {name} | {shard} | {1e3 * statistics.median(p[0] for p in pairs):.2f} | {1e3 * statistics.median(p[1] for p in pairs):.2f} | "
+                  f"{statistics.median(more):+.1f} % | {min(more):+.1f} to {max(more):+.1f} % |", flush=True)
+    print()
+
+
 def main():
     if sys.argv[1:2] == ["--ddp"]:
         ddp(*sys.argv[2:5], int(sys.argv[5]))
@@ -211,8 +230,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        parts = {"speed": lambda work: speed(work, options.rounds), "wire": wire, "memory": memory, "gpu": lambda work: gpu(work, options.rounds)}
         for part in options.only.split(","):
-            {"speed": lambda work: speed(work, options.rounds), "wire": wire, "memory": memory}[part](pathlib.Path(folder))
+            parts[part](pathlib.Path(folder))
 
 
 if __name__ == "__main__":

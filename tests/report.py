@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 
+import warm
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARE = pathlib.Path(os.environ.get("PARE", ROOT / "build" / "pare")).resolve()  # scripts work in folders of their own
 SHARED = pathlib.Path(os.environ.get("PARE_SHARED", ROOT.parent / "shared"))
@@ -59,7 +61,8 @@ class Report:
 def pare(*arguments, **options):
     """Runs the command and hands back what it printed and how it ended."""
     options = {"capture_output": True, "text": True, "timeout": 300, **options}
-    return subprocess.run([str(PARE), *map(str, arguments)], **options)
+    words = [str(word) for word in arguments]
+    return warm.run(PARE, words, options) or subprocess.run([str(PARE), *words], **options)
 
 
 def interrupted_at(words, *arguments, **options):

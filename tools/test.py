@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ["conformance", "attacks", "cli", "docs", "error", "report", "golden"]  # what takes longest first, so that no core waits at the end
@@ -23,26 +24,51 @@ DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 
 
+def environment_of(build):
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PARE": str(ROOT / build / "pare"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run_program(command, build, output):
+    """How it ended, and the processor time that it and its own children took."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment_of(build), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
+
+
+class WithPeers:
+    """The same for scripts that need transformers, which is imported once for each thread: tests/warm_peers.py."""
+
+    def __init__(self, python):
+        self.python, self.threads = python, threading.local()
+
+    def __call__(self, command, build, output):
+        if not hasattr(self.threads, "server"):
+            self.threads.server = subprocess.Popen([self.python, ROOT / "tests" / "warm_peers.py"], cwd=ROOT, env=environment_of(build),
+                                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        server = self.threads.server
+        server.stdin.write(json.dumps({"script": command[-1], "output": output.name}) + "\n")
+        server.stdin.flush()
+        ended = json.loads(server.stdout.readline())
+        return ended["status"], ended["seconds"]
+
+
 class Job:
     """A program or a script: how it is run, and how its output is counted."""
 
-    def __init__(self, name, command, count):
-        self.name, self.command, self.count = name, command, count
+    def __init__(self, name, command, count, run=run_program):
+        self.name, self.command, self.count, self.run_command = name, command, count, run
         self.totals, self.shown, self.seconds = [0, 0, 0], "", 0.0
 
     def run(self, build):
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PARE": str(ROOT / build / "pare"), "PYTHONDONTWRITEBYTECODE": "1"}
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-            _, status, used = os.wait4(process.pid, 0)  # what its own children took is in it
-            process.returncode = os.waitstatus_to_exitcode(status)
+        with tempfile.NamedTemporaryFile() as output:
+            status, self.seconds = self.run_command(self.command, build, output)
             output.seek(0)
             text = output.read().decode(errors="replace")
-        self.seconds = used.ru_utime + used.ru_stime
-        self.totals, shown = self.count(text, process.returncode)
-        if process.returncode != 0 and self.totals[1] == 0:
+        self.totals, shown = self.count(text, status)
+        if status != 0 and self.totals[1] == 0:
             self.totals[1] = 1
-            shown = f"{text}\nFAILED {self.name}: ended with status {process.returncode}\n"
+            shown = f"{text}\nFAILED {self.name}: ended with status {status}\n"
         elif sum(self.totals) == 0:
             self.totals[1] = 1
             shown = f"{text}\nFAILED {self.name}: no totals\n"
@@ -73,7 +99,8 @@ def programs(build):
 
 
 def scripts(folders, peers_python):
-    return [Job(f"tests/{folder}/{path.name}", [peers_python if folder in WITH_PEERS else sys.executable, str(path)], count_script)
+    with_peers = WithPeers(peers_python)
+    return [Job(f"tests/{folder}/{path.name}", [sys.executable, str(path)], count_script, with_peers if folder in WITH_PEERS else run_program)
             for folder in folders for path in sorted((ROOT / "tests" / folder).glob("*.py"))
             if path.read_text(encoding="utf-8").startswith("#!")]
 
@@ -82,11 +109,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", help="the build folder, such as build")
     parser.add_argument("--without", default="", help="folders of tests/ to leave out, comma-separated")
+    parser.add_argument("--only", default="", help="jobs whose names have one of these in them, comma-separated")
     options = parser.parse_args()
     path = ROOT / ".deps" / "python-path"
     peers_python = path.read_text().strip() if path.exists() else sys.executable
     left_out = options.without.split(",")
     jobs = programs(ROOT / options.build) + scripts([folder for folder in SCRIPTS if folder not in left_out], peers_python)
+    jobs = [job for job in jobs if any(part in job.name for part in options.only.split(","))]
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
         for done in concurrent.futures.as_completed([pool.submit(job.run, options.build) for job in jobs]):
             print(done.result().shown, flush=True)

@@ -63,10 +63,6 @@ bool is_off(const json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
-std::string words_of(const json& value) {
-  return escaped(value.dump(-1, ' ', true));
-}
-
 // Reads what is there; each function adds what is wrong to the problems.
 class AdapterKeys {
  public:
@@ -80,20 +76,21 @@ class AdapterKeys {
 
   bool flag(const char* key) {
     const json& value = at(key);
-    problems_.add_if(!value.is_null() && !value.is_boolean(), "{} is {}, expected true or false", key, words_of(value));
+    problems_.add_if(!value.is_null() && !value.is_boolean(), "{} is {}, expected true or false", key,
+                     json_shown(value));
     return value == true;
   }
 
   double positive(const char* key, const json& value) {
     const double number = value.is_number() ? value.get<double>() : 0;
     problems_.add_if(!(number > 0 && std::isfinite(number)), "{} is {}, expected a positive number", key,
-                     words_of(value));
+                     json_shown(value));
     return number;
   }
 
   int64_t rank(const char* key, const json& value) {
     const int64_t number = value.is_number_unsigned() && value < (1 << 30) ? value.get<int64_t>() : 0;
-    problems_.add_if(number == 0, "{} is {}, expected a rank of at least 1", key, words_of(value));
+    problems_.add_if(number == 0, "{} is {}, expected a rank of at least 1", key, json_shown(value));
     return number;
   }
 
@@ -102,7 +99,7 @@ class AdapterKeys {
     const json& value = at(key);
     std::set<int64_t> numbers;
     for (const json& each : value.is_array() ? value : value.is_null() ? json::array() : json::array({value})) {
-      problems_.add_if(!each.is_number_integer(), "{} is {}, expected whole numbers", key, words_of(value));
+      problems_.add_if(!each.is_number_integer(), "{} is {}, expected whole numbers", key, json_shown(value));
       numbers.insert(each.is_number_integer() ? each.get<int64_t>() : 0);
     }
     return numbers;
@@ -115,14 +112,14 @@ class AdapterKeys {
       return names;
     }
     const bool list = value.is_array() && std::ranges::all_of(value, [](const json& each) { return each.is_string(); });
-    problems_.add_if(!list, "{} is {}, expected a list of names", key, words_of(value));
+    problems_.add_if(!list, "{} is {}, expected a list of names", key, json_shown(value));
     return list ? value.get<std::vector<std::string>>() : names;
   }
 
   const json& object(const char* key) {
     static const json none = json::object();
     const json& value = at(key);
-    problems_.add_if(!value.is_null() && !value.is_object(), "{} is {}, expected an object", key, words_of(value));
+    problems_.add_if(!value.is_null() && !value.is_object(), "{} is {}, expected an object", key, json_shown(value));
     return value.is_object() ? value : none;
   }
 
@@ -156,12 +153,12 @@ AdapterSettings parse_adapter_config(std::string_view text, const std::string& s
   AdapterKeys keys(config, problems);
   refuse_if(keys.at("peft_type") != "LORA",
             "{}: peft_type is {}, and pare reads LORA only: merge it with peft (merge_and_unload) first, where it can",
-            subject, words_of(keys.at("peft_type")));
+            subject, json_shown(keys.at("peft_type")));
   for (const auto& [key, value] : config.items()) {
     const auto* known =
         std::ranges::find(switching_adapter_keys, key, &std::pair<std::string_view, std::string_view>::first);
     if (known != std::end(switching_adapter_keys)) {
-      problems.add_if(!is_off(value), "{} is {}: {}", key, words_of(value), known->second);
+      problems.add_if(!is_off(value), "{} is {}: {}", key, json_shown(value), known->second);
     } else if (!has(neutral_adapter_keys, key) && !has(read_adapter_keys, key)) {
       if (unknown != nullptr) {
         unknown->push_back("adapter_config.json: " + key);
@@ -176,11 +173,11 @@ AdapterSettings parse_adapter_config(std::string_view text, const std::string& s
   problems.add_if(!leaves_the_base(keys.at("init_lora_weights")),
                   "init_lora_weights is {}: it changes the base model too, which is not supported; let peft save the "
                   "adapter as a plain one (path_initial_model_for_weight_conversion)",
-                  words_of(keys.at("init_lora_weights")));
+                  json_shown(keys.at("init_lora_weights")));
   constexpr std::string_view biases[] = {"none", "all", "lora_only"};
   const json& bias = keys.at("bias");
   problems.add_if(!bias.is_null() && !(bias.is_string() && has(biases, bias.get<std::string>())),
-                  "bias is {}, expected none, all or lora_only", words_of(bias));
+                  "bias is {}, expected none, all or lora_only", json_shown(bias));
   AdapterSettings settings;
   settings.alpha = keys.positive("lora_alpha", keys.at("lora_alpha"));
   settings.ranks.insert(keys.rank("r", keys.at("r")));

@@ -7,6 +7,8 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/validate.h"
 #include "pare/checkpoint/config.h"
+#include "pare/checkpoint/unread_families.h"
+#include "pare/support/error.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -71,9 +73,15 @@ const Family& find_family(const std::string& model_type, const std::string& subj
     }
     known.emplace_back(family->model_type);
   }
-  throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}{}{}", subject, quote(model_type),
+  const std::string further = fmt::format("{}{}", remarks.empty() ? "" : "; ", fmt::join(remarks, "; "));
+  for (const UnreadFamily& unread : unread_families()) {
+    refuse_if(unread.model_type == model_type,
+              "{}: model_type {} is not supported: it {}; 'pare families' lists those that are{}", subject,
+              quote(model_type), unread.why, further);
+  }
+  throw InputError(fmt::format("{}: model_type {} is not supported{}; supported are {}{}", subject, quote(model_type),
                                did_you_mean(model_type, known, " (did you mean '{}'?)"), fmt::join(known, ", "),
-                               remarks.empty() ? "" : "; ", fmt::join(remarks, "; ")));
+                               further));
 }
 
 std::string current_name(const Family& family, std::string name) {

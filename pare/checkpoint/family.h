@@ -76,7 +76,8 @@ struct Family {
   std::string_view model_type;
   // Checkpoints of the bare model leave this prefix out ("transformer." in GPT-2): both spellings load.
   std::string_view base_prefix;
-  std::string bare_class;  // the class without a head, as "architectures" names it
+  std::string bare_class;            // the class without a head, as "architectures" names it
+  std::vector<std::string> classes;  // all that are read, which "architectures" may name
   // Reads config.json; every problem goes into the Config, which throws them all at once.
   std::function<Architecture(Config& config)> read_config;
   // Writes what config.json can say about an Architecture; family_config() finds out what it cannot.
@@ -94,7 +95,8 @@ struct Family {
 const std::vector<const Family*>& families();
 // The native format is one more family: its config.json holds the Architecture, its tensors have canonical names.
 const Family& native_family();
-// InputError for an unknown type, with those that are known, the nearest of them, and the remarks.
+// InputError for another type: why it is not read (unread_families.h), or which are, the nearest of them, and the
+// remarks.
 const Family& find_family(const std::string& model_type, const std::string& subject,
                           const std::vector<std::string>& remarks = {});
 

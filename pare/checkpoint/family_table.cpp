@@ -25,10 +25,11 @@ std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow
   for (const TensorRow& tensor : row.tensors) {
     const std::string_view ours = tensor.ours.all.front();
     const bool matrix = ours == "head", in_base = tensor.theirs.starts_with(table.base_prefix);
-    if (row.task == Task::encoder || (matrix && row.task == Task::masked_lm) || ours == "head.transform.norm") {
+    const bool masked = row.task == Task::masked_lm, told_by_layer = masked && row.head.transform.has_value();
+    if (row.task == Task::encoder || (matrix && told_by_layer) || ours == "head.transform.norm") {
       continue;
     }
-    if (matrix && tied && row.task == Task::causal_lm) {
+    if (matrix && tied && (masked || row.task == Task::causal_lm)) {
       // A tied head need not be stored; but only a file of a class with a head has the prefix.
       needed.push_back(fmt::format("{}*", table.base_prefix));
       continue;
@@ -181,6 +182,7 @@ Family make_family(FamilyTable given) {
   return {.model_type = table->model_type,
           .base_prefix = table->base_prefix,
           .bare_class = fmt::format("{}Model", table->classes),
+          .classes = mapped(table->heads.classes, [&](const ClassRow& row) { return class_name(*table, row); }),
           .read_config = [table](Config& config) { return read_table(*table, config); },
           .write_config = [table](const Architecture& a) { return write_table(*table, a); },
           .bindings = [table](const Architecture& a) { return bind_table(*table, a); },

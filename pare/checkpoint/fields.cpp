@@ -146,6 +146,8 @@ const Field qkv_bias = flag([](const Draft& d) { return d.block.attention.bias.q
                               AttentionBias& bias = d.block.attention.bias;
                               bias.query = bias.key = bias.value = value;
                             });
+const Field output_bias = flag([](const Draft& d) { return d.block.attention.bias.output; },
+                               [](Draft& d, bool value) { d.block.attention.bias.output = value; });
 const Field mlp_bias = flag([](const Draft& d) { return d.mlp.bias.up; },
                             [](Draft& d, bool value) {
                               d.mlp.bias = {value, value && d.mlp.gated, value};
@@ -174,9 +176,13 @@ Field rope(const RopeSettings& settings) {
             attention.rope = read_rope(config, settings, attention.head_width, draft.a.context);
           },
           [=](ordered_json& config, const Key&, Draft& draft) {
-            const Attention& attention = draft.block.attention;
-            write_rope(config, settings, attention.rope.value_or(Rope{.width = attention.head_width}),
-                       attention.head_width);
+            const int64_t head_width = draft.block.attention.head_width;
+            Rope rope = {.width = head_width};
+            const auto turns = [](const Block& block) { return block.attention.rope.has_value(); };
+            if (const auto first = std::ranges::find_if(draft.a.blocks, turns); first != draft.a.blocks.end()) {
+              rope = *first->attention.rope;
+            }
+            write_rope(config, settings, rope, head_width);
           }};
 }
 
@@ -310,7 +316,8 @@ Field own_classes(std::string_view begin) {
       const std::string path = value.is_string() ? value.get<std::string>() : "";
       // REPOSITORY--FILE.CLASS
       const std::string name = path.substr(path.rfind('.') + 1);
-      if (!value.is_null() && !name.starts_with(begin)) {
+      const bool model = !role.starts_with("/AutoTokenizer") && !role.starts_with("/AutoProcessor");
+      if (model && !value.is_null() && !name.starts_with(begin)) {
         config.problem(
             fmt::format("{} names {}: models with code of their own are not supported", key.name(), value.dump()));
       }

@@ -20,10 +20,10 @@ extern const Field heads;           // and as many of keys, each as wide as they
 extern const Field kv_heads;        // null, or no default: as many as heads
 extern const Field head_width;      // no default: as `heads` has it
 extern const Field odd_head_width;  // the same, written only where the heads do not make up the width
-extern const Field attention_bias, qkv_bias;
-extern const Field qk_norm;  // true or false: queries and keys have the norm that attention has
-extern const Field softcap;  // null: none
-Field rope(const RopeSettings& settings = {});
+extern const Field attention_bias, qkv_bias, output_bias;
+extern const Field qk_norm;                     // true or false: queries and keys have the norm that attention has
+extern const Field softcap;                     // null: none
+Field rope(const RopeSettings& settings = {});  // of all layers that turn
 
 // The MLP.
 extern const Field mlp_width;  // no default: four times the width

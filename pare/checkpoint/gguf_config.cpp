@@ -9,6 +9,7 @@
 #include "pare/checkpoint/gguf_model.h"
 #include "pare/checkpoint/gguf_rope.h"
 #include "pare/support/error.h"
+#include "pare/support/json.h"
 #include "pare/support/mapped.h"
 #include "pare/support/names.h"
 
@@ -58,8 +59,7 @@ bool gguf_head_is_another(std::string_view model_type) {
 const GgufFamily& gguf_family(const GgufMetadata& metadata, const std::string& subject) {
   const auto kind = metadata.find("general.type");
   if (kind != metadata.end() && kind->second != "model") {
-    throw InputError(
-        fmt::format("{} holds {}, as general.type says, and no model", subject, escaped(kind->second.dump())));
+    throw InputError(fmt::format("{} holds {}, as general.type says, and no model", subject, json_shown(kind->second)));
   }
   const auto named = metadata.find("general.architecture");
   refuse_if(named == metadata.end() || !named->second.is_string(),

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "pare/support/error.h"
+#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -97,7 +98,7 @@ void add_rope_factors(json& config, const at::Tensor& stored, const std::string&
   refuse_if(rope["rope_type"] != "default",
             "{}: tensor {} has factors, and the metadata scale rotations too ({}): llama.cpp does both, and no family "
             "has that",
-            subject, quote(rope_factors_name), escaped(rope["rope_type"].dump()));
+            subject, quote(rope_factors_name), json_shown(rope["rope_type"]));
   const double theta = rope["rope_theta"].get<double>(), factor = *std::ranges::max_element(all);
   bool llama3 = factor > 1;
   for (size_t i = 0; i < all.size(); ++i) {

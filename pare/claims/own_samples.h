@@ -17,7 +17,7 @@ struct OwnSamples {
   int64_t smaller_mlp = 0;      // how wide an MLP has as many parameters less as W_Q has
   // Besides the recipe that audit prints, of which a run is long: short ones, so that five seeds can be compared.
   std::vector<std::string> short_run;
-  std::vector<int64_t> seeds = {0, 1, 2, 3, 4};
+  std::vector<int64_t> seeds = {0, 1, 2, 3, 4, 5, 6};
 };
 OwnSamples own_samples_of_stories();
 OwnSamples own_samples_of_bytes(const nlohmann::json& model, const std::string& baseline);

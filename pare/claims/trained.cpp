@@ -330,6 +330,7 @@ class Training {
         planned.teacher.empty() ? planned.config["teacher"].get<std::string>() : planned.teacher;
     const fs::path folder = folder_of("samples-of-" + teacher + "-" + sha256_of(data.dump()).substr(0, 8));
     if (!path_exists(folder)) {
+      fs::create_directories(folder.parent_path());  // it may be the first that is kept
       write_shards(
           train_config_from_json({{"from", config["teacher"]}, {"data", data}}, planned.name(), preset_or_refuse),
           folder, find_device(trial_.device));

@@ -3,10 +3,12 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "pare/cli/output.h"
 #include "pare/model/device.h"
 #include "pare/ranks/communicator.h"
 #include "pare/support/table.h"
@@ -81,6 +83,19 @@ nlohmann::ordered_json error_document(const Failure& failure) {
     reasons.push_back(std::move(entry));
   }
   return {{"error", {{"kind", failure.kind}, {"message", failure.message}, {"reasons", std::move(reasons)}}}};
+}
+
+void print_failure(const Failure& failure, bool json, bool quiet) {
+  print_warnings(failure.warnings);
+  if (json && !printed_document()) {
+    try {
+      print_json(error_document(failure));
+    } catch (...) {  // nobody reads stdout, or it takes nothing: the exit code still says it
+    }
+  }
+  if (!json || !quiet) {
+    std::fputs(stderr_text(failure).c_str(), stderr);
+  }
 }
 
 }  // namespace pare

@@ -26,5 +26,8 @@ Failure describe(const VerificationFailed& failure);
 std::string stderr_text(const Failure& failure);
 // {"error": {"kind", "message", "reasons": [{"message", ...}]}}
 nlohmann::ordered_json error_document(const Failure& failure);
+// Its warnings; with `json` the document, unless one was printed; and the line on stderr, unless the document is
+// enough.
+void print_failure(const Failure& failure, bool json, bool quiet);
 
 }  // namespace pare

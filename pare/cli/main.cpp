@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,17 +23,7 @@ int report(const pare::Failure& failure, const std::vector<std::string>& argumen
   if (failure.kind == "ended_elsewhere" || pare::is_silent()) {  // another rank says why
     return failure.exit_code;
   }
-  const bool json = pare::has_flag(arguments, "--json");
-  pare::print_warnings(failure.warnings);
-  if (json && !pare::printed_document()) {
-    try {
-      pare::print_json(pare::error_document(failure));
-    } catch (...) {  // nobody reads stdout, or it takes nothing: the exit code still says it
-    }
-  }
-  if (!json || !pare::has_flag(arguments, "--quiet")) {
-    std::fputs(pare::stderr_text(failure).c_str(), stderr);
-  }
+  pare::print_failure(failure, pare::has_flag(arguments, "--json"), pare::has_flag(arguments, "--quiet"));
   return failure.exit_code;
 }
 

@@ -12,6 +12,7 @@
 
 #include "pare/cli/failure.h"
 #include "pare/cli/output.h"
+#include "pare/model/device.h"
 #include "pare/ranks/shares.h"
 #include "pare/support/log.h"
 #include "pare/support/progress.h"
@@ -33,21 +34,12 @@ bool is_elsewhere(const std::exception_ptr& thrown) {
   }
 }
 
-void print_interrupted(bool json) {
-  const Failure failure = describe(std::make_exception_ptr(Interrupted()));
-  if (json && !printed_document()) {
-    print_json(error_document(failure));
-  }
-  if (!json || !is_quiet()) {
-    std::fputs(stderr_text(failure).c_str(), stderr);
-  }
-}
-
 }  // namespace
 
 void as_ranks(const Settings& settings, const std::function<void(const Communicator&)>& work) {
   const std::optional<Launch> launch = launch_of_this_process();
-  if (!launch || launch->size == 1) {
+  // A group of one exchanges with itself: what that costs can be measured.
+  if (!launch || (launch->size == 1 && std::getenv("PARE_GROUP_OF_ONE") == nullptr)) {
     work(Communicator());
     return;
   }
@@ -57,7 +49,7 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
   const Communicator ranks(*launch, [first = launch->rank == 0, json = settings.json](const std::string& why) {
     const bool interrupted = why == Interrupted().what();
     if (interrupted && first) {  // in the middle of work of its own, such as a run of a sweep
-      print_interrupted(json);
+      print_failure(describe(std::make_exception_ptr(Interrupted())), json, is_quiet());
     } else if (!interrupted) {
       set_silent(false);
       print_warnings({why});
@@ -71,8 +63,12 @@ void as_ranks(const Settings& settings, const std::function<void(const Communica
   }
   const auto shared = [&] {
     check_alike(ranks, "command", fmt::format("{} in {}", settings.command, std::filesystem::current_path().string()));
-    refuse_if(settings.device != "cpu", "{} ranks cannot share their work on --device {} yet: leave it out",
-              ranks.size(), settings.device);
+    if (settings.device == "cuda") {
+      const at::Device gpu = find_device(settings.device, launch->local_rank);
+      if (const std::string why = ranks.use_gpu(cuda_part(), gpu.index()); !why.empty() && ranks.is_first()) {
+        print_warnings({why + ": what they exchange goes through the memory of the hosts, slowly"});
+      }
+    }
     work(ranks);
     ranks.finish();
   };

@@ -62,7 +62,7 @@ std::vector<int64_t> read_sequence(const nlohmann::json& list, size_t number, co
     const nlohmann::json& item = list[place];
     const bool small = item.is_number_integer() && (!item.is_number_unsigned() || item.get<uint64_t>() < INT64_MAX);
     if (!small || item.get<int64_t>() < 0 || item.get<int64_t>() >= architecture.vocab) {
-      const std::string found = escaped(item.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      const std::string found = json_shown(item);
       problems.add(
           fmt::format("sequence {}, position {}: ", number, place) +
           (item.is_number_integer()

@@ -136,7 +136,7 @@ void set_seed(nlohmann::json& written, const TrainFlags& flags, const Settings& 
   }
   const nlohmann::json before = written.is_object() ? written.value("seed", nlohmann::json()) : nlohmann::json();
   if (!before.is_null() && before != settings.seed) {
-    log_info(fmt::format("seed {} of --seed, not the {} of {}", settings.seed, escaped(before.dump()),
+    log_info(fmt::format("seed {} of --seed, not the {} of {}", settings.seed, json_shown(before),
                          flags.config.empty() ? flags.out : flags.config));
   }
   set_key(written, "seed", settings.seed, find_architecture);
@@ -148,7 +148,7 @@ void check_seeds(const std::vector<SweepRun>& runs, const Settings& settings) {
     if (settings.seed_given && run.config.value("seed", nlohmann::json()) != settings.seed) {
       throw InputError(fmt::format(
           "the seed is said twice, by --seed {} and by the sweep, which has {} for {}: leave one of them out",
-          settings.seed, escaped(run.config.value("seed", nlohmann::json()).dump()), run.name));
+          settings.seed, json_shown(run.config.value("seed", nlohmann::json())), run.name));
     }
   }
 }

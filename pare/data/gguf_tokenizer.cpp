@@ -12,6 +12,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/gguf.h"
+#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -106,7 +107,7 @@ class Texts {
     if (!right) {
       const std::string found = value.is_null()    ? "not there"
                                 : value.is_array() ? fmt::format("a list of {}", value.size())
-                                                   : escaped(value.dump());
+                                                   : json_shown(value);
       throw InputError(fmt::format("{}: tokenizer.{} is {}, expected {}", subject, key, found, expected));
     }
     return value;

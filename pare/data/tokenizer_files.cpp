@@ -274,7 +274,7 @@ std::vector<TokenId> tokens_that_end_texts(const fs::path& folder) {
     for (const json& id : list) {
       if (!id.is_number_integer()) {
         throw InputError(fmt::format("{}: eos_token_id is {}, expected a token id or a list of them", path.string(),
-                                     escaped(found.dump(-1, ' ', false, json::error_handler_t::replace))));
+                                     json_shown(found)));
       }
       ids.push_back(id.get<TokenId>());
     }
@@ -327,7 +327,7 @@ Tokenizer read_bpe_files(const fs::path& vocabulary, const fs::path& merges) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= most_tokens ||
         !parts.vocabulary.add(token, id.get<TokenId>())) {
       throw InputError(fmt::format("{}: {} has the id {}, expected a number of its own", parts.subject, quote(token),
-                                   escaped(id.dump())));
+                                   json_shown(id)));
     }
   }
   std::vector<std::pair<std::string, std::string>> pairs;

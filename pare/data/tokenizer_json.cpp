@@ -21,7 +21,7 @@ constexpr uint64_t largest_file = 1'000'000'000;
 
 TokenId read_id(const json& value, const std::string& what) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= most_tokens) {
-    throw InputError(fmt::format("{} is {}, expected a token id", what, escaped(value.dump())));
+    throw InputError(fmt::format("{} is {}, expected a token id", what, json_shown(value)));
   }
   return value.get<TokenId>();
 }
@@ -112,7 +112,7 @@ TokenId special_id(const json& special, const std::string& name, const std::stri
 TokenId paired_id(const json& value, const std::string& subject) {
   if (!value.is_array() || value.size() != 2) {
     throw InputError(
-        fmt::format("{}: post_processor: expected a token and its id, found {}", subject, escaped(value.dump())));
+        fmt::format("{}: post_processor: expected a token and its id, found {}", subject, json_shown(value)));
   }
   return read_id(value[1], fmt::format("{}: post_processor", subject));
 }

@@ -101,7 +101,7 @@ std::map<TokenId, Beside> numbered(const fs::path& folder, const json& settings,
   const json added = settings_in(folder / added_name);
   for (const auto& [content, id] : added.items()) {
     refuse_if(!id.is_number_unsigned() || id.get<uint64_t>() >= most_tokens, "{}: {} has the id {}, expected a number",
-              (folder / added_name).string(), quote(content), escaped(id.dump()));
+              (folder / added_name).string(), quote(content), json_shown(id));
     found[id.get<TokenId>()] = {token_of(content, special.contains(content)), id.get<TokenId>()};
   }
   return found;

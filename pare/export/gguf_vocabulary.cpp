@@ -13,6 +13,7 @@
 #include "pare/data/scored_merges.h"
 #include "pare/export/gguf_described.h"
 #include "pare/support/error.h"
+#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -103,7 +104,7 @@ Words words_of(const DescribedTokenizer& described) {
       words.patterns.push_back(step["pattern"]["Regex"].get<std::string>());
     } else {
       throw InputError(fmt::format("{}: its texts are split by a step that no splitting of llama.cpp has: {}",
-                                   described.subject, escaped(step.dump())));
+                                   described.subject, json_shown(step)));
     }
   }
   return words;
@@ -301,7 +302,7 @@ void take_word_pieces(const DescribedTokenizer& described, int64_t rows, GgufVoc
   refuse_if(!step_flag(normal[0], "clean_text", true) || !step_flag(normal[0], "handle_chinese_chars", true) ||
                 (accents.is_boolean() && accents != lower),
             "{}: settings of its BertNormalizer that llama.cpp does not have: {}", described.subject,
-            escaped(normal[0].dump()));
+            json_shown(normal[0]));
   Listed listed = listed_tokens(described, rows, "");
   for (size_t id = 0; id < listed.tokens.size(); ++id) {
     std::string& token = listed.tokens[id];

@@ -1,6 +1,7 @@
 #include "pare/model/device.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -39,15 +40,17 @@ void load_cuda() {
 
 }  // namespace
 
-at::Device find_device(const std::string& name) {
+at::Device find_device(const std::string& name, int number) {
   if (name == "cpu") {
     return at::kCPU;
   }
   PARE_CHECK(name == "cuda", "the command line knows two devices");
   load_cuda();
   refuse_if(at::getNumGPUs() == 0, "--device cuda: this machine has no CUDA device that libtorch can use");
-  static bool tried = false;
-  if (!std::exchange(tried, true)) {
+  static at::Device chosen(at::kCPU);
+  if (chosen.is_cpu()) {
+    chosen = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(number % at::getNumGPUs()));
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(chosen);
     std::error_code unknown;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
     CudaPart part = load_cuda_part(program.parent_path());
@@ -56,7 +59,7 @@ at::Device find_device(const std::string& name) {
       warnings.push_back(part.why);
     }
   }
-  return at::Device(at::kCUDA, 0);
+  return chosen;
 }
 
 CudaPart load_cuda_part(const std::filesystem::path& folder) {

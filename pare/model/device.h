@@ -20,8 +20,9 @@ struct Arithmetic {
   std::optional<at::ScalarType> matrices = {};  // kept in this type, and widened where they are multiplied with
 };
 
-// "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device.
-at::Device find_device(const std::string& name);
+// "cpu" or "cuda". InputError when this libtorch was built without CUDA, or the machine has no such device. The first
+// call chooses among several GPUs: the one of that number, counted round, is the process's from then on.
+at::Device find_device(const std::string& name, int number = 0);
 // What was found with the last one that is worth a line and ends nothing: handed out once.
 std::vector<std::string> take_device_warnings();
 

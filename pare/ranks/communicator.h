@@ -43,14 +43,19 @@ class Communicator {
   int rank() const;
   int size() const;
   bool is_first() const { return rank() == 0; }
-  bool alone() const { return size() == 1; }
+  bool alone() const { return !group_; }
   std::string name() const;  // "rank 2 of 4 on HOST"
 
-  // All ranks call these in one order. Tensors are contiguous, on the CPU.
+  // From here on tensors on GPUs are exchanged by NCCL, on the device, where `cuda_part` (pare/model/device.h) brings
+  // it and each rank has a GPU of its own. Returns why not; tensors then go through the memory of the hosts.
+  std::string use_gpu(void* cuda_part, int device) const;
+
+  // All ranks call these in one order. Tensors are contiguous, on the CPU or on the rank's GPU; a GPU is handed the
+  // exchange and nobody waits for it.
   void all_reduce(const at::Tensor& sum) const;
   Exchange begin_all_reduce(const at::Tensor& sum) const;
-  // The rank's own part of the sum, of as many as there are ranks; `part` may lie in `whole`, at its place. Each number
-  // is added up in the order of ranks.
+  // The rank's own part of the sum, of as many as there are ranks; `part` may lie in `whole`, at its place. On CPUs
+  // each number is added up in the order of ranks.
   void reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;
   Exchange begin_reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const;
   void all_gather(const at::Tensor& whole, const at::Tensor& part) const;  // parts in the order of ranks
@@ -59,8 +64,6 @@ class Communicator {
   std::vector<std::string> all_gather(const std::string& text) const;  // of every rank
   double sum(double value) const;
   void barrier() const;
-
-  int64_t bytes_exchanged() const;  // that this rank handed over to be exchanged, all collectives together
 
   // What `work` does goes wrong on one rank or on all: each of the others learns of it at its next exchange, and one
   // says why.

@@ -30,6 +30,10 @@ std::string Communicator::name() const {
   return "rank 0 of 1";
 }
 
+std::string Communicator::use_gpu(void*, int) const {
+  return "";
+}
+
 Exchange Communicator::begin_all_reduce(const at::Tensor&) const {
   return {};
 }
@@ -64,10 +68,6 @@ double Communicator::sum(double value) const {
 }
 
 void Communicator::barrier() const {}
-
-int64_t Communicator::bytes_exchanged() const {
-  return 0;
-}
 
 bool Communicator::leave(const std::string&) const {
   return true;

@@ -2,19 +2,21 @@
 
 #include <ATen/ATen.h>
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <iostream>
+#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "pare/ranks/communicator.h"
 #include "pare/ranks/pulse.h"
+#include "pare/support/memory.h"
 
 namespace pare {
 
@@ -104,9 +106,8 @@ struct Communicator::Group {
   int rank = 0, size = 1;
   std::vector<std::string> names;
   c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::intrusive_ptr<c10d::Backend> hosts, gpus;  // Gloo; NCCL, or none
   std::optional<Pulse> pulse;
-  std::atomic<int64_t> bytes = 0;
 
   [[noreturn]] void end(const Pulse::Ended& ended) {
     if (ended.elsewhere) {
@@ -125,13 +126,34 @@ struct Communicator::Group {
                                std::string(error.what()).substr(0, 300)));
   }
 
-  void wait(const c10::intrusive_ptr<c10d::Work>& work) {
-    while (true) {
+  const c10::intrusive_ptr<c10d::Backend>& backend_of(const at::Tensor& tensor) const {
+    return tensor.is_cpu() || !gpus ? hosts : gpus;
+  }
+
+  // What a backend takes: the tensor itself, or, where no backend has its device, a copy.
+  at::Tensor within_reach(const at::Tensor& tensor) const { return gpus ? tensor : tensor.cpu(); }
+  // The same for what a backend only writes.
+  at::Tensor room_for(const at::Tensor& tensor) const {
+    return gpus || tensor.is_cpu() ? tensor : at::empty_like(tensor, tensor.options().device(at::kCPU));
+  }
+
+  void wait(const c10::intrusive_ptr<c10d::Work>& work, bool on_gpu) {
+    if (on_gpu) {  // what the device does after this waits, not this thread
       try {
-        work->wait(glance);
+        work->wait();
+      } catch (const std::exception& error) {
+        end(error);
+      }
+      return;
+    }
+    // A wait that timed out throws, and the work may end before it is asked about: only a completed one is waited for
+    // without a limit, and only that one's words count.
+    for (bool completed = false;; completed = work->isCompleted()) {
+      try {
+        completed ? work->wait() : work->wait(glance);
         return;
       } catch (const std::exception& error) {
-        if (work->isCompleted()) {
+        if (completed) {
           end(error);
         }
       }
@@ -140,38 +162,51 @@ struct Communicator::Group {
       }
     }
   }
-
-  template <class F>
-  c10::intrusive_ptr<c10d::Work> begun(const at::Tensor& tensor, F&& start) {
-    bytes += static_cast<int64_t>(tensor.nbytes());
-    try {
-      return start();
-    } catch (const std::exception& error) {
-      end(error);
-    }
-  }
 };
 
 struct Exchange::Work {
   std::shared_ptr<Communicator::Group> group;
   c10::intrusive_ptr<c10d::Work> work;
+  bool on_gpu = false;
   std::function<void()> then;  // what is left to do with what came
 };
 
 void Exchange::wait() {
   if (work) {
-    work->group->wait(work->work);
+    work->group->wait(work->work, work->on_gpu);
     work->then ? work->then() : void();
     work.reset();
   }
 }
 
+namespace {
+
+// `start` begins a collective of the backend that takes `sent`.
+template <class F>
+Exchange begun(const std::shared_ptr<Communicator::Group>& group, const at::Tensor& sent, F&& start,
+               std::function<void()> then = {}) {
+  const c10::intrusive_ptr<c10d::Backend>& backend = group->backend_of(sent);
+  try {
+    return {std::make_shared<Exchange::Work>(
+        Exchange::Work{group, start(*backend), backend == group->gpus, std::move(then)})};
+  } catch (const std::exception& error) {
+    group->end(error);
+  }
+}
+
+// What has to be done when `exchanged` is there, where that is a copy of `tensor`.
+std::function<void()> copied_back(const at::Tensor& tensor, const at::Tensor& exchanged) {
+  if (exchanged.is_same(tensor)) {
+    return {};
+  }
+  return [into = at::Tensor(tensor), exchanged] { into.copy_(exchanged); };
+}
+
+}  // namespace
+
 Communicator::Communicator() = default;
 
 Communicator::Communicator(const Launch& launch, std::function<void(const std::string&)> force_end) {
-  if (launch.size == 1) {
-    return;
-  }
   const std::string own = address_towards(launch.address, launch.port);  // before anybody waits
   group_ = std::make_shared<Group>();
   group_->rank = launch.rank;
@@ -200,7 +235,7 @@ Communicator::Communicator(const Launch& launch, std::function<void(const std::s
   options->threads = gloo_threads;
   try {
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(launch.one_host() ? "127.0.0.1" : own));
-    group_->backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
+    group_->hosts = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", group_->store), launch.rank, launch.size, options);
   } catch (const std::exception& error) {
     throw RankLost(
@@ -223,13 +258,36 @@ std::string Communicator::name() const {
   return group_ ? group_->names[static_cast<size_t>(group_->rank)] : "rank 0 of 1";
 }
 
+std::string Communicator::use_gpu(void* cuda_part, int device) const {
+  if (!group_) {
+    return "";
+  }
+  using Name = const char* (*)(int);
+  using Make = c10d::Backend* (*)(const c10::intrusive_ptr<c10d::Store>*, int, int, int64_t);
+  const auto name = reinterpret_cast<Name>(cuda_part ? dlsym(cuda_part, "pare_gpu_name") : nullptr);
+  const auto make = reinterpret_cast<Make>(cuda_part ? dlsym(cuda_part, "pare_nccl_group") : nullptr);
+  const bool can = name != nullptr && make != nullptr;
+  const std::vector<std::string> gpus = all_gather(can ? std::string(name(device)) : std::string());
+  if (std::ranges::find(gpus, "") != gpus.end()) {
+    return "this build of pare has no NCCL";
+  }
+  if (std::set<std::string>(gpus.begin(), gpus.end()).size() < gpus.size()) {
+    return "not every rank has a GPU of its own";
+  }
+  const auto store =
+      c10::static_intrusive_pointer_cast<c10d::Store>(c10::make_intrusive<c10d::PrefixStore>("nccl", group_->store));
+  group_->gpus = c10::intrusive_ptr<c10d::Backend>::reclaim(
+      make(&store, rank(), size(), std::chrono::milliseconds(patience).count()));
+  return "";
+}
+
 Exchange Communicator::begin_all_reduce(const at::Tensor& sum) const {
   if (!group_) {
     return {};
   }
-  std::vector<at::Tensor> tensors = {sum};
-  return {std::make_shared<Exchange::Work>(
-      Exchange::Work{group_, group_->begun(sum, [&] { return group_->backend->allreduce(tensors); }), {}})};
+  std::vector<at::Tensor> tensors = {group_->within_reach(sum)};
+  return begun(
+      group_, sum, [&](c10d::Backend& backend) { return backend.allreduce(tensors); }, copied_back(sum, tensors[0]));
 }
 
 void Communicator::all_reduce(const at::Tensor& sum) const {
@@ -242,13 +300,21 @@ Exchange Communicator::begin_reduce_scatter(const at::Tensor& part, const at::Te
     part.copy_(whole);
     return {};
   }
-  at::Tensor out = at::empty_like(whole), in = whole;
+  at::Tensor in = group_->within_reach(whole);
+  if (in.is_cuda()) {
+    at::Tensor out = part;
+    return begun(group_, whole, [&](c10d::Backend& backend) { return backend._reduce_scatter_base(out, in); });
+  }
+  const PromptlyFreed promptly;  // a bucket's size: a hole in the heap would last longer than the exchange
+  at::Tensor out = at::empty_like(in);
   std::vector<int64_t> even;
-  const auto start = [&] { return group_->backend->alltoall_base(out, in, even, even); };
-  const auto add_up = [out, into = at::Tensor(part), ranks = size()]() mutable {
-    at::sum_out(into, out.view({ranks, -1}), 0);
+  const at::Tensor sum = group_->room_for(part);
+  const auto add_up = [out, sum = at::Tensor(sum), ranks = size(), back = copied_back(part, sum)]() mutable {
+    at::sum_out(sum, out.view({ranks, -1}), 0);
+    back ? back() : void();
   };
-  return {std::make_shared<Exchange::Work>(Exchange::Work{group_, group_->begun(whole, start), add_up})};
+  return begun(
+      group_, whole, [&](c10d::Backend& backend) { return backend.alltoall_base(out, in, even, even); }, add_up);
 }
 
 void Communicator::reduce_scatter(const at::Tensor& part, const at::Tensor& whole) const {
@@ -260,14 +326,37 @@ void Communicator::all_gather(const at::Tensor& whole, const at::Tensor& part) c
     whole.copy_(part);
     return;
   }
-  at::Tensor out = whole, in = part;
-  group_->wait(group_->begun(part, [&] { return group_->backend->_allgather_base(out, in); }));
+  if (whole.is_cuda() && group_->gpus) {
+    at::Tensor out = whole, in = part;
+    begun(group_, part, [&](c10d::Backend& backend) { return backend._allgather_base(out, in); }).wait();
+    return;
+  }
+  // Gloo's own gathers into a copy of the whole. As many bytes are sent where each rank broadcasts its part.
+  const at::Tensor out = group_->room_for(whole);
+  std::vector<at::Tensor> parts = at::chunk(out.view(-1), size());
+  parts[static_cast<size_t>(rank())].copy_(part.view(-1));
+  std::vector<Exchange> under_way;
+  for (int root = 0; root < size(); ++root) {
+    std::vector<at::Tensor> one = {parts[static_cast<size_t>(root)]};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    under_way.push_back(begun(group_, one[0], [&](c10d::Backend& backend) { return backend.broadcast(one, options); }));
+  }
+  for (Exchange& exchange : under_way) {
+    exchange.wait();
+  }
+  if (!out.is_same(whole)) {
+    whole.copy_(out);
+  }
 }
 
 void Communicator::broadcast(const at::Tensor& tensor) const {
   if (group_) {
-    std::vector<at::Tensor> tensors = {tensor};
-    group_->wait(group_->begun(tensor, [&] { return group_->backend->broadcast(tensors); }));
+    std::vector<at::Tensor> tensors = {group_->within_reach(tensor)};
+    begun(
+        group_, tensor, [&](c10d::Backend& backend) { return backend.broadcast(tensors); },
+        copied_back(tensor, tensors[0]))
+        .wait();
   }
 }
 
@@ -315,10 +404,6 @@ void Communicator::barrier() const {
   sum(0);
 }
 
-int64_t Communicator::bytes_exchanged() const {
-  return group_ ? group_->bytes.load() : 0;
-}
-
 bool Communicator::leave(const std::string& why) const {
   const bool says = !group_ || group_->pulse->leave(why);
   abandon();
@@ -337,6 +422,9 @@ void Communicator::finish() const {
   if (group_) {
     barrier();
     group_->pulse->stop();
+    if (group_->gpus) {
+      group_->gpus->shutdown();
+    }
     barrier();  // the store ends with rank 0
   }
 }

@@ -6,6 +6,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/gguf.h"
+#include "pare/support/json.h"
 #include "pare/support/mapped.h"
 #include "pare/support/names.h"
 #include "pare/support/sha256.h"
@@ -76,7 +77,7 @@ int64_t whole(const GgufFile& file, const char* key, int64_t without) {
     return without;
   }
   refuse_if(!found->second.is_number_integer() || found->second.get<int64_t>() < 0,
-            "{}: {} is {}, expected a whole number", quote(shown(file.path())), key, escaped(found->second.dump()));
+            "{}: {} is {}, expected a whole number", quote(shown(file.path())), key, json_shown(found->second));
   return found->second.get<int64_t>();
 }
 

@@ -10,6 +10,7 @@
 
 #include "pare/support/error.h"
 #include "pare/support/gguf.h"
+#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -198,7 +199,7 @@ uint64_t alignment_of(const GgufMetadata& metadata, const std::string& subject) 
   const bool number = found->second.is_number_unsigned();
   const uint64_t value = number ? found->second.get<uint64_t>() : 0;
   refuse_if(!std::has_single_bit(value) || value > most_alignment,
-            "{}: general.alignment is {}, expected a power of two up to {}", subject, escaped(found->second.dump()),
+            "{}: general.alignment is {}, expected a power of two up to {}", subject, json_shown(found->second),
             most_alignment);
   return value;
 }

@@ -11,6 +11,7 @@
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/interrupt.h"
+#include "pare/support/json.h"
 #include "pare/support/names.h"
 
 namespace pare {
@@ -71,7 +72,7 @@ class HeaderText {
   void add_value(const GgufEntry& entry, const nlohmann::json& value) {
     const auto refuse_unless = [&](bool fits, const char* expected) {
       refuse_if(!fits, "the metadata {} would be {}, expected {}: GGUF has no more room for it", quote(entry.key),
-                escaped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)), expected);
+                json_shown(value), expected);
     };
     switch (entry.kind) {
       case GgufKind::u32:

@@ -102,4 +102,8 @@ std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::string json_shown(const nlohmann::json& value) {
+  return escaped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 }  // namespace pare

@@ -13,4 +13,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& subject);
 // As a file has it: names that are no UTF-8 do not stop it.
 std::string json_text(const nlohmann::ordered_json& json);
 
+// For messages: on one line, whatever bytes a file has put into its texts.
+std::string json_shown(const nlohmann::json& value);
+
 }  // namespace pare

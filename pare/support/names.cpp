@@ -41,6 +41,12 @@ size_t utf8_length(std::string_view text) {
   if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || text.size() < length) {
     return 0;
   }
+  // Longer than it has to be, half of a pair of UTF-16, above U+10FFFF: RFC 3629 forbids all three.
+  const unsigned char second = length > 1 ? static_cast<unsigned char>(text[1]) : 0x80;
+  if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
+      (lead == 0xF4 && second > 0x8F)) {
+    return 0;
+  }
   return std::all_of(text.begin() + 1, text.begin() + length, continues_utf8) ? length : 0;
 }
 

@@ -31,8 +31,9 @@ void HeldBlock::take(int64_t n, const Tensors& leaves, const WeightShares::Start
   // A message as long as a block: nothing of it could be used before the rest.
   block.layout = FlatLayout(like, order, std::numeric_limits<int64_t>::max(), ranks_.size());
   block.number = shares_->add(leaves, start, block.layout, WeightShares::Whole::on_demand);
-  for (const at::Tensor& bucket : block.layout.zeros(block.leaves.front().device())) {
-    block.sums.push_back(block.layout.part(bucket, block.sums.size(), ranks_.rank()).clone());
+  for (const FlatLayout::Bucket& bucket : block.layout.buckets) {
+    block.sums.push_back(
+        at::zeros({bucket.numbers / ranks_.size()}, block.leaves.front().options().dtype(moved_).requires_grad(false)));
   }
   leaves_.insert(leaves.begin(), leaves.end());
   blocks_.emplace(n, std::move(block));

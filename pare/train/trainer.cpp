@@ -9,6 +9,7 @@
 #include "pare/support/error.h"
 #include "pare/support/interrupt.h"
 #include "pare/support/mapped.h"
+#include "pare/support/memory.h"
 
 namespace pare {
 
@@ -130,6 +131,7 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
       seed_(config.seed),
       recordable_(config.task != TrainTask::masked_lm && dropout_ == DropoutRates{} && company_.ranks.alone() &&
                   DeviceGraph::works_on(device)) {
+  const PromptlyFreed promptly;  // leaves that go into buckets leave no holes between what stays
   for (const TensorSpec& spec : tensor_table(architecture_)) {
     if (spec.index) {
       indices_[spec.name] = start.weights.at(spec.name);

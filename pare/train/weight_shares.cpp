@@ -1,7 +1,6 @@
 #include "pare/train/weight_shares.h"
 
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
 
 #include "pare/support/error.h"
 
@@ -21,8 +20,11 @@ at::ScalarType bits_of(at::ScalarType type) {
   }
 }
 
-void resize_memory(const at::Tensor& flat, int64_t numbers) {
-  at::native::resize_bytes_nocuda(flat.storage(), numbers * static_cast<int64_t>(flat.element_size()));
+// What was there is gone; views of it look at the new memory.
+void give_memory(const at::Tensor& flat, int64_t numbers) {
+  const size_t bytes = static_cast<size_t>(numbers) * flat.element_size();
+  flat.storage().set_data_ptr_noswap(flat.storage().allocator()->allocate(bytes));
+  flat.storage().set_nbytes(bytes);
 }
 
 }  // namespace
@@ -93,7 +95,7 @@ void WeightShares::spread() const {
 void WeightShares::fetch(size_t number) const {
   const Set& set = sets_[number];
   for (size_t b = 0; b < set.weights.size(); ++b) {
-    resize_memory(set.weights[b], set.layout.buckets[b].numbers);
+    give_memory(set.weights[b], set.layout.buckets[b].numbers);
   }
   gather(set);
 }
@@ -101,7 +103,7 @@ void WeightShares::fetch(size_t number) const {
 // The leaves are views of the buckets: they keep their shapes, and their memory goes.
 void WeightShares::drop(size_t number) const {
   for (const at::Tensor& flat : sets_[number].weights) {
-    resize_memory(flat, 0);
+    give_memory(flat, 0);
   }
 }
 

@@ -286,7 +286,7 @@ std::string rounded_to(const json& config, const ModelFolder& folder) {
 
 std::string text_of(const std::map<std::string, json>& all, const std::string& key) {
   const auto found = all.find(key);
-  return found == all.end() ? "none" : found->second.dump(-1, ' ', true);
+  return found == all.end() ? "none" : json_shown(found->second);
 }
 
 class PeerKeys {

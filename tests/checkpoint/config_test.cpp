@@ -56,9 +56,10 @@ TEST_CASE("text that is no configuration is refused with what it is") {
   CHECK(contains(refused("{}"), "m/config.json has no model_type"));
   CHECK(contains(refused("{\"model_type\": 7}"), "has no model_type"));
   CHECK(contains(refused("{\"model_type\": \"lama\"}"), "'lama' is not supported (did you mean 'llama'?)"));
-  for (const char* known : {"; supported are ", " gpt2, ", " llama, ", " vit, pare"}) {
-    CHECK(contains(refused("{\"model_type\": \"mixtral\"}"), known));
+  for (const char* known : {"; supported are ", " gpt2, ", " llama, ", " vit, ", ", pare"}) {
+    CHECK(contains(refused("{\"model_type\": \"unheard-of\"}"), known));
   }
+  CHECK(contains(refused("{\"model_type\": \"mixtral\"}"), "'mixtral' is not supported: it has experts"));
   for (const std::string value : {"NaN", "Infinity", "-Infinity"}) {  // as Python writes them
     const std::string message = refused("{\"model_type\": \"llama\", \"rms_norm_eps\": " + value + "}");
     CHECK(contains(message, "is not valid JSON"));

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tests/checkpoint/family_samples.h"
 
 using namespace pare;
@@ -24,21 +26,31 @@ json small(const HeadSample& sample, const std::string& kind) {
   if (sample.type != "vit") {
     config.update({{"max_position_embeddings", 8}, {"vocab_size", 11}});
   }
-  const std::string mlp = sample.type == "opt"                             ? "ffn_dim"
-                          : sample.type == "falcon"                        ? "ffn_hidden_size"
-                          : sample.type == "gpt2" || sample.type == "gptj" ? "n_inner"
-                                                                           : "intermediate_size";
-  config[mlp] = 20;
+  const std::string mlp = sample.type == "opt"                 ? "ffn_dim"
+                          : sample.type == "falcon"            ? "ffn_hidden_size"
+                          : sample.type.starts_with("gpt_neo") ? "intermediate_size"
+                          : sample.type.starts_with("gpt")     ? "n_inner"
+                                                               : "intermediate_size";
+  if (sample.type != "openai-gpt") {  // which has no key for it
+    config[mlp] = 20;
+  }
   if (sample.type == "gptj") {
     config["rotary_dim"] = 4;
   }
-  if (sample.type == "gemma" || sample.type == "gemma2" || sample.type == "qwen3") {
+  const auto is = [&](std::initializer_list<const char*> types) {
+    return std::ranges::find(types, sample.type) != types.end();
+  };
+  if (is({"gemma", "gemma2", "glm", "glm4", "helium", "qwen3", "seed_oss"})) {
     config["head_dim"] = 8;
   }
-  if (sample.type == "albert") {
+  if (is({"albert", "electra"})) {
     config["embedding_size"] = 6;
   }
-  if (sample.type == "mistral" || sample.type.starts_with("gemma") || sample.type.starts_with("qwen")) {
+  if (sample.type == "gpt_neo") {
+    config["attention_types"] = json::parse(R"([[["local"], 1]])");
+  }
+  if (is({"exaone4", "gemma", "gemma2", "helium", "ministral", "mistral", "qwen2", "qwen3", "seed_oss", "smollm3",
+          "stablelm"})) {
     config["num_key_value_heads"] = 2;
   }
   config.update(sample.more);
@@ -69,13 +81,35 @@ std::vector<HeadSample> samples() {
     const char* answers_prefix;
   };
   for (const auto& [type, classes, tokens, answers, prefix] :
-       {Decoder{"llama", "Llama", "score", true, "transformer."}, Decoder{"mistral", "Mistral", "score", true, ""},
+       {Decoder{"llama", "Llama", "score", true, "transformer."},
+        Decoder{"mistral", "Mistral", "score", true, ""},
         Decoder{"qwen2", "Qwen2", "score", true, "transformer."},
-        Decoder{"qwen3", "Qwen3", "score", true, "transformer."}, Decoder{"gemma", "Gemma", "score", false, ""},
-        Decoder{"gemma2", "Gemma2", "score", false, ""}, Decoder{"phi", "Phi", "score", false, ""},
-        Decoder{"gpt2", "GPT2", "classifier", true, ""}, Decoder{"gpt_neox", "GPTNeoX", "classifier", true, ""},
-        Decoder{"falcon", "Falcon", "classifier", true, ""}, Decoder{"gptj", "GPTJ", "", true, ""},
-        Decoder{"opt", "OPT", "", true, ""}, Decoder{"starcoder2", "Starcoder2", "score", false, ""}}) {
+        Decoder{"qwen3", "Qwen3", "score", true, "transformer."},
+        Decoder{"gemma", "Gemma", "score", false, ""},
+        Decoder{"gemma2", "Gemma2", "score", false, ""},
+        Decoder{"phi", "Phi", "score", false, ""},
+        Decoder{"gpt2", "GPT2", "classifier", true, ""},
+        Decoder{"gpt_neox", "GPTNeoX", "classifier", true, ""},
+        Decoder{"falcon", "Falcon", "classifier", true, ""},
+        Decoder{"gptj", "GPTJ", "", true, ""},
+        Decoder{"opt", "OPT", "", true, ""},
+        Decoder{"starcoder2", "Starcoder2", "score", false, ""},
+        Decoder{"biogpt", "BioGpt", "classifier", false, ""},
+        Decoder{"gpt_neo", "GPTNeo", "classifier", true, ""},
+        Decoder{"openai-gpt", "OpenAIGPT", "", false, ""},
+        Decoder{"arcee", "Arcee", "score", true, "transformer."},
+        Decoder{"exaone4", "Exaone4", "score", true, "transformer."},
+        Decoder{"glm", "Glm", "score", false, ""},
+        Decoder{"glm4", "Glm4", "score", false, ""},
+        Decoder{"gpt_bigcode", "GPTBigCode", "classifier", false, ""},
+        Decoder{"helium", "Helium", "score", false, ""},
+        Decoder{"ministral", "Ministral", "score", true, "transformer."},
+        Decoder{"nemotron", "Nemotron", "score", true, "transformer."},
+        Decoder{"olmo", "Olmo", "", false, ""},
+        Decoder{"phi3", "Phi3", "score", false, ""},
+        Decoder{"seed_oss", "SeedOss", "score", true, "transformer."},
+        Decoder{"smollm3", "SmolLM3", "score", true, "transformer."},
+        Decoder{"stablelm", "StableLm", "score", false, ""}}) {
     const std::string name = classes, bare = name + "Model";
     all.push_back({type, bare, name + "ForSequenceClassification", Task::classifier, "score.weight 3,16"});
     if (*tokens) {
@@ -115,6 +149,27 @@ std::vector<HeadSample> samples() {
        "classifier.out_proj.weight 3,16"},
       {"roberta", "RobertaModel", "RobertaForTokenClassification", Task::token_classifier, classifier},
       {"roberta", "RobertaModel", "RobertaForQuestionAnswering", Task::question_answering, answer},
+      {"electra", "ElectraModel", "ElectraForMaskedLM", Task::masked_lm,
+       "generator_predictions.LayerNorm.bias 6\ngenerator_predictions.LayerNorm.weight 6\n"
+       "generator_predictions.dense.bias 6\ngenerator_predictions.dense.weight 6,16\ngenerator_lm_head.bias 11"},
+      {"electra", "ElectraModel", "ElectraForSequenceClassification", Task::classifier,
+       "classifier.dense.bias 16\nclassifier.dense.weight 16,16\nclassifier.out_proj.bias 3\n"
+       "classifier.out_proj.weight 3,16"},
+      {"electra", "ElectraModel", "ElectraForTokenClassification", Task::token_classifier, classifier},
+      {"electra", "ElectraModel", "ElectraForQuestionAnswering", Task::question_answering, answer},
+      {"eurobert", "EuroBertModel", "EuroBertForMaskedLM", Task::masked_lm, "lm_head.weight 11,16"},
+      {"eurobert", "EuroBertModel", "EuroBertForTokenClassification", Task::token_classifier, classifier},
+      {"roberta-prelayernorm", "RobertaPreLayerNormModel", "RobertaPreLayerNormForMaskedLM", Task::masked_lm,
+       "lm_head.bias 11\nlm_head.dense.bias 16\nlm_head.dense.weight 16,16\nlm_head.layer_norm.bias 16\n"
+       "lm_head.layer_norm.weight 16"},
+      {"roberta-prelayernorm", "RobertaPreLayerNormModel", "RobertaPreLayerNormForSequenceClassification",
+       Task::classifier,
+       "classifier.dense.bias 16\nclassifier.dense.weight 16,16\nclassifier.out_proj.bias 3\n"
+       "classifier.out_proj.weight 3,16"},
+      {"roberta-prelayernorm", "RobertaPreLayerNormModel", "RobertaPreLayerNormForTokenClassification",
+       Task::token_classifier, classifier},
+      {"roberta-prelayernorm", "RobertaPreLayerNormModel", "RobertaPreLayerNormForQuestionAnswering",
+       Task::question_answering, answer},
       {"vit",
        "ViTModel",
        "ViTForImageClassification",

@@ -263,7 +263,7 @@ def check_interrupt(place):
         while processor_seconds(process) < seconds:
             pass
         process.send_signal(signal.SIGINT)
-        document = json.loads(process.communicate(timeout=300)[0])
+        document = json.loads(process.communicate(timeout=300)[0] or "{}")  # nothing: it had not even begun
         if "generations" in document:
             break
     said = document.get("generations", [{}])[0]

@@ -90,7 +90,7 @@ def costs_wrong(measured):
         ended_well = [run for run in found if "stopped" not in run]
         (nats, half), (stories, stories_half) = (mean_and_half([of(run) for run in ended_well]) for of in (
             lambda run: run["loss"] - run["validation"]["0"], lambda run: run["seen"]["stories"]))
-        for run in found[:1]:
+        for run in ended_well[:1]:
             expected.append({"what": what, "model": model, "parameters": run["parameters"], "steps": run["config"]["steps"],
                              "morph_steps": run["config"]["morph"]["steps"], "nats": nats, "half_width": half, "stories": stories,
                              "stories_half_width": stories_half, "seeds": len(ended_well), "stopped": len(found) - len(ended_well)})

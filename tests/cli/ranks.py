@@ -79,7 +79,23 @@ def apart(one, other):
 
 
 def check_same(report, work):
-    """One process, two and four (in a campaign for all cases): the same losses, for what differs in how a step is computed."""
+    """One process, two and four (in a campaign for all cases)."""
+    check_cases(report, work, lambda name: (2, 4) if WHOLE or name in WITH_FOUR else (2,))
+
+
+def check_gpu(report, work):
+    """A group of one exchanges through NCCL; two that share a GPU through the memory of the host."""
+    write(work, "config.json", CONFIG)
+    tried = pare("train", "config.json", "-o", "tried", "steps=1", "--device", "cuda", cwd=work)
+    if "--device cuda: " in tried.stderr:
+        report.skip("ranks on a GPU", re.sub(r"\s+", " ", tried.stderr))
+        return
+    report.check("one process on a GPU", ended(tried))
+    check_cases(report, work, lambda name: (1, 2), "--device", "cuda")
+
+
+def check_cases(report, work, sizes, *where):
+    """The same losses, for what differs in how a step is computed."""
     text = work / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog and then some more of it. " * 60)
     bytes_model = {**MODEL, "vocab": 256}
@@ -111,13 +127,15 @@ def check_same(report, work):
     for name, config in cases.items():
         write(work, "config.json", config)
         shutil.rmtree(work / "alone", ignore_errors=True)
-        problem = ended(pare("train", "config.json", "-o", "alone", cwd=work))
+        problem = ended(pare("train", "config.json", "-o", "alone", *where, cwd=work))
         report.check(f"{name}: one process", problem)
-        for size in (2, 4) if WHOLE or name in WITH_FOUR else (2,):
+        for size in sizes(name):
             run = work / f"ranks{size}"
             shutil.rmtree(run, ignore_errors=True)
-            codes, out, err = Ranks(size, "train", "config.json", "-o", run.name, cwd=work).ends()
+            codes, out, err = Ranks(size, "train", "config.json", "-o", run.name, *where, cwd=work, PARE_GROUP_OF_ONE="1").ends()
             report.check(f"{name}: {size} ranks end well", expect(codes, [0] * size) and f"{codes}: {err}")
+            if where:
+                report.check(f"{name}: {size} ranks, how they exchange", expect("not every rank has a GPU of its own" in err[0], size == 2) and err[0])
             report.check(f"{name}: one of {size} speaks", expect([text == "" for text in out], [False] + [True] * (size - 1)))
             difference = apart(work / "alone", run) if codes == [0] * size else math.inf
             limit = limits.get(config["dtype"], 1e-12)
@@ -394,7 +412,7 @@ def main():
         report.skip("all", "the libtorch at hand has no process groups")
         report.finish()
     parts = {"collectives": lambda work: check_collectives(report), "same": lambda work: check_same(report, work)}
-    for name, part in [("resume", check_resume), ("refused", check_refused), ("sweep", check_sweep), ("launchers", check_launchers), ("interrupt", check_interrupt),
+    for name, part in [("gpu", check_gpu), ("resume", check_resume), ("refused", check_refused), ("sweep", check_sweep), ("launchers", check_launchers), ("interrupt", check_interrupt),
                        ("faults", check_faults), ("first_lost", check_first_lost), ("suspended", check_suspended), ("full_disk", check_full_disk), ("network", check_network)]:
         parts[name] = lambda work, part=part: part(report, work)
     chosen = [name for name in sys.argv[1:] if name in parts] or [name for name in parts if WHOLE or name != "suspended"]

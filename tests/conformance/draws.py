@@ -7,7 +7,7 @@ ACTIVATIONS = [
 
 
 # Question answering has two logits in all families; in these the class takes their number from the labels.
-ANSWERS_ARE_LABELS = ("Albert", "Bert", "GPTJ", "Roberta")
+ANSWERS_ARE_LABELS = ("Albert", "Bert", "Camembert", "DistilBert", "Electra", "GPTJ", "Roberta", "XLMRoberta")
 
 
 def with_head(rng, config, model_class):

@@ -27,7 +27,7 @@ def parse():
     parser.add_argument("--pare", type=pathlib.Path, default=report.PARE, help="the command to test")
     parser.add_argument("--seed", type=int, default=1, help="of every random choice")
     parser.add_argument("--family", help="only this one, and no real models")
-    parser.add_argument("--count", type=int, default=3, help="models for each family")
+    parser.add_argument("--count", type=int, default=2, help="models for each family")
     parser.add_argument("--any-version", action="store_true", help="with a transformers other than the pinned one")
     return parser.parse_args()
 

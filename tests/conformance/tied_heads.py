@@ -86,7 +86,7 @@ def check_family(report, name, model, work):
     tokens = work / "tokens.json"
     tokens.write_text(json.dumps([ids.tolist()]))
 
-    second = [n for n in other_names(model, head.weight) if n.rsplit(".", 2)[-2] in ("lm_head", "embed_out", "decoder")]
+    second = [n for n in other_names(model, head.weight) if n.rsplit(".", 2)[-2] in ("lm_head", "embed_out", "decoder", "vocab_projector")]
     if not second:
         report.check(f"{name}: the head's name", f"none of {other_names(model, head.weight)} is a head's")
         return

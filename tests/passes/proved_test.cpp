@@ -37,7 +37,7 @@ Model stored_in(const Model& model, Dtype dtype) {
 
 // One pass alone is asked in proof_test.cpp. Here about half of them, one after another, as anyone may call them.
 TEST_CASE("what several passes make, one after another, is proved") {
-  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 100);
+  const uint64_t first = asked_for("PARE_FIRST_SEED", 0), draws = asked_for("PARE_DRAWS", 60);
   int64_t asked = 0, proved = 0;
   for (uint64_t seed = first; seed < first + draws; ++seed) {
     ArchitectureDraw draw(seed);

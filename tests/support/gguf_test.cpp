@@ -204,6 +204,9 @@ TEST_CASE("the alignment is the file's own, and a power of two") {
   for (const uint32_t wrong : {0U, 3U, 48U, 1U << 31}) {
     CHECK(contains(refusal(with(wrong)), "general.alignment"));
   }
+  Bytes text;
+  text.begin(0, 1).key("general.alignment", string).word("wide");
+  CHECK(contains(refusal(text), "general.alignment is \"wide\""));
 }
 
 TEST_CASE("a model in parts is opened from any of them") {

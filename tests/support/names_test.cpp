@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fnmatch.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "pare/support/numbers.h"
@@ -29,6 +30,30 @@ TEST_CASE("untrusted text is made harmless for a terminal") {
   CHECK(quote("\xc2\x9b"
               "31m") == "'\\xc2\\x9b31m'");
   CHECK(escaped(std::string(1'000'000, 'a')).size() < 500);
+}
+
+TEST_CASE("well-formed UTF-8 is what the JSON library can write") {
+  for (int lead = 0x80; lead < 0x100; ++lead) {
+    for (int second = 0; second < 0x100; ++second) {
+      for (const std::string_view rest : {"", "\x80", "\xBF", "\x80\xBF", "\xBF\x80", "\x80\x80\x80"}) {
+        std::string text = {static_cast<char>(lead), static_cast<char>(second)};
+        text += rest;
+        bool written = true;
+        try {
+          nlohmann::json(text).dump();
+        } catch (const nlohmann::json::type_error&) {
+          written = false;
+        }
+        bool broken = false;
+        for (std::string_view left = text; !left.empty() && !broken;) {
+          const size_t length = utf8_length(left);
+          broken = length == 0;
+          left.remove_prefix(length);
+        }
+        CHECK_MESSAGE(written == !broken, escaped(text));
+      }
+    }
+  }
 }
 
 TEST_CASE("numbers are written for people") {

@@ -35,9 +35,10 @@ std::vector<TensorRow> matrix_in(std::string_view module) {
 
 Heads decoder_heads(const DecoderHeads& heads) {
   std::vector<ClassRow> classes = {
-      {heads.language_class, Task::causal_lm, {.bias = heads.language_bias}, matrix_in(heads.language_model)},
-      {"ForSequenceClassification", Task::classifier, {.pool = Pool::last}, matrix_in("score")},
-  };
+      {heads.language_class, Task::causal_lm, {.bias = heads.language_bias}, matrix_in(heads.language_model)}};
+  if (heads.sequences) {
+    classes.push_back({"ForSequenceClassification", Task::classifier, {.pool = Pool::last}, matrix_in("score")});
+  }
   if (!heads.tokens.empty()) {
     classes.push_back({"ForTokenClassification", Task::token_classifier, {.bias = true}, matrix_in(heads.tokens)});
   }

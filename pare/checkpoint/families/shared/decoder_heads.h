@@ -14,6 +14,7 @@ struct DecoderHeads {
   std::string_view language_class = "ForCausalLM";
   std::string_view language_model = "lm_head";
   bool language_bias = false;
+  bool sequences = true;                    // sequence classification
   std::string_view tokens = "score";        // token classification
   std::string_view answers = "qa_outputs";  // question answering: start and end of the answer
 };

@@ -1,0 +1,97 @@
+#include "pare/checkpoint/unread_families.h"
+
+#include <cstddef>
+#include <iterator>
+
+namespace pare {
+
+namespace {
+
+constexpr std::string_view experts = "has experts: a router chooses among MLPs for each token",
+                           latent = "has latent attention, and experts",
+                           two_stacks = "is an encoder with a decoder, which attends to it",
+                           no_attention = "has layers without attention, whose state goes from token to token",
+                           two_towers = "is two towers, for text and for images, and neither is a model by itself yet",
+                           two_ropes = "rotates otherwise in layers with a window than in the others",
+                           whole_norms = "has norms over all queries and all keys of a layer, not over each head",
+                           multipliers = "multiplies embeddings, residuals, scores or logits by numbers of its own",
+                           rotated_norms = "has norms of queries and keys behind their rotation",
+                           relative = "adds what depends on two tokens and the distance between them to its scores";
+
+constexpr UnreadFamily unread[] = {
+    {"apertus", "has an activation with numbers that are trained (xIELU)"},
+    {"bamba", no_attention},
+    {"bart", two_stacks},
+    {"bloom", "has an activation whose constant is cut to eight digits"},
+    {"clip", two_towers},
+    {"codegen", "keeps queries, values and keys in four interleaved parts"},
+    {"cohere", multipliers},
+    {"cohere2", multipliers},
+    {"dbrx", experts},
+    {"deberta", relative},
+    {"deberta-v2", relative},
+    {"deepseek_v2", latent},
+    {"deepseek_v3", latent},
+    {"deit", "has two class tokens, and averages what they say"},
+    {"dinov2", "scales what each sublayer adds (LayerScale)"},
+    {"dinov2_with_registers", "scales what each sublayer adds (LayerScale), and has registers"},
+    {"esm", "scales embeddings by how many tokens are masked"},
+    {"falcon_mamba", no_attention},
+    {"gemma3", two_ropes},
+    {"gemma3_text", two_ropes},
+    {"gpt_oss", experts},
+    {"granite", multipliers},
+    {"granitemoe", experts},
+    {"hunyuan_v1_dense", rotated_norms},
+    {"jamba", no_attention},
+    {"led", two_stacks},
+    {"llama4", experts},
+    {"longformer", "attends with weights of their own from chosen tokens"},
+    {"m2m_100", two_stacks},
+    {"mamba", no_attention},
+    {"mamba2", no_attention},
+    {"marian", two_stacks},
+    {"mbart", two_stacks},
+    {"minicpm", multipliers},
+    {"mixtral", experts},
+    {"modernbert", two_ropes},
+    {"modernbert-decoder", two_ropes},
+    {"mpnet", "adds what depends on the distance between two tokens to its scores"},
+    {"mpt", "adds to its scores what depends on the distance between two tokens (ALiBi), in a form of its own"},
+    {"mt5", two_stacks},
+    {"nanochat", rotated_norms},
+    {"olmo2", whole_norms},
+    {"olmo3", whole_norms},
+    {"olmoe", experts},
+    {"pegasus", two_stacks},
+    {"phimoe", experts},
+    {"qwen2_moe", experts},
+    {"qwen3_moe", experts},
+    {"recurrent_gemma", no_attention},
+    {"rwkv", no_attention},
+    {"siglip", two_towers},
+    {"siglip_vision_model", "pools its last states by attention"},
+    {"t5", two_stacks},
+    {"umt5", two_stacks},
+    {"whisper", two_stacks},
+    {"xglm", "computes its positions anew, and does not store them"},
+    {"xlnet", relative},
+    {"zamba", no_attention},
+};
+
+static_assert([] {
+  for (size_t i = 1; i < std::size(unread); ++i) {
+    if (unread[i - 1].model_type >= unread[i].model_type) {
+      return false;
+    }
+  }
+  return true;
+}());
+
+}  // namespace
+
+std::span<const UnreadFamily> unread_families() {
+  return unread;
+}
+
+}  // namespace pare

@@ -37,7 +37,13 @@ int64_t patch_positions(const Architecture& architecture) {
   PARE_CHECK(architecture.embedding.patch, "only an image model has patches");
   const Patch& patch = *architecture.embedding.patch;
   const int64_t side = patch.image / patch.size;
-  return side * side + (architecture.embedding.class_token ? 1 : 0);
+  const Embedding& e = architecture.embedding;
+  return side * side + (e.class_token ? 1 : 0) + e.registers;
+}
+
+int64_t position_rows(const Architecture& architecture) {
+  const Embedding& e = architecture.embedding;
+  return architecture.context + e.position_offset - (e.registers_placed ? 0 : e.registers);
 }
 
 }  // namespace pare

@@ -26,6 +26,14 @@ struct Patch {
   bool operator==(const Patch&) const = default;
 };
 
+// What ESM does where a token is masked: it counts for nothing, and the others for more. `usual` is the share that was
+// masked in training: all is multiplied by (1 - usual) / (1 - share of this text).
+struct MaskedTokens {
+  int64_t id = 0;
+  double usual = 0.12;
+  bool operator==(const MaskedTokens&) const = default;
+};
+
 struct Embedding {
   Position position = Position::none;
   int64_t position_offset = 0;          // the first token reads row position_offset of the table (OPT, RoBERTa)
@@ -38,6 +46,9 @@ struct Embedding {
       FactorScope::token;  // token: projected, then positions are added (OPT); sum: after all (ALBERT)
   bool factor_bias = false;
   bool class_token = false;
+  int64_t registers = 0;          // learned tokens after the class token
+  bool registers_placed = false;  // they have positions (DeiT's second class token)
+  std::optional<MaskedTokens> masked;
   std::optional<Patch> patch;
   bool operator==(const Embedding&) const = default;
 };
@@ -62,8 +73,11 @@ struct Head {
   bool bias = false;
   std::optional<int64_t> classes;
   std::optional<double> softcap;
+  double scale = 1;  // of the logits, before they are capped
   std::optional<HeadTransform> transform;
   Pool pool = Pool::first;  // of a classifier, a pooler, a second head; none: an encoder's transform is for each token
+  std::optional<int64_t> pool_token;  // of Pool::token: its first in a sequence
+  std::optional<Norm> pool_norm;      // of what stands for the sequence alone (CLIP's images)
   std::optional<SequenceHead> sequence;
   // Something that is no part of the model reads what the head does: nothing may change its basis. Of a rewrite, not of
   // a model, so no file says it.
@@ -94,7 +108,9 @@ bool is_tabled(const Architecture& architecture, int64_t block);
 // The widths of a row of the token table, and of a row of the position and type tables.
 int64_t token_width(const Architecture& architecture);
 int64_t embedding_width(const Architecture& architecture);
-// How many positions the stream of one image has (patches and class token).
+// How many positions the stream of one image has (patches, class token and registers).
 int64_t patch_positions(const Architecture& architecture);
+// Rows of a stored table of positions.
+int64_t position_rows(const Architecture& architecture);
 
 }  // namespace pare

@@ -41,6 +41,12 @@ static void describe(Io& io, Patch& p) {
 }
 
 template <class Io>
+static void describe(Io& io, MaskedTokens& m) {
+  io.required("id", m.id);
+  io.optional("usual", m.usual, 0.12);
+}
+
+template <class Io>
 static void describe(Io& io, Embedding& e) {
   io.optional("position", e.position, Position::none);
   io.optional("position_offset", e.position_offset, int64_t{0});
@@ -52,6 +58,9 @@ static void describe(Io& io, Embedding& e) {
   io.optional("factor_scope", e.factor_scope, FactorScope::token);
   io.optional("factor_bias", e.factor_bias, false);
   io.optional("class_token", e.class_token, false);
+  io.optional("registers", e.registers, int64_t{0});
+  io.optional("registers_placed", e.registers_placed, false);
+  io.nullable("masked", e.masked);
   io.nullable("patch", e.patch);
 }
 
@@ -76,8 +85,11 @@ static void describe(Io& io, Head& h) {
   io.optional("bias", h.bias, false);
   io.nullable("classes", h.classes);
   io.nullable("softcap", h.softcap);
+  io.optional("scale", h.scale, 1.0);
   io.nullable("transform", h.transform);
   io.optional("pool", h.pool, Pool::first);
+  io.nullable("pool_token", h.pool_token);
+  io.nullable("pool_norm", h.pool_norm);
   io.nullable("sequence", h.sequence);
 }
 

@@ -5,6 +5,7 @@
 #include "pare/arch/slots.h"
 #include "pare/arch/sublayer.h"
 #include "pare/arch/words.h"
+#include "pare/support/error.h"
 
 namespace pare {
 
@@ -23,6 +24,22 @@ bool rows_sum_to_one(const Attention& t) {
 bool has_dense_projections(const Attention& t) {
   return t.scores == Form::factored && t.values == Form::factored && is<Dense>(t.query) && is<Dense>(t.key) &&
          is<Dense>(t.value);
+}
+
+bool norms_turned(const Attention& t) {
+  return t.qk_norm && t.qk_norm->place == NormPlace::post;
+}
+
+std::vector<int64_t> qk_norm_shape(const Attention& t, int64_t heads) {
+  switch (t.qk_norm_over) {
+    case QkNormOver::head:
+      return {t.head_width};
+    case QkNormOver::each_head:
+      return {heads, t.head_width};
+    case QkNormOver::layer:
+      return {heads * t.head_width};
+  }
+  PARE_UNREACHABLE("a norm of queries and keys without a shape");
 }
 
 bool has_plain_keys_and_values(const Attention& t) {
@@ -60,6 +77,7 @@ static void describe(Io& io, PairWords& p) {
 template <class Io>
 static void describe(Io& io, Alibi& a) {
   io.optional("scaled", a.scaled, true);
+  io.optional("steepest", a.steepest, 8.0);
 }
 
 template <class Io>
@@ -172,6 +190,7 @@ static void fields(Io& io, Attention& a) {
   io.nullable("alibi", a.alibi);
   io.nullable("rope", a.rope);
   io.nullable("qk_norm", a.qk_norm);
+  io.optional("qk_norm_over", a.qk_norm_over, QkNormOver::head);
   io.nullable("softcap", a.softcap);
   io.nullable("gate", a.gate);
   io.optional("shaped", a.shaped, false);
@@ -287,8 +306,16 @@ void check_attention(Rules& rules, const std::string& path, const Block& block, 
   check_cache(rules, path, t);
   check_norm(rules, path + "norm", t.norm, block.wiring == Wiring::serial);
   check_norm(rules, path + "output_norm", t.output_norm, false);
-  check_norm(rules, path + "qk_norm", t.qk_norm, false);
-  rules.require(!t.qk_norm || t.qk_norm->kind != NormKind::dyt, path + "qk_norm.kind", "dyt is not a norm of heads");
+  check_norm(rules, path + "qk_norm", t.qk_norm, true);
+  rules.require(!t.qk_norm || (t.qk_norm->kind != NormKind::dyt && t.qk_norm->kind != NormKind::scale),
+                path + "qk_norm.kind", "must be rms or layer");
+  rules.require(t.qk_norm || t.qk_norm_over == QkNormOver::head, path + "qk_norm_over", "there is no qk_norm");
+  rules.require(!norms_turned(t) || t.rope, path + "qk_norm.place", "post is behind rope, and there is none");
+  rules.require(!norms_turned(t) || t.qk_norm_over == QkNormOver::head, path + "qk_norm.place",
+                "post is for norms of each head with one gain");
+  if (t.alibi) {
+    rules.require(t.alibi->steepest > 0, path + "alibi.steepest", "{} is not positive", t.alibi->steepest);
+  }
 }
 
 // ---- what it stores
@@ -366,15 +393,15 @@ void add_attention_slots(Slots& slots, const Architecture& a, int64_t block) {
   const Attention& t = a.blocks[block].attention;
   const bool tabled = is_tabled(a, block);
   if (!tabled || (t.norm && t.norm->place == NormPlace::post)) {
-    slots.add_norm(t.norm, in_attention(block, Slot::norm), a.width);
+    slots.add_norm(t.norm, in_attention(block, Slot::norm), {a.width});
   }
   if (!tabled) {
     add_scores(slots, t, block, a.width);
     add_values(slots, t, block, a.width);
   }
   add_output(slots, t, block, a.width);
-  slots.add_norm(t.qk_norm, in_attention(block, Slot::query_norm), t.head_width);
-  slots.add_norm(t.qk_norm, in_attention(block, Slot::key_norm), t.head_width);
+  slots.add_norm(t.qk_norm, in_attention(block, Slot::query_norm), qk_norm_shape(t, t.heads));
+  slots.add_norm(t.qk_norm, in_attention(block, Slot::key_norm), qk_norm_shape(t, t.kv_heads));
   if (t.gate) {
     const ModuleId gate = in_attention(block, Slot::gate);
     slots.add(weight_of(gate), {t.heads, a.width}, Part::gate, {reads(Point::attention_input)});
@@ -384,7 +411,7 @@ void add_attention_slots(Slots& slots, const Architecture& a, int64_t block) {
   if (t.shaped) {  // alpha, beta, gamma of each head: all one where training starts, so that uniform scores cancel
     slots.add(weight_of(in_attention(block, Slot::shape)), {t.heads, 3}, Part::shape, {}, 1);
   }
-  slots.add_norm(t.output_norm, in_attention(block, Slot::output_norm), a.width);
+  slots.add_norm(t.output_norm, in_attention(block, Slot::output_norm), {a.width});
 }
 
 }  // namespace pare

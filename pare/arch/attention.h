@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "pare/arch/norm.h"
 #include "pare/arch/rope.h"
@@ -11,7 +12,8 @@
 namespace pare {
 
 struct Alibi {
-  bool scaled = true;  // Falcon adds the bias before the scores are scaled
+  bool scaled = true;   // Falcon adds the bias before the scores are scaled
+  double steepest = 8;  // the slopes are powers of two, the last of them 2^-steepest
   bool operator==(const Alibi&) const = default;
 };
 
@@ -61,7 +63,8 @@ struct Attention {
   std::optional<int64_t> window;  // a query sees keys closer than this
   std::optional<Alibi> alibi;
   std::optional<Rope> rope;
-  std::optional<Norm> qk_norm;  // over each head's width, gains shared by the heads
+  std::optional<Norm> qk_norm;
+  QkNormOver qk_norm_over = QkNormOver::head;
   std::optional<double> softcap;
   std::optional<Gate> gate;
   bool shaped = false;  // alpha I + beta softmax(...) - gamma C for each head, C what sees all that it may alike
@@ -81,6 +84,10 @@ bool rows_sum_to_one(const Attention& attention);
 
 // Queries, keys and values are plain products of one input, each with a matrix of its own.
 bool has_dense_projections(const Attention& attention);
+// Queries and keys are normed after they are turned.
+bool norms_turned(const Attention& attention);
+// The shape of the gain of the queries' norm, or of the keys'.
+std::vector<int64_t> qk_norm_shape(const Attention& attention, int64_t heads);
 // Keys and values are such products, or the input itself, and are what is remembered.
 bool has_plain_keys_and_values(const Attention& attention);
 

@@ -17,7 +17,8 @@ bool answers_sequences(const Architecture& a) {
 }
 
 bool has_pooler(const Architecture& a) {
-  return a.task == Task::encoder && a.head.transform && a.head.pool != Pool::none;
+  const bool pools = a.head.transform || a.head.pool_norm || a.head.pool == Pool::token;
+  return a.task == Task::encoder && pools && a.head.pool != Pool::none;
 }
 
 // Question answering chooses among tokens, and a single class is a value.

@@ -73,6 +73,7 @@ void describe(JsonWriter& io, Mlp& mlp) {
 static void check_kind(Rules& rules, const std::string& path, const DenseMlp& m) {
   rules.in_range(path + "width", m.width);
   rules.require(m.gated || !m.bias.gate, path + "bias.gate", "there is no gate");
+  rules.require(!m.gated || m.activation != Activation::xielu, path + "activation", "xielu is not for gates");
 }
 
 static void check_kind(Rules& rules, const std::string& path, const NeuronHeads& m) {
@@ -96,6 +97,15 @@ static void add_slots(Slots& slots, const DenseMlp& m, int64_t block, int64_t wi
     slots.add(weight_of(gate), {m.width, width}, Part::mlp, {reads(Point::mlp_input)});
     slots.add_bias(m.bias.gate, gate, m.width);
   }
+  if (m.activation == Activation::xielu) {  // as Apertus starts them
+    const auto curve = [&](Slot slot, double initial) {
+      slots.add({in_mlp(block, slot), TensorKind::whole}, {1}, Part::mlp, {}, initial);
+    };
+    curve(Slot::curve_positive, 0.8125);
+    curve(Slot::curve_negative, 0.8125);
+    curve(Slot::curve_slope, 0.5);
+    curve(Slot::curve_least, -1e-6);
+  }
   slots.add(weight_of(down), {width, m.width}, Part::mlp, {writes(Point::mlp_output)});
   slots.add_bias(m.bias.down, down, width, {writes(Point::mlp_output)});
 }
@@ -113,9 +123,9 @@ static void add_slots(Slots& slots, const NeuronHeads& m, int64_t block, int64_t
 
 void add_mlp_slots(Slots& slots, const Architecture& a, int64_t block) {
   const Mlp& m = *a.blocks[block].mlp;
-  slots.add_norm(m.norm, in_mlp(block, Slot::norm), a.width);
+  slots.add_norm(m.norm, in_mlp(block, Slot::norm), {a.width});
   std::visit([&](const auto& kind) { add_slots(slots, kind, block, a.width); }, m.kind);
-  slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), a.width);
+  slots.add_norm(m.output_norm, in_mlp(block, Slot::output_norm), {a.width});
 }
 
 // ---- what is asked of any kind
@@ -194,6 +204,7 @@ bool has_linear_odd_part(Activation activation) {
     case Activation::relu:
     case Activation::gelu:
     case Activation::gelu_tanh:
+    case Activation::gelu_bloom:
     case Activation::quick_gelu:
     case Activation::silu:
       return true;
@@ -206,6 +217,7 @@ OpenGate open_gate(Activation activation) {
   switch (activation) {
     case Activation::gelu:
     case Activation::gelu_tanh:
+    case Activation::gelu_bloom:
       return {16, 16};  // z Φ(z), or z times what is nearer to 1, and 1 - Φ(16) < 2⁻¹⁸⁹
     case Activation::quick_gelu:
       return {32, 32};  // z σ(1.702 z), and 1 - σ(1.702 · 32) < 2⁻⁷⁸
@@ -218,6 +230,7 @@ OpenGate open_gate(Activation activation) {
     case Activation::relu:
     case Activation::relu_squared:
     case Activation::identity:
+    case Activation::xielu:  // no gate has it
       return {1, 1};
   }
   PARE_UNREACHABLE("an activation nobody can hold open");

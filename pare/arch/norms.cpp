@@ -21,6 +21,7 @@ static std::vector<std::pair<ModuleId, std::optional<Norm>*>> places_of(Architec
     }
   }
   add(final_norm, a.final_norm);
+  add(in_head(Slot::pool_norm), a.head.pool_norm);
   if (a.head.transform) {
     add(in_head(Slot::transform_norm), a.head.transform->norm);
   }

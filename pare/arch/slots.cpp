@@ -41,17 +41,21 @@ void add_embedding(Slots& slots, const Architecture& a) {
     slots.add({in_embedding(Slot::class_token), TensorKind::whole}, {a.width}, Part::embedding,
               {writes(Point::embedded)});
   }
-  if (e.position == Position::learned) {
-    slots.add(weight_of(position_table), {a.context + e.position_offset, embedding_width(a)}, Part::embedding,
+  if (e.registers > 0) {  // those without positions join the stream where the others have theirs already
+    slots.add({in_embedding(Slot::registers), TensorKind::whole}, {e.registers, a.width}, Part::embedding,
               {writes(Point::embedded, 1)});
-  } else if (e.position == Position::sinusoidal) {
+  }
+  if (e.position == Position::learned) {
+    slots.add(weight_of(position_table), {position_rows(a), embedding_width(a)}, Part::embedding,
+              {writes(Point::embedded, 1)});
+  } else if (e.position != Position::none) {
     slots.touch(Point::embedded, TouchKind::sinusoidal, position_table);
   }
   if (e.types > 0) {
     slots.add(weight_of(in_embedding(Slot::type)), {e.types, embedding_width(a)}, Part::embedding,
               {writes(Point::embedded, 1)});
   }
-  slots.add_norm(e.norm, in_embedding(Slot::norm), embedding_width(a));
+  slots.add_norm(e.norm, in_embedding(Slot::norm), {embedding_width(a)});
   if (e.factor) {
     const bool of_token = e.factor_scope == FactorScope::token;
     const Point from = of_token ? Point::token : Point::normed, to = of_token ? Point::embedded : Point::first;
@@ -78,7 +82,7 @@ void add_transform(Slots& slots, const std::optional<HeadTransform>& transform, 
   slots.add(weight_of(module), {out, in}, Part::head, {reads(Point::last), writes(place.output)});
   slots.add_bias(transform->bias, module, out, {writes(place.output)});
   slots.touch(place.output, TouchKind::activation, module);
-  slots.add_norm(transform->norm, in_head(place.norm), out);
+  slots.add_norm(transform->norm, in_head(place.norm), {out});
 }
 
 void add_head(Slots& slots, const Architecture& a) {
@@ -89,11 +93,12 @@ void add_head(Slots& slots, const Architecture& a) {
   }
   slots.add_bias(a.head.bias, head_matrix, rows);
   if (a.task == Task::encoder) {
-    slots.touch(a.head.pool == Pool::none ? Point::head_input : Point::last, TouchKind::hidden, head_matrix);
+    slots.touch(a.head.pool == Pool::none ? Point::head_input : Point::answered, TouchKind::hidden, head_matrix);
   }
   if (a.head.read_elsewhere) {
-    slots.touch(Point::last, TouchKind::elsewhere, head_matrix);
+    slots.touch(Point::answered, TouchKind::elsewhere, head_matrix);
   }
+  slots.add_norm(a.head.pool_norm, in_head(Slot::pool_norm), {a.width});
   if (has_pooler(a)) {
     slots.touch(Point::head_input, TouchKind::pooled, head_matrix);
   }
@@ -124,7 +129,7 @@ void Slots::add_bias(bool present, const ModuleId& module, int64_t size, std::ve
   }
 }
 
-void Slots::add_norm(const std::optional<Norm>& norm, const ModuleId& module, int64_t size) {
+void Slots::add_norm(const std::optional<Norm>& norm, const ModuleId& module, const Shape& shape) {
   if (!norm) {
     return;
   }
@@ -132,10 +137,10 @@ void Slots::add_norm(const std::optional<Norm>& norm, const ModuleId& module, in
     add({module, TensorKind::alpha}, {1}, Part::norm, {}, 0.5);
   }
   if (norm->gain) {
-    add(weight_of(module), {size}, Part::norm, {}, 1 - norm->offset);
+    add(weight_of(module), shape, Part::norm, {}, 1 - norm->offset);
   }
   if (norm->bias) {
-    add(bias_of(module), {size}, Part::norm);
+    add(bias_of(module), shape, Part::norm);
   }
 }
 
@@ -148,7 +153,7 @@ Slots slots_of(const Architecture& architecture) {
       add_mlp_slots(slots, architecture, n);
     }
   }
-  slots.add_norm(architecture.final_norm, final_norm, architecture.width);
+  slots.add_norm(architecture.final_norm, final_norm, {architecture.width});
   add_head(slots, architecture);
   return slots;
 }

@@ -34,7 +34,7 @@ class Slots {
   void add_index(const ModuleId& module, Shape shape, Part part);
   // Only where present: a vector, alone or on the stream that its matrix writes.
   void add_bias(bool present, const ModuleId& module, int64_t size, std::vector<Axis> axes = {});
-  void add_norm(const std::optional<Norm>& norm, const ModuleId& module, int64_t size);
+  void add_norm(const std::optional<Norm>& norm, const ModuleId& module, const Shape& shape);
   void touch(Point point, TouchKind kind, const ModuleId& module) { touches.push_back({point, kind, module}); }
 
   std::vector<TensorSpec> tensors;

@@ -38,6 +38,8 @@ const char* word(Slot slot) {
       return "patch";
     case Slot::class_token:
       return "class";
+    case Slot::registers:
+      return "registers";
     case Slot::table:
       return "table";
     case Slot::projection:
@@ -74,6 +76,14 @@ const char* word(Slot slot) {
       return "up";
     case Slot::down:
       return "down";
+    case Slot::curve_positive:
+      return "curve.positive";
+    case Slot::curve_negative:
+      return "curve.negative";
+    case Slot::curve_slope:
+      return "curve.slope";
+    case Slot::curve_least:
+      return "curve.least";
     case Slot::norm:
       return "norm";
     case Slot::output_norm:
@@ -82,6 +92,8 @@ const char* word(Slot slot) {
       return "transform";
     case Slot::transform_norm:
       return "transform.norm";
+    case Slot::pool_norm:
+      return "pool.norm";
     case Slot::sequence:
       return "sequence";
     case Slot::sequence_transform:

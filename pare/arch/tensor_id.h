@@ -20,6 +20,7 @@ enum class Slot {
   type,
   patch,
   class_token,
+  registers,
   table,
   projection,
   // attention; query, value, output and gate are slots of MLPs too
@@ -40,12 +41,17 @@ enum class Slot {
   // MLP
   up,
   down,
+  curve_positive,  // the four numbers of an activation that is trained
+  curve_negative,
+  curve_slope,
+  curve_least,
   // norms of any sublayer
   norm,
   output_norm,
   // head
   transform,
   transform_norm,
+  pool_norm,
   sequence,
   sequence_transform,
   sequence_transform_norm,

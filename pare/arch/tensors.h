@@ -26,7 +26,8 @@ enum class Point {
   attention_output,
   mlp_input,
   mlp_output,
-  last,                  // after the final norm
+  answered,              // after the final norm
+  last,                  // what a head reads: the same, or behind the norm of what stands for a sequence
   transformed,           // what the layer before the head writes
   head_input,            // what the head's matrix reads
   sequence_transformed,  // the same two of a second head

@@ -78,8 +78,9 @@ class Validator {
       }
       rules_.require(e.patch->image % e.patch->size == 0, path + "size", "{} does not divide image {}", e.patch->size,
                      e.patch->image);
-      rules_.require(a_.context == patch_positions(a_), "context", "{} is not the {} positions of the patches{}",
-                     a_.context, patch_positions(a_), e.class_token ? " and the class token" : "");
+      rules_.require(a_.context == patch_positions(a_), "context", "{} is not the {} positions of the patches{}{}",
+                     a_.context, patch_positions(a_), e.class_token ? " and the class token" : "",
+                     e.registers > 0 ? " and the registers" : "");
       rules_.require(!e.factor, "embedding.factor", "a factorised table needs tokens, not patches");
       rules_.require(a_.task == Task::encoder || a_.task == Task::classifier || a_.task == Task::token_classifier,
                      "task", "patches have no tokens to predict");
@@ -87,10 +88,23 @@ class Validator {
       rules_.in_range("vocab", a_.vocab);
       rules_.require(!e.class_token, "embedding.class_token",
                      "is for patches; a text model puts it into the vocabulary");
+      rules_.require(e.registers == 0, "embedding.registers", "are for patches, found {}", e.registers);
+    }
+    rules_.in_range("embedding.registers", e.registers, 0);
+    rules_.require(!e.registers_placed || e.registers > 0, "embedding.registers_placed", "there are no registers");
+    rules_.require(e.registers == 0 || e.class_token, "embedding.registers",
+                   "stand behind a class token: there is none");
+    if (e.masked) {
+      rules_.in_range("embedding.masked.id", e.masked->id, 0, std::max<int64_t>(a_.vocab - 1, 0));
+      rules_.require(e.masked->usual >= 0 && e.masked->usual < 1, "embedding.masked.usual", "{} is no share below 1",
+                     e.masked->usual);
+      rules_.require(a_.first_layer == FirstLayer::dense, "embedding.masked",
+                     "a table per token does not see the others");
     }
     rules_.in_range("embedding.position_offset", e.position_offset, 0);
-    rules_.require(e.position_offset == 0 || e.position == Position::learned, "embedding.position_offset",
-                   "{} without learned positions", e.position_offset);
+    rules_.require(
+        e.position_offset == 0 || e.position == Position::learned || e.position == Position::sinusoidal_halves,
+        "embedding.position_offset", "{} without learned positions", e.position_offset);
     if (e.position_pad) {
       rules_.in_range("embedding.position_pad", *e.position_pad, 0, std::max<int64_t>(a_.vocab - 1, 0));
       rules_.require(e.position_offset > 0, "embedding.position_pad",
@@ -162,6 +176,8 @@ class Validator {
                    "question answering has 2: where it starts and ends");
     rules_.require(!yes_or_no || h.classes == 2, "head.classes", "a next sentence has 2: it follows or not");
     rules_.require(a_.task != Task::encoder || !h.bias, "head.bias", "an encoder has no head");
+    rules_.require(language_model || h.scale == 1, "head.scale", "only a language model has one");
+    rules_.require(h.scale != 0, "head.scale", "0 leaves nothing");
     rules_.require(!h.softcap || *h.softcap > 0, "head.softcap", "{} is not positive", h.softcap.value_or(0));
     transform("head.transform", h.transform);
     rules_.require(!h.tied || head_input_width(a_) == token_width(a_), "head.tied",
@@ -169,6 +185,16 @@ class Validator {
                    head_input_width(a_), token_width(a_));
     rules_.require(h.pool != Pool::last || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
                    "last is for what answers for a whole sequence: a classifier, a pooler, a second head");
+    rules_.require(h.pool != Pool::mean || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
+                   "mean is for what answers for a whole sequence");
+    rules_.require((h.pool == Pool::token) == h.pool_token.has_value(), "head.pool_token",
+                   "is the id of pool = token, and of nothing else");
+    if (h.pool_token) {
+      rules_.in_range("head.pool_token", *h.pool_token, 0, std::max<int64_t>(a_.vocab - 1, 0));
+    }
+    rules_.require(!h.pool_norm || answers_sequences(a_) || has_pooler(a_), "head.pool_norm",
+                   "is for what answers for a whole sequence");
+    check_norm(rules_, "head.pool_norm", h.pool_norm, false);
     rules_.require(h.pool != Pool::none || (a_.task == Task::encoder && h.transform), "head.pool",
                    "none is for an encoder that ends in a transform of each token");
     rules_.require(!h.sequence || language_model, "head.sequence", "is a second head, beside that of a language model");

@@ -16,13 +16,16 @@ inline Words<Task> words(Task) {
           {Task::next_sentence, "next_sentence"}};
 }
 inline Words<Position> words(Position) {
-  return {{Position::none, "none"}, {Position::learned, "learned"}, {Position::sinusoidal, "sinusoidal"}};
+  return {{Position::none, "none"},
+          {Position::learned, "learned"},
+          {Position::sinusoidal, "sinusoidal"},
+          {Position::sinusoidal_halves, "sinusoidal_halves"}};
 }
 inline Words<Wiring> words(Wiring) {
   return {{Wiring::serial, "serial"}, {Wiring::parallel, "parallel"}};
 }
 inline Words<NormKind> words(NormKind) {
-  return {{NormKind::rms, "rms"}, {NormKind::layer, "layer"}, {NormKind::dyt, "dyt"}};
+  return {{NormKind::rms, "rms"}, {NormKind::layer, "layer"}, {NormKind::dyt, "dyt"}, {NormKind::scale, "scale"}};
 }
 inline Words<NormPlace> words(NormPlace) {
   return {{NormPlace::pre, "pre"}, {NormPlace::post, "post"}};
@@ -41,10 +44,12 @@ inline Words<RopeScalingKind> words(RopeScalingKind) {
           {RopeScalingKind::llama3, "llama3"}};
 }
 inline Words<Activation> words(Activation) {
-  return {
-      {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu_tanh"},       {Activation::relu, "relu"},
-      {Activation::silu, "silu"}, {Activation::sigmoid, "sigmoid"},           {Activation::quick_gelu, "quick_gelu"},
-      {Activation::tanh, "tanh"}, {Activation::relu_squared, "relu_squared"}, {Activation::identity, "identity"}};
+  return {{Activation::gelu, "gelu"},         {Activation::gelu_tanh, "gelu_tanh"},
+          {Activation::relu, "relu"},         {Activation::silu, "silu"},
+          {Activation::sigmoid, "sigmoid"},   {Activation::quick_gelu, "quick_gelu"},
+          {Activation::tanh, "tanh"},         {Activation::relu_squared, "relu_squared"},
+          {Activation::identity, "identity"}, {Activation::gelu_bloom, "gelu_bloom"},
+          {Activation::xielu, "xielu"}};
 }
 inline Words<Form> words(Form) {
   return {{Form::factored, "factored"}, {Form::collapsed, "collapsed"}};
@@ -56,7 +61,11 @@ inline Words<FirstLayer> words(FirstLayer) {
   return {{FirstLayer::dense, "dense"}, {FirstLayer::table, "table"}};
 }
 inline Words<Pool> words(Pool) {
-  return {{Pool::first, "first"}, {Pool::last, "last"}, {Pool::none, "none"}};
+  return {
+      {Pool::first, "first"}, {Pool::last, "last"}, {Pool::none, "none"}, {Pool::mean, "mean"}, {Pool::token, "token"}};
+}
+inline Words<QkNormOver> words(QkNormOver) {
+  return {{QkNormOver::head, "head"}, {QkNormOver::each_head, "each_head"}, {QkNormOver::layer, "layer"}};
 }
 inline Words<FactorScope> words(FactorScope) {
   return {{FactorScope::token, "token"}, {FactorScope::sum, "sum"}};

@@ -34,7 +34,7 @@ void each_norm(Draft& draft, const std::function<void(Norm&)>& change) {
   for (std::optional<Norm>* norm :
        {&draft.a.embedding.norm, &draft.block.attention.norm, &draft.block.attention.output_norm,
         &draft.block.attention.qk_norm, &draft.block.mlp->norm, &draft.block.mlp->output_norm, &draft.a.final_norm}) {
-    if (*norm) {
+    if (*norm && (*norm)->kind != NormKind::scale) {
       change(**norm);
     }
   }
@@ -200,6 +200,59 @@ const Field same_activation = {[](Config& config, const Key& key, Draft& draft) 
                  fmt::format("{}, which the model has", hugging_face_activation(draft.mlp.activation)));
   }
 }};
+
+// ---- multipliers
+
+namespace {
+
+Field number(double (*get)(const Draft&), void (*set)(Draft&, double)) {
+  return {[=](Config& config, const Key& key, Draft& draft) { set(draft, key.number(config, above_zero)); },
+          [=](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = get(draft); }};
+}
+
+// No norm, but what multiplies where one would stand.
+std::optional<Norm> factor_norm(double factor) {
+  return factor == 1 ? std::nullopt : std::optional(Norm{.kind = NormKind::scale, .gain = false, .factor = factor});
+}
+
+}  // namespace
+
+const Field embedding_scale = number([](const Draft& d) { return d.a.embedding.scale; },
+                                     [](Draft& d, double value) { d.a.embedding.scale = value; });
+const Field attention_scale = number([](const Draft& d) { return scale_of(d.block.attention); },
+                                     [](Draft& d, double value) {
+                                       const double usual = scale_of(d.block.attention);
+                                       d.block.attention.scale = value == usual ? std::nullopt : std::optional(value);
+                                     });
+const Field residual_scale = number(
+    [](const Draft& d) {
+      const std::optional<Norm>& norm = d.block.attention.output_norm;
+      return norm ? norm->factor : 1.0;
+    },
+    [](Draft& d, double value) { d.block.attention.output_norm = d.block.mlp->output_norm = factor_norm(value); });
+const Field head_scale = {
+    [](Config& config, const Key& key, Draft& draft) {
+      const double value = key.number(config, above_zero);
+      if (draft.a.task == Task::causal_lm) {
+        draft.a.head.scale = value;
+      }
+    },
+    [](ordered_json& config, const Key& key, Draft& draft) { config[key.name()] = draft.a.head.scale; }};
+const Field head_divisor = {[](Config& config, const Key& key, Draft& draft) {
+                              const double value = key.number(config, above_zero);
+                              if (draft.a.task == Task::causal_lm) {
+                                draft.a.head.scale = 1 / value;
+                              }
+                            },
+                            [](ordered_json& config, const Key& key, Draft& draft) {
+                              // Of 1/x no digit may be lost: the nearest number whose inverse is the same.
+                              double divisor = 1 / draft.a.head.scale;
+                              if (const double rounded = std::round(divisor * 1e6) / 1e6;
+                                  1 / rounded == draft.a.head.scale) {
+                                divisor = rounded;
+                              }
+                              config[key.name()] = divisor;
+                            }};
 
 // ---- windows
 

@@ -37,6 +37,13 @@ Field layer_types(bool (*slides)(int64_t layer));
 // Qwen's: the same, with use_sliding_window and max_window_layers.
 extern const Field late_windows;
 
+// Multipliers, as Granite has them.
+extern const Field embedding_scale;  // of embeddings
+extern const Field attention_scale;  // of scores
+extern const Field residual_scale;   // of what each sublayer adds
+extern const Field head_scale;       // of logits
+extern const Field head_divisor;     // the same, which they are divided by
+
 // The head.
 extern const Field tied;          // of a masked LM
 extern const Field labels;        // how many classes a classifier has

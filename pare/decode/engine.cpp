@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pare/arch/executor_only.h"
 #include "pare/decode/kernels.h"
 #include "pare/decode/team.h"
 #include "pare/decode/vectors.h"
@@ -40,6 +41,9 @@ std::optional<std::string> attention_lacks(const Attention& t) {
 }  // namespace
 
 std::optional<std::string> engine_lacks(const Architecture& a) {
+  if (const std::optional<std::string> form = executor_only(a)) {
+    return form;
+  }
   for (const Block& block : a.blocks) {
     if (const std::optional<std::string> lack = attention_lacks(block.attention)) {
       return lack;
@@ -103,7 +107,8 @@ Layer layer_of(const BlockLayer& block) {
     layer.angles.emplace(*t.rope);
   }
   if (t.alibi) {
-    const at::Tensor slopes = Tables({at::kFloat, at::kCPU}).alibi_slopes(t.heads).flatten().to(at::kFloat);
+    const at::Tensor slopes =
+        Tables({at::kFloat, at::kCPU}).alibi_slopes(t.heads, t.alibi->steepest).flatten().to(at::kFloat);
     layer.slopes.assign(slopes.const_data_ptr<float>(), slopes.const_data_ptr<float>() + slopes.numel());
   }
   return layer;

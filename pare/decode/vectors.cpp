@@ -133,6 +133,8 @@ void activate(Activation activation, std::span<float> x) {
       constexpr float two_c = 1.5957691216057308f;
       return swish(x.data(), n, two_c, two_c * 0.044715f);
     }
+    case Activation::gelu_bloom:
+      return swish(x.data(), n, 2 * 0.79788456f, 2 * 0.79788456f * 0.044715f);
     case Activation::quick_gelu:
       return swish(x.data(), n, 1.702f, 0);
     case Activation::relu:
@@ -147,6 +149,8 @@ void activate(Activation activation, std::span<float> x) {
       return each([](float one) { return std::tanh(one); });
     case Activation::identity:
       return;
+    case Activation::xielu:  // the engine lacks it
+      break;
   }
   PARE_UNREACHABLE("an activation nobody computes");
 }

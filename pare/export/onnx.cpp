@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "pare/arch/executor_only.h"
 #include "pare/export/onnx_file.h"
 #include "pare/export/onnx_layers.h"
 #include "pare/model/rope.h"
@@ -80,6 +81,9 @@ std::vector<std::string> write_onnx(const std::filesystem::path& folder, const M
   PARE_CHECK(model.has_weights(), "a model without weights");
   refuse_if(dtype != Dtype::f32 && dtype != Dtype::f16, "an ONNX graph is written in float32 or float16, not in {}",
             word(dtype));
+  if (const std::optional<std::string> form = executor_only(a)) {
+    throw InputError(fmt::format("this model as an ONNX graph: {} cannot be written yet: --to hf can", *form));
+  }
   OnnxBuilder b(model, dtype);
   const bool cached = a.task == Task::causal_lm && no_past(a).empty();
   declare_inputs(b, cached);

@@ -50,6 +50,9 @@ OnnxName emit_activation(OnnxBuilder& b, Activation activation, const OnnxName& 
       return b.node("Tanh", {x});
     case Activation::identity:
       return x;
+    case Activation::gelu_bloom:
+    case Activation::xielu:  // refused before
+      break;
   }
   PARE_UNREACHABLE("an activation nobody computes");
 }

@@ -137,8 +137,8 @@ OnnxName OnnxStep::alibi(const Attention& t) {
     distances_ = b_.unsqueeze(b_.cast(between, OnnxType::f32), {1});
   }
   const Tables tables({at::kDouble, at::kCPU});
-  const at::Tensor slopes = tables.alibi_slopes(t.heads) * scale;
-  const std::string name = fmt::format("alibi.{}.{:.17g}", t.heads, scale);
+  const at::Tensor slopes = tables.alibi_slopes(t.heads, t.alibi->steepest) * scale;
+  const std::string name = fmt::format("alibi.{}.{:.17g}.{:g}", t.heads, scale, t.alibi->steepest);
   return made = b_.node("Mul", {distances_, b_.constant(name, slopes.to(at::kFloat))});
 }
 

@@ -109,10 +109,20 @@ Heads project(const AttentionLayer& layer, const at::Tensor& x, bool tabled) {
           split_heads(heads.value, t.values == Form::collapsed ? 1 : t.kv_heads)};
 }
 
-at::Tensor keys_ready(const AttentionLayer& layer, at::Tensor key, Step& step, bool all) {
-  const Attention& t = layer.spec;
-  key = normalised(layer.key_norm, key);
-  return t.rope ? turned(*t.rope, step.turn(*t.rope, all), key) : key;
+// Queries or keys, normed and turned: over each head, or over all of them at once.
+at::Tensor ready(const Attention& t, const std::optional<NormLayer>& norm, at::Tensor x, Step& step, bool all) {
+  const auto normed = [&](const at::Tensor& heads) {
+    return norm && t.qk_norm_over == QkNormOver::layer ? split_heads((*norm)(merge_heads(heads)), heads.size(1))
+                                                       : normalised(norm, heads);
+  };
+  const auto turned_on = [&](const at::Tensor& heads) {
+    return t.rope ? turned(*t.rope, step.turn(*t.rope, all), heads) : heads;
+  };
+  return norms_turned(t) ? normed(turned_on(x)) : turned_on(normed(x));
+}
+
+at::Tensor keys_ready(const AttentionLayer& layer, const at::Tensor& key, Step& step, bool all) {
+  return ready(layer.spec, layer.key_norm, key, step, all);
 }
 
 // Puts what the layer remembers into its cache, and gives back keys and values of all tokens, ready for the scores.
@@ -156,7 +166,8 @@ at::Tensor explicit_attention(const AttentionLayer& layer, const Heads& h, doubl
   if (t.alibi) {
     // By distance, not by the key's position: softmax cannot tell them apart (no family caps scores that have a bias),
     // but far into a text slope * position swallows the scores' last digits. No type narrower than float32 counts far.
-    const at::Tensor slopes = step.tables().alibi_slopes(t.heads), distances = step.distances(slopes.scalar_type());
+    const at::Tensor slopes = step.tables().alibi_slopes(t.heads, t.alibi->steepest),
+                     distances = step.distances(slopes.scalar_type());
     scores = at::addcmul(scores, slopes, distances, t.alibi->scaled ? scale : 1).to(scores.scalar_type());
   }
   if (t.softcap) {
@@ -257,8 +268,9 @@ AttentionLayer load_attention(Loader& loader, const Architecture& architecture, 
     // sum_h (A_h x) vo[h]: one product over the stacked heads, each of full width.
     layer.output.weight = loader.made_from(weight_of(both), [](const at::Tensor& vo) { return vo.flatten(0, 1).t(); });
   }
-  layer.query_norm = load_norm(loader, t.qk_norm, at(Slot::query_norm));
-  layer.key_norm = load_norm(loader, t.qk_norm, at(Slot::key_norm));
+  const bool each = t.qk_norm_over == QkNormOver::each_head;
+  layer.query_norm = load_norm(loader, t.qk_norm, at(Slot::query_norm), each);
+  layer.key_norm = load_norm(loader, t.qk_norm, at(Slot::key_norm), each);
   layer.gate = loader.linear(at(Slot::gate));
   layer.gate_position = loader.tensor({at(Slot::gate), TensorKind::position});
   layer.shape = loader.tensor(weight_of(at(Slot::shape)));
@@ -269,10 +281,7 @@ at::Tensor attend(const AttentionLayer& layer, const at::Tensor& x, bool tabled,
                   const std::string& prefix) {
   const Attention& t = layer.spec;
   Heads heads = project(layer, x, tabled);
-  heads.query = normalised(layer.query_norm, heads.query);
-  if (t.rope) {
-    heads.query = turned(*t.rope, step.turn(*t.rope, false), heads.query);
-  }
+  heads.query = ready(t, layer.query_norm, heads.query, step, false);
   if (cache) {
     recall(layer, x, heads, step, *cache);
   } else {

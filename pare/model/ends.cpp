@@ -22,8 +22,30 @@ at::Tensor patches_of(const EmbeddingLayer& layer, const Architecture& a, const 
   return at::cat({layer.class_token.expand({x.size(0), 1, a.width}), x}, 1);
 }
 
+// Where a token is masked it counts for nothing, and the others for more: as in training, whatever this text has.
+at::Tensor without_masked(const MaskedTokens& masked, const at::Tensor& x, const Inputs& inputs) {
+  const at::Tensor hidden = inputs.ids == masked.id;
+  const at::Tensor tokens = inputs.mask.defined() ? inputs.mask.sum(1) : at::full({1}, x.size(1), x.options());
+  const at::Tensor share = hidden.sum(1).to(x.scalar_type()) / tokens.to(x.scalar_type());
+  const at::Tensor kept = x.masked_fill(hidden.unsqueeze(-1), 0);
+  return kept * ((1 - masked.usual) / (1 - share)).view({-1, 1, 1});
+}
+
+at::Tensor with_registers(const at::Tensor& registers, const at::Tensor& x) {
+  const at::Tensor all = registers.unsqueeze(0).expand({x.size(0), -1, -1});
+  return at::cat({x.narrow(1, 0, 1), all, x.narrow(1, 1, x.size(1) - 1)}, 1);
+}
+
 at::Tensor softcapped(const at::Tensor& logits, const std::optional<double>& cap) {
   return cap ? *cap * at::tanh(logits / *cap) : logits;
+}
+
+at::Tensor mean_of_tokens(const at::Tensor& x, const at::Tensor& mask) {
+  if (!mask.defined()) {
+    return x.mean(1);
+  }
+  const at::Tensor counted = mask.to(x.scalar_type()).unsqueeze(-1);
+  return (x * counted).sum(1) / counted.sum(1);
 }
 
 // The vector that stands for a sequence: its first or its last real token.
@@ -35,6 +57,17 @@ at::Tensor pooled_token(const at::Tensor& x, const at::Tensor& mask, Pool pool) 
   const at::Tensor number = pool == Pool::first ? at::ones_like(counted.select(1, 0)) : counted.select(1, -1);
   const at::Tensor place = (counted < number.unsqueeze(1)).sum(1).clamp_max(x.size(1) - 1);
   return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
+}
+
+at::Tensor pooled_of(const Head& head, const at::Tensor& x, const Inputs& inputs) {
+  if (head.pool == Pool::mean) {
+    return mean_of_tokens(x, inputs.mask);
+  }
+  if (head.pool == Pool::token) {  // where there is none, the first
+    const at::Tensor place = (inputs.ids == *head.pool_token).to(at::kInt).argmax(1);
+    return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
+  }
+  return pooled_token(x, inputs.mask, head.pool);
 }
 
 std::optional<TransformLayer> load_transform(Loader& loader, const std::optional<HeadTransform>& transform, Slot slot,
@@ -59,6 +92,7 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
   layer.position = loader.tensor(weight_of(position_table));
   layer.type = loader.tensor(weight_of(in_embedding(Slot::type)));
   layer.class_token = loader.tensor({in_embedding(Slot::class_token), TensorKind::whole});
+  layer.registers = loader.tensor({in_embedding(Slot::registers), TensorKind::whole});
   layer.patch = {loader.made_from(weight_of(patch), [](const at::Tensor& kernel) { return kernel.flatten(1); }),
                  loader.tensor(bias_of(patch))};
   layer.projection = loader.linear(in_embedding(Slot::projection));
@@ -72,6 +106,7 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
 HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   HeadLayer layer;
   layer.final_norm = load_norm(loader, a.final_norm, final_norm);
+  layer.pool_norm = load_norm(loader, a.head.pool_norm, in_head(Slot::pool_norm));
   layer.transform = load_transform(loader, a.head.transform, Slot::transform, Slot::transform_norm);
   if (a.head.sequence) {
     layer.sequence_transform =
@@ -102,6 +137,12 @@ Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs&
   if (e.scale != 1) {
     x = x * e.scale;
   }
+  if (e.masked) {
+    x = without_masked(*e.masked, x, inputs);
+  }
+  if (layer.registers.defined() && e.registers_placed) {
+    x = with_registers(layer.registers, x);
+  }
   if (e.factor && e.factor_scope == FactorScope::token) {
     x = layer.projection(x);
   }
@@ -109,10 +150,19 @@ Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs&
     x = x + (inputs.types.defined() ? at::embedding(layer.type, inputs.types) : layer.type.select(0, 0));
   }
   if (layer.position.defined()) {
-    const at::Tensor& counted = step.positions().at;
+    const at::Tensor counted =
+        e.registers > 0 && !e.registers_placed ? step.positions().at.narrow(1, 0, x.size(1)) : step.positions().at;
     x = x + at::embedding(layer.position, e.position_offset == 0 ? counted : counted + e.position_offset);
-  } else if (e.position == Position::sinusoidal) {
-    x = x + step.tables().sinusoidal(step.positions(), embedding_width(a));
+  } else if (e.position != Position::none) {
+    Positions counted = step.positions();
+    if (e.position_offset != 0) {
+      counted = {counted.at + e.position_offset,
+                 counted.first ? std::optional(*counted.first + e.position_offset) : std::nullopt};
+    }
+    x = x + step.tables().sinusoidal(counted, embedding_width(a), e.position);
+  }
+  if (layer.registers.defined() && !e.registers_placed) {
+    x = with_registers(layer.registers, x);
   }
   x = normalised(layer.norm, x);
   return {e.factor && e.factor_scope == FactorScope::sum ? layer.projection(x) : x, {}};
@@ -127,8 +177,9 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
     return result;
   }
   const bool of_sequence = answers_sequences(a) || has_pooler(a);
-  const at::Tensor pooled =
-      of_sequence || a.head.sequence ? pooled_token(result.hidden, inputs.mask, a.head.pool) : at::Tensor();
+  const at::Tensor pooled = of_sequence || a.head.sequence
+                                ? normalised(layer.pool_norm, pooled_of(a.head, result.hidden, inputs))
+                                : at::Tensor();
   at::Tensor read = of_sequence ? pooled : result.hidden;
   if (!encoder && !of_sequence && wanted == Logits::last) {
     read = pooled_token(result.hidden, inputs.mask, Pool::last).unsqueeze(1);
@@ -149,7 +200,8 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
 }
 
 at::Tensor logits(const Linear& head, const Architecture& a, const at::Tensor& x) {
-  return softcapped(head(x), a.head.softcap);
+  const at::Tensor plain = head(x);
+  return softcapped(a.head.scale == 1 ? plain : plain * a.head.scale, a.head.softcap);
 }
 
 }  // namespace pare

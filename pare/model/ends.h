@@ -14,7 +14,7 @@
 namespace pare {
 
 struct EmbeddingLayer {
-  at::Tensor token, position, type, class_token;
+  at::Tensor token, position, type, class_token, registers;
   at::Tensor kept;  // where the token tables are cut to some rows: which tokens these are, ascending
   Linear patch, projection;
   std::optional<NormLayer> norm;
@@ -28,7 +28,7 @@ struct TransformLayer {
 };
 
 struct HeadLayer {
-  std::optional<NormLayer> final_norm;
+  std::optional<NormLayer> final_norm, pool_norm;
   std::optional<TransformLayer> transform, sequence_transform;
   Linear head, sequence;
 };

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "pare/model/activation.h"
-
 namespace pare {
 
 namespace {
@@ -15,13 +13,20 @@ DenseMlpLayer load(Loader& loader, const DenseMlp& spec, int64_t block) {
   } else {
     layer.up = loader.linear(in_mlp(block, Slot::up));
   }
+  if (spec.activation == Activation::xielu) {
+    const auto curve = [&](Slot slot) { return loader.tensor({in_mlp(block, slot), TensorKind::whole}); };
+    layer.curve = {curve(Slot::curve_positive), curve(Slot::curve_negative), curve(Slot::curve_slope),
+                   curve(Slot::curve_least)};
+  }
   return layer;
 }
 
 at::Tensor run(const DenseMlpLayer& layer, const at::Tensor& x, Step& step, const std::string& prefix) {
   if (!layer.spec.gated) {
     const at::Tensor up = step.tap(prefix, "up", layer.up(x));
-    return layer.down(step.tap(prefix, "hidden", activate(layer.spec.activation, up)));
+    const at::Tensor hidden =
+        layer.spec.activation == Activation::xielu ? xielu(layer.curve, up) : activate(layer.spec.activation, up);
+    return layer.down(step.tap(prefix, "hidden", hidden));
   }
   const std::vector<at::Tensor> both = layer.gate_up(x).split(layer.spec.width, -1);
   const at::Tensor up = step.tap(prefix, "up", both[1]), gate = step.tap(prefix, "gate", both[0]);

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "pare/arch/architecture.h"
+#include "pare/model/activation.h"
 #include "pare/model/loader.h"
 #include "pare/model/step.h"
 
@@ -17,6 +18,7 @@ struct DenseMlpLayer {
   Linear gate_up;  // both of a gated one, in one product
   Linear up;       // of one that is not gated
   Linear down;
+  Curve curve;  // of an activation that is trained
 };
 
 struct NeuronHeadsLayer {

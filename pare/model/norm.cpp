@@ -44,6 +44,9 @@ at::Tensor NormLayer::operator()(const at::Tensor& x) const {
   }
   switch (spec.kind) {
     case NormKind::layer:
+      if (gain.defined() && gain.tensor().dim() > 1) {  // gains of each head
+        return scaled_and_shifted(at::layer_norm(x, {x.size(-1)}, {}, {}, spec.epsilon), gain, bias);
+      }
       return at::layer_norm(x, {x.size(-1)}, gain.tensor(), bias, spec.epsilon);
     case NormKind::rms: {
       // The mean of squares overflows float16 and is coarse in bfloat16.
@@ -54,19 +57,28 @@ at::Tensor NormLayer::operator()(const at::Tensor& x) const {
     }
     case NormKind::dyt:
       return scaled_and_shifted(at::tanh(alpha * x), gain, bias);
+    case NormKind::scale:
+      return scaled_and_shifted(spec.factor == 1 ? x : x * spec.factor, gain, bias);
   }
   return x;
 }
 
-std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module) {
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module,
+                                   bool of_each_head) {
   if (!spec) {
     return std::nullopt;
   }
-  const double offset = spec->offset;
-  const Parameter gain =
-      offset == 0 ? loader.tensor(weight_of(module))
-                  : loader.made_from(weight_of(module), [offset](const at::Tensor& stored) { return stored + offset; });
-  NormLayer layer{*spec, gain, loader.tensor(bias_of(module)), loader.tensor({module, TensorKind::alpha})};
+  const auto made = [offset = spec->offset, of_each_head](const at::Tensor& stored) {
+    const at::Tensor gain = offset == 0 ? stored : stored + offset;
+    return of_each_head ? gain.unsqueeze(1) : gain;
+  };
+  const bool as_stored = spec->offset == 0 && !of_each_head;
+  const Parameter gain = as_stored ? loader.tensor(weight_of(module)) : loader.made_from(weight_of(module), made);
+  at::Tensor bias = loader.tensor(bias_of(module));
+  if (of_each_head && bias.defined()) {
+    bias = bias.unsqueeze(1);
+  }
+  NormLayer layer{*spec, gain, bias, loader.tensor({module, TensorKind::alpha})};
   if (const Blend* blend = loader.blend(); blend && blend->norms.contains(module)) {
     layer.blend = blend->norms.at(module);
   }

@@ -18,7 +18,9 @@ struct NormLayer {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module);
+// `of_each_head`: gains [heads, width], for what is [batch, heads, tokens, width].
+std::optional<NormLayer> load_norm(Loader& loader, const std::optional<Norm>& spec, const ModuleId& module,
+                                   bool of_each_head = false);
 
 // The identity where there is no norm.
 at::Tensor normalised(const std::optional<NormLayer>& norm, const at::Tensor& x);

@@ -116,19 +116,32 @@ at::Tensor turned(const Rope& rope, const Turn& turn, const at::Tensor& x) {
   return halves ? at::cat({a, b, rest}, -1) : at::cat({at::stack({a, b}, -1).flatten(-2), rest}, -1);
 }
 
-at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype) {
-  const at::Tensor frequencies = at::tensor(sinusoidal_frequencies(width), at::kDouble).to(positions.device());
-  return sinusoidal_at(frequencies, positions, width, dtype);
+at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype, Position kind) {
+  const at::Tensor frequencies = at::tensor(sinusoidal_frequencies(width, kind), at::kDouble).to(positions.device());
+  return sinusoidal_at(frequencies, positions, width, dtype, kind);
 }
 
-std::vector<double> sinusoidal_frequencies(int64_t width) {
-  return plain_frequencies(10000, width);
+std::vector<double> sinusoidal_frequencies(int64_t width, Position kind) {
+  if (kind == Position::sinusoidal) {
+    return plain_frequencies(10000, width);
+  }
+  const int64_t half = width / 2;  // as tensor2tensor has them: the last is 1/10000 itself
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    frequencies.push_back(
+        std::pow(10000, -static_cast<double>(i) / static_cast<double>(std::max<int64_t>(1, half - 1))));
+  }
+  return frequencies;
 }
 
 at::Tensor sinusoidal_at(const at::Tensor& frequencies, const at::Tensor& positions, int64_t width,
-                         at::ScalarType dtype) {
+                         at::ScalarType dtype, Position kind) {
   const at::Tensor angles = positions.to(at::kDouble).unsqueeze(-1) * frequencies;
-  return at::stack({angles.sin(), angles.cos()}, -1).flatten(-2).narrow(-1, 0, width).to(dtype);
+  if (kind == Position::sinusoidal) {
+    return at::stack({angles.sin(), angles.cos()}, -1).flatten(-2).narrow(-1, 0, width).to(dtype);
+  }
+  const at::Tensor both = at::cat({angles.sin(), angles.cos()}, -1);
+  return at::constant_pad_nd(both, {0, width - both.size(-1)}).to(dtype);
 }
 
 }  // namespace pare

@@ -25,11 +25,12 @@ Turn turn_at(const Rope& rope, const at::Tensor& frequencies, const at::Tensor& 
 // Turns the first rope.width dimensions of x [batch, heads, tokens, head_width].
 at::Tensor turned(const Rope& rope, const Turn& turn, const at::Tensor& x);
 
-// Vaswani's fixed positions: [batch, tokens, width], sines and cosines in turn.
-at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype);
+// Fixed positions: [batch, tokens, width], sines and cosines in turn (Vaswani), or all sines before all cosines.
+at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t width, at::ScalarType dtype,
+                                Position kind = Position::sinusoidal);
 // The same in two steps, the first of which need not be repeated.
-std::vector<double> sinusoidal_frequencies(int64_t width);
+std::vector<double> sinusoidal_frequencies(int64_t width, Position kind = Position::sinusoidal);
 at::Tensor sinusoidal_at(const at::Tensor& frequencies, const at::Tensor& positions, int64_t width,
-                         at::ScalarType dtype);
+                         at::ScalarType dtype, Position kind = Position::sinusoidal);
 
 }  // namespace pare

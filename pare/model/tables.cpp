@@ -30,10 +30,10 @@ bool too_short(const at::Tensor& table, int64_t dimension, int64_t needed) {
 }
 
 // Press et al.: a geometric series over the next lower power of two, and every second one of the next for the rest.
-std::vector<double> slopes_of(int64_t heads) {
+std::vector<double> slopes_of(int64_t heads, double steepest) {
   const int64_t power = int64_t{1} << static_cast<int64_t>(std::floor(std::log2(static_cast<double>(heads))));
-  const double base = std::exp2(-8.0 / static_cast<double>(power));
-  const double finer = std::exp2(-4.0 / static_cast<double>(power));
+  const double base = std::exp2(-steepest / static_cast<double>(power));
+  const double finer = std::exp2(-steepest / 2 / static_cast<double>(power));
   std::vector<double> slopes;
   for (int64_t h = 0; h < heads; ++h) {
     slopes.push_back(h < power ? std::pow(base, static_cast<double>(h + 1))
@@ -121,13 +121,13 @@ at::Tensor Tables::triangle(int64_t size) const {
   return triangle_.narrow(0, 0, size).narrow(1, 0, size);
 }
 
-at::Tensor Tables::alibi_slopes(int64_t heads) const {
+at::Tensor Tables::alibi_slopes(int64_t heads, double steepest) const {
   const std::lock_guard lock(growing_);
   const MakingConstants making;
-  at::Tensor& slopes = slopes_[heads];
+  at::Tensor& slopes = slopes_[{heads, steepest}];
   if (!slopes.defined()) {
     const bool narrow = arithmetic_.dtype == at::kHalf || arithmetic_.dtype == at::kBFloat16;
-    slopes = moved(slopes_of(heads), arithmetic_.device).to(narrow ? at::kFloat : arithmetic_.dtype);
+    slopes = moved(slopes_of(heads, steepest), arithmetic_.device).to(narrow ? at::kFloat : arithmetic_.dtype);
     slopes = slopes.view({1, heads, 1, 1});
   }
   return slopes;
@@ -166,20 +166,20 @@ Turn Tables::turn(const Rope& rope, const Positions& positions, int64_t length) 
           angles.table.sine.narrow(2, *positions.first, tokens)};
 }
 
-at::Tensor Tables::sinusoidal(const Positions& positions, int64_t width) const {
+at::Tensor Tables::sinusoidal(const Positions& positions, int64_t width, Position kind) const {
   const std::lock_guard lock(growing_);
   const MakingConstants making;
-  Waves& waves = waves_[width];
+  Waves& waves = waves_[{width, kind}];
   if (!waves.frequencies.defined()) {
-    waves.frequencies = moved(sinusoidal_frequencies(width), arithmetic_.device);
+    waves.frequencies = moved(sinusoidal_frequencies(width, kind), arithmetic_.device);
   }
   if (!positions.first) {
-    return sinusoidal_at(waves.frequencies, positions.at, width, arithmetic_.dtype);
+    return sinusoidal_at(waves.frequencies, positions.at, width, arithmetic_.dtype, kind);
   }
   const int64_t tokens = positions.at.size(1), end = *positions.first + tokens;
   if (too_short(waves.table, 1, end)) {
     const at::Tensor all = numbers_below(grown(waves.table, 1, end), arithmetic_.device);
-    waves.table = sinusoidal_at(waves.frequencies, all, width, arithmetic_.dtype);
+    waves.table = sinusoidal_at(waves.frequencies, all, width, arithmetic_.dtype, kind);
   }
   return waves.table.narrow(1, *positions.first, tokens);
 }

@@ -37,10 +37,12 @@ class Tables {
 
   Positions counted(int64_t first, int64_t count) const;  // first, first + 1, ...
   at::Tensor triangle(int64_t size) const;                // bool [size, size]: whether row i may look at column j
-  at::Tensor alibi_slopes(int64_t heads) const;           // [1, heads, 1, 1], no narrower than float32
+  // [1, heads, 1, 1], no narrower than float32
+  at::Tensor alibi_slopes(int64_t heads, double steepest) const;
   // `length`: one past the longest position, for the scalings that look at it.
   Turn turn(const Rope& rope, const Positions& positions, int64_t length) const;
-  at::Tensor sinusoidal(const Positions& positions, int64_t width) const;  // [batch or 1, tokens, width]
+  // [batch or 1, tokens, width]
+  at::Tensor sinusoidal(const Positions& positions, int64_t width, Position kind = Position::sinusoidal) const;
 
  private:
   struct Angles {
@@ -58,8 +60,8 @@ class Tables {
   mutable std::mutex growing_;
   mutable at::Tensor counted_, triangle_;
   mutable std::vector<Angles> angles_;
-  mutable std::map<int64_t, at::Tensor> slopes_;  // by heads
-  mutable std::map<int64_t, Waves> waves_;        // by width
+  mutable std::map<std::pair<int64_t, double>, at::Tensor> slopes_;  // by heads, and the steepest
+  mutable std::map<std::pair<int64_t, Position>, Waves> waves_;      // by width
 };
 
 // Real tokens counted from 0, after those remembered: padding changes no answer. Tokens that are `pad` stand at -1.

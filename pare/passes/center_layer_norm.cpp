@@ -40,6 +40,8 @@ const char* norm_in_words(NormKind kind) {
       return "an RMSNorm";
     case NormKind::dyt:
       return "a DyT";
+    case NormKind::scale:
+      return "a scale";
   }
   return "a norm";
 }

@@ -127,7 +127,7 @@ class Lengths {
       x = linear(projection, x);
     }
     x += rows(position_table) + rows(in_embedding(Slot::type));
-    if (e.position == Position::sinusoidal) {
+    if (e.position == Position::sinusoidal || e.position == Position::sinusoidal_halves) {
       x += std::sqrt(static_cast<double>(embedding_width(a_)));
     }
     x = normed(e.norm, in_embedding(Slot::norm), x, embedding_width(a_));
@@ -210,6 +210,8 @@ class Lengths {
     switch (activation) {
       case Activation::relu_squared:
         return x * x;
+      case Activation::xielu:
+        return unbounded;
       case Activation::sigmoid:
         return std::sqrt(static_cast<double>(width));
       default:  // |α(z)| <= |z|

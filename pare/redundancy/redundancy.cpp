@@ -87,6 +87,9 @@ void count_table_norm(Tally& tally, const Architecture& a) {
     case NormKind::dyt:
       tally.add(Symmetry::table_norm, gains + biases + 1);
       break;
+    case NormKind::scale:
+      tally.add(Symmetry::table_norm, gains + biases);
+      break;
   }
 }
 

@@ -30,7 +30,7 @@ std::string text_of(bool value) {
   return value ? "true" : "false";
 }
 std::string text_of(const Alibi& alibi) {
-  return alibi.scaled ? "scaled" : "not scaled";
+  return fmt::format("{}, slopes to 2^-{:g}", alibi.scaled ? "scaled" : "not scaled", alibi.steepest);
 }
 std::string text_of(Rope rope) {
   JsonWriter writer;
@@ -74,6 +74,9 @@ void compare_attention(Differences& differences, const std::string& path, const 
   differences.same(path + "qk_norm", normalises(a), normalises(b));
   if (a.qk_norm && b.qk_norm) {
     differences.same(path + "qk_norm.epsilon", a.qk_norm->epsilon, b.qk_norm->epsilon);
+    differences.same(path + "qk_norm.kind", a.qk_norm->kind, b.qk_norm->kind);
+    differences.same(path + "qk_norm.place", a.qk_norm->place, b.qk_norm->place);
+    differences.same(path + "qk_norm_over", a.qk_norm_over, b.qk_norm_over);
   }
 }
 
@@ -185,10 +188,16 @@ std::vector<SettingDifference> compare_settings(const Architecture& reference, c
     // One type is none: all tokens have it.
     differences.at_least("embedding.types", std::max<int64_t>(1, a.embedding.types),
                          std::max<int64_t>(1, b.embedding.types));
+    const auto hidden = [](const Embedding& e) { return e.masked ? std::optional(e.masked->id) : std::nullopt; };
+    const auto usual = [](const Embedding& e) { return e.masked ? e.masked->usual : 0.0; };
+    differences.same("embedding.masked", hidden(a.embedding), hidden(b.embedding));
+    differences.same("embedding.masked.usual", usual(a.embedding), usual(b.embedding));
     differences.same("embedding.position_pad", a.embedding.position_pad, b.embedding.position_pad);
   }
   differences.same("head.softcap", a.head.softcap, b.head.softcap);
+  differences.same("head.scale", a.head.scale, b.head.scale);
   differences.same("head.pool", a.head.pool, b.head.pool);
+  differences.same("head.pool_token", a.head.pool_token, b.head.pool_token);
   compare_layers(differences, a, b);
   compare_norms(differences, a, b);
   return std::move(differences.list);

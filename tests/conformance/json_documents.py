@@ -66,6 +66,7 @@ GOOD = [  # schema, arguments
     ("train", ["train", "--print-config"]),
     ("compare", ["compare", "trained", "trained"]),
     ("compare", ["compare", "trained", "trained-again", "wider-trained", "wider-again"]),
+    ("families", ["families"]),
     ("passes", ["passes"]),
     ("passes", ["passes", "merge_skipless"]),
     ("reproduce", ["reproduce", "--list"]),

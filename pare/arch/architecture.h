@@ -68,6 +68,14 @@ struct SequenceHead {  // beside a language model's head, over the one token tha
   bool operator==(const SequenceHead&) const = default;
 };
 
+// A learned token, the probe, that attends to all others, and an MLP with a skip behind it (SigLIP). All have biases.
+struct AttentionPool {
+  int64_t heads = 1, mlp_width = 0;
+  Activation activation = Activation::gelu_tanh;
+  std::optional<Norm> norm;  // before the MLP
+  bool operator==(const AttentionPool&) const = default;
+};
+
 struct Head {
   bool tied = false;  // head.weight is embed.token.weight
   bool bias = false;
@@ -77,7 +85,8 @@ struct Head {
   std::optional<HeadTransform> transform;
   Pool pool = Pool::first;  // of a classifier, a pooler, a second head; none: an encoder's transform is for each token
   std::optional<int64_t> pool_token;  // of Pool::token: its first in a sequence
-  std::optional<Norm> pool_norm;      // of what stands for the sequence alone (CLIP's images)
+  std::optional<AttentionPool> attention_pool;
+  std::optional<Norm> pool_norm;  // of what stands for the sequence alone (CLIP's images)
   std::optional<SequenceHead> sequence;
   // Something that is no part of the model reads what the head does: nothing may change its basis. Of a rewrite, not of
   // a model, so no file says it.

@@ -80,6 +80,14 @@ static void describe(Io& io, SequenceHead& h) {
 }
 
 template <class Io>
+static void describe(Io& io, AttentionPool& p) {
+  io.required("heads", p.heads);
+  io.required("mlp_width", p.mlp_width);
+  io.required("activation", p.activation);
+  io.nullable("norm", p.norm);
+}
+
+template <class Io>
 static void describe(Io& io, Head& h) {
   io.optional("tied", h.tied, false);
   io.optional("bias", h.bias, false);
@@ -89,6 +97,7 @@ static void describe(Io& io, Head& h) {
   io.nullable("transform", h.transform);
   io.optional("pool", h.pool, Pool::first);
   io.nullable("pool_token", h.pool_token);
+  io.nullable("attention_pool", h.attention_pool);
   io.nullable("pool_norm", h.pool_norm);
   io.nullable("sequence", h.sequence);
 }

@@ -38,6 +38,9 @@ std::optional<std::string> executor_only(const Architecture& a) {
   if (a.head.scale != 1) {
     return "logits with a factor";
   }
+  if (a.head.attention_pool) {
+    return "attention that pools";
+  }
   if (a.head.pool == Pool::mean || a.head.pool == Pool::token) {
     return a.head.pool == Pool::mean ? "the mean of all tokens" : "the token of an id for its sequence";
   }

@@ -17,7 +17,8 @@ bool answers_sequences(const Architecture& a) {
 }
 
 bool has_pooler(const Architecture& a) {
-  const bool pools = a.head.transform || a.head.pool_norm || a.head.pool == Pool::token;
+  const bool pools =
+      a.head.transform || a.head.pool_norm || a.head.pool == Pool::token || a.head.pool == Pool::attention;
   return a.task == Task::encoder && pools && a.head.pool != Pool::none;
 }
 

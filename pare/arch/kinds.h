@@ -29,17 +29,9 @@ enum class Remembered { keys_values, inputs };  // by who decodes: nothing that 
 enum class Gate { position };
 enum class FirstLayer { dense, table };
 enum class FactorScope { token, sum };
-enum class Pool {
-  first,
-  last,
-  mean,
-  token,
-  none
-};  // what stands for a sequence: a real token, all, the first of an id
-enum class QkNormOver {
-  head,
-  each_head,
-  layer
-};  // each head's width with the gains of all; with its own; all heads at once
+// What stands for a sequence: a real token, all of them, the first of an id, what a probe sees.
+enum class Pool { first, last, mean, token, attention, none };
+// Each head's width with one gain for all heads; with gains of its own; all heads at once.
+enum class QkNormOver { head, each_head, layer };
 
 }  // namespace pare

@@ -22,6 +22,9 @@ static std::vector<std::pair<ModuleId, std::optional<Norm>*>> places_of(Architec
   }
   add(final_norm, a.final_norm);
   add(in_head(Slot::pool_norm), a.head.pool_norm);
+  if (a.head.attention_pool) {
+    add(in_head(Slot::pool_mlp_norm), a.head.attention_pool->norm);
+  }
   if (a.head.transform) {
     add(in_head(Slot::transform_norm), a.head.transform->norm);
   }

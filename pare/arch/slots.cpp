@@ -85,6 +85,23 @@ void add_transform(Slots& slots, const std::optional<HeadTransform>& transform, 
   slots.add_norm(transform->norm, in_head(place.norm), {out});
 }
 
+void add_attention_pool(Slots& slots, const AttentionPool& pool, int64_t width) {
+  slots.add({in_head(Slot::pool_probe), TensorKind::whole}, {width}, Part::head);
+  slots.add(weight_of(in_head(Slot::pool_query)), {width, width}, Part::head);
+  slots.add_bias(true, in_head(Slot::pool_query), width);
+  for (const Slot slot : {Slot::pool_key, Slot::pool_value}) {
+    slots.add(weight_of(in_head(slot)), {width, width}, Part::head, {reads(Point::answered)});
+    slots.add_bias(true, in_head(slot), width);
+  }
+  slots.add(weight_of(in_head(Slot::pool_output)), {width, width}, Part::head, {writes(Point::last)});
+  slots.add_bias(true, in_head(Slot::pool_output), width, {writes(Point::last)});
+  slots.add_norm(pool.norm, in_head(Slot::pool_mlp_norm), {width});
+  slots.add(weight_of(in_head(Slot::pool_up)), {pool.mlp_width, width}, Part::head, {reads(Point::pool_mlp_input)});
+  slots.add_bias(true, in_head(Slot::pool_up), pool.mlp_width);
+  slots.add(weight_of(in_head(Slot::pool_down)), {width, pool.mlp_width}, Part::head, {writes(Point::last)});
+  slots.add_bias(true, in_head(Slot::pool_down), width, {writes(Point::last)});
+}
+
 void add_head(Slots& slots, const Architecture& a) {
   const int64_t rows = head_size(a), width = head_input_width(a);
   add_transform(slots, a.head.transform, before_head, width, a.width);
@@ -97,6 +114,9 @@ void add_head(Slots& slots, const Architecture& a) {
   }
   if (a.head.read_elsewhere) {
     slots.touch(Point::answered, TouchKind::elsewhere, head_matrix);
+  }
+  if (a.head.attention_pool) {
+    add_attention_pool(slots, *a.head.attention_pool, a.width);
   }
   slots.add_norm(a.head.pool_norm, in_head(Slot::pool_norm), {a.width});
   if (has_pooler(a)) {

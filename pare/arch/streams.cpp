@@ -126,7 +126,13 @@ void add_head_input(Points& points, size_t last, const std::optional<HeadTransfo
 size_t add_head(Points& points, const Architecture& a, size_t output) {
   const size_t answered = points.after_norm(output, a.final_norm.has_value(), final_norm);
   // What stands for a sequence may have a norm that the states of its tokens have not.
-  const size_t last = points.after_norm(answered, a.head.pool_norm.has_value(), in_head(Slot::pool_norm));
+  const bool pools = a.head.attention_pool.has_value();
+  const size_t last =
+      pools ? points.add(a.width) : points.after_norm(answered, a.head.pool_norm.has_value(), in_head(Slot::pool_norm));
+  if (pools) {
+    points.call(points.after_norm(last, a.head.attention_pool->norm.has_value(), in_head(Slot::pool_mlp_norm)),
+                Point::pool_mlp_input);
+  }
   points.call(answered, Point::answered);
   points.call(last, Point::last);
   add_head_input(points, last, a.head.transform, head_input_width(a), Point::transformed, Point::head_input,

@@ -94,6 +94,22 @@ const char* word(Slot slot) {
       return "transform.norm";
     case Slot::pool_norm:
       return "pool.norm";
+    case Slot::pool_probe:
+      return "pool.probe";
+    case Slot::pool_query:
+      return "pool.query";
+    case Slot::pool_key:
+      return "pool.key";
+    case Slot::pool_value:
+      return "pool.value";
+    case Slot::pool_output:
+      return "pool.output";
+    case Slot::pool_mlp_norm:
+      return "pool.mlp_norm";
+    case Slot::pool_up:
+      return "pool.up";
+    case Slot::pool_down:
+      return "pool.down";
     case Slot::sequence:
       return "sequence";
     case Slot::sequence_transform:

@@ -28,6 +28,7 @@ enum class Point {
   mlp_output,
   answered,              // after the final norm
   last,                  // what a head reads: the same, or behind the norm of what stands for a sequence
+  pool_mlp_input,        // of attention that pools: behind its norm
   transformed,           // what the layer before the head writes
   head_input,            // what the head's matrix reads
   sequence_transformed,  // the same two of a second head

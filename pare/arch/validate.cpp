@@ -195,6 +195,7 @@ class Validator {
     rules_.require(!h.pool_norm || answers_sequences(a_) || has_pooler(a_), "head.pool_norm",
                    "is for what answers for a whole sequence");
     check_norm(rules_, "head.pool_norm", h.pool_norm, false);
+    attention_pool();
     rules_.require(h.pool != Pool::none || (a_.task == Task::encoder && h.transform), "head.pool",
                    "none is for an encoder that ends in a transform of each token");
     rules_.require(!h.sequence || language_model, "head.sequence", "is a second head, beside that of a language model");
@@ -202,6 +203,25 @@ class Validator {
       rules_.in_range("head.sequence.classes", h.sequence->classes);
       transform("head.sequence.transform", h.sequence->transform);
     }
+  }
+
+  void attention_pool() {
+    const Head& h = a_.head;
+    const std::string path = "head.attention_pool";
+    rules_.require((h.pool == Pool::attention) == h.attention_pool.has_value(), path,
+                   "is for pool = attention, and for nothing else");
+    if (!h.attention_pool) {
+      return;
+    }
+    const AttentionPool& pool = *h.attention_pool;
+    rules_.in_range(path + ".heads", pool.heads);
+    rules_.in_range(path + ".mlp_width", pool.mlp_width);
+    rules_.require(pool.heads > 0 && a_.width % pool.heads == 0, path + ".heads", "{} does not divide the width {}",
+                   pool.heads, a_.width);
+    rules_.require(pool.activation != Activation::xielu, path + ".activation", "xielu is for blocks");
+    check_norm(rules_, path + ".norm", pool.norm, false);
+    rules_.require(!h.pool_norm && !h.sequence && (answers_sequences(a_) || has_pooler(a_)), path,
+                   "is for what answers for a whole sequence, without a norm of its own");
   }
 
   void first_layer_table() {

@@ -61,8 +61,8 @@ inline Words<FirstLayer> words(FirstLayer) {
   return {{FirstLayer::dense, "dense"}, {FirstLayer::table, "table"}};
 }
 inline Words<Pool> words(Pool) {
-  return {
-      {Pool::first, "first"}, {Pool::last, "last"}, {Pool::none, "none"}, {Pool::mean, "mean"}, {Pool::token, "token"}};
+  return {{Pool::first, "first"}, {Pool::last, "last"},   {Pool::none, "none"},
+          {Pool::mean, "mean"},   {Pool::token, "token"}, {Pool::attention, "attention"}};
 }
 inline Words<QkNormOver> words(QkNormOver) {
   return {{QkNormOver::head, "head"}, {QkNormOver::each_head, "each_head"}, {QkNormOver::layer, "layer"}};

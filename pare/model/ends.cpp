@@ -59,7 +59,39 @@ at::Tensor pooled_token(const at::Tensor& x, const at::Tensor& mask, Pool pool) 
   return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
 }
 
-at::Tensor pooled_of(const Head& head, const at::Tensor& x, const Inputs& inputs) {
+std::optional<AttentionPoolLayer> load_attention_pool(Loader& loader, const std::optional<AttentionPool>& spec) {
+  if (!spec) {
+    return std::nullopt;
+  }
+  const auto linear = [&](Slot slot) { return loader.linear(in_head(slot)); };
+  return AttentionPoolLayer{.spec = *spec,
+                            .probe = loader.tensor({in_head(Slot::pool_probe), TensorKind::whole}),
+                            .query = linear(Slot::pool_query),
+                            .key = linear(Slot::pool_key),
+                            .value = linear(Slot::pool_value),
+                            .output = linear(Slot::pool_output),
+                            .up = linear(Slot::pool_up),
+                            .down = linear(Slot::pool_down),
+                            .norm = load_norm(loader, spec->norm, in_head(Slot::pool_mlp_norm))};
+}
+
+at::Tensor attention_pooled(const AttentionPoolLayer& layer, const at::Tensor& x, const at::Tensor& mask) {
+  const auto by_heads = [&](const at::Tensor& y) {
+    return y.view({y.size(0), y.size(1), layer.spec.heads, y.size(2) / layer.spec.heads}).transpose(1, 2);
+  };
+  const at::Tensor query = by_heads(layer.query(layer.probe.view({1, 1, -1}))).expand({x.size(0), -1, -1, -1});
+  const std::optional<at::Tensor> seen =
+      mask.defined() ? std::optional(mask.to(at::kBool).view({x.size(0), 1, 1, x.size(1)})) : std::nullopt;
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(query, by_heads(layer.key(x)), by_heads(layer.value(x)), seen);
+  const at::Tensor y = layer.output(mixed.transpose(1, 2).reshape({x.size(0), x.size(2)}));
+  return y + layer.down(activate(layer.spec.activation, layer.up(normalised(layer.norm, y))));
+}
+
+at::Tensor pooled_of(const HeadLayer& layer, const Head& head, const at::Tensor& x, const Inputs& inputs) {
+  if (layer.attention_pool) {
+    return attention_pooled(*layer.attention_pool, x, inputs.mask);
+  }
   if (head.pool == Pool::mean) {
     return mean_of_tokens(x, inputs.mask);
   }
@@ -106,6 +138,7 @@ EmbeddingLayer load_embedding(Loader& loader, const Architecture& a) {
 HeadLayer load_head_front(Loader& loader, const Architecture& a) {
   HeadLayer layer;
   layer.final_norm = load_norm(loader, a.final_norm, final_norm);
+  layer.attention_pool = load_attention_pool(loader, a.head.attention_pool);
   layer.pool_norm = load_norm(loader, a.head.pool_norm, in_head(Slot::pool_norm));
   layer.transform = load_transform(loader, a.head.transform, Slot::transform, Slot::transform_norm);
   if (a.head.sequence) {
@@ -178,7 +211,7 @@ Features features(const HeadLayer& layer, const Architecture& a, const at::Tenso
   }
   const bool of_sequence = answers_sequences(a) || has_pooler(a);
   const at::Tensor pooled = of_sequence || a.head.sequence
-                                ? normalised(layer.pool_norm, pooled_of(a.head, result.hidden, inputs))
+                                ? normalised(layer.pool_norm, pooled_of(layer, a.head, result.hidden, inputs))
                                 : at::Tensor();
   at::Tensor read = of_sequence ? pooled : result.hidden;
   if (!encoder && !of_sequence && wanted == Logits::last) {

@@ -27,9 +27,17 @@ struct TransformLayer {
   std::optional<NormLayer> norm;
 };
 
+struct AttentionPoolLayer {
+  AttentionPool spec;
+  at::Tensor probe;
+  Linear query, key, value, output, up, down;
+  std::optional<NormLayer> norm;
+};
+
 struct HeadLayer {
   std::optional<NormLayer> final_norm, pool_norm;
   std::optional<TransformLayer> transform, sequence_transform;
+  std::optional<AttentionPoolLayer> attention_pool;
   Linear head, sequence;
 };
 

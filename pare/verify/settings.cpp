@@ -197,6 +197,8 @@ std::vector<SettingDifference> compare_settings(const Architecture& reference, c
   differences.same("head.softcap", a.head.softcap, b.head.softcap);
   differences.same("head.scale", a.head.scale, b.head.scale);
   differences.same("head.pool", a.head.pool, b.head.pool);
+  const auto pool_heads = [](const Head& h) { return h.attention_pool ? h.attention_pool->heads : int64_t{0}; };
+  differences.same("head.attention_pool.heads", pool_heads(a.head), pool_heads(b.head));
   differences.same("head.pool_token", a.head.pool_token, b.head.pool_token);
   compare_layers(differences, a, b);
   compare_norms(differences, a, b);

@@ -21,7 +21,8 @@ import numpy  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 WIDTH = 16
-TABLES = ("embed.token.weight", "embed.position.weight", "embed.type.weight", "embed.table.weight", ".qk.bias")
+TABLES = ("embed.token.weight", "embed.position.weight", "embed.type.weight", "embed.table.weight", "embed.registers",
+          ".qk.bias")
 TOKEN = re.compile(r"\s*(⁻ᵀ|⁻¹|ᵀ|[·+⊕()\[\],;]|[^\s·+⊕()\[\],;⁻ᵀ]+)")
 TOLERANCE = 1e-9  # the condition numbers of random matrices this small are below 1e4
 
@@ -201,6 +202,12 @@ class Evaluator:
             self.take(")")
             rows = rows - rows.mean(1, keepdims=True) * (name == "layer_norm")
             return rows / numpy.sqrt((rows ** 2).mean(1, keepdims=True) + epsilon)
+        if name == "sinusoidal_halves":
+            rows, _, width, _ = (self.take() for _ in range(4))
+            half = int(width) // 2
+            angles = numpy.arange(int(rows))[:, None] * 10000.0 ** (-numpy.arange(half) / max(1, half - 1))
+            pad = numpy.zeros((int(rows), int(width) % 2))
+            return numpy.concatenate([numpy.sin(angles), numpy.cos(angles), pad], 1)
         if name == "sinusoidal":
             rows, comma, width = (self.take() for _ in range(3))
             self.take(")")
@@ -211,7 +218,7 @@ class Evaluator:
             arguments.append(self.sum())
         own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
                "heads": self.each_head, "repeated": repeated, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
-               "zeros": lambda n: numpy.zeros(int(n)), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
+               "zeros": lambda n: numpy.zeros(int(n)), "flat": lambda x: x.T.ravel(), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
         return (own.get(name) or getattr(self, name))(*arguments)
 
     def heads(self):
@@ -283,11 +290,14 @@ class Evaluator:
     def by_head(self, order):
         return numpy.kron(order, numpy.eye(self.attention["head_width"]))
 
-    def by_group(self, order):
-        heads, groups, k = self.heads()
+    def group_order(self, order):
+        heads, groups, _ = self.heads()
         share = heads // groups
         places = [int(order[:, g * share].argmax()) // share for g in range(groups)]
-        return numpy.kron(numpy.eye(groups)[:, places], numpy.eye(k))
+        return numpy.eye(groups)[:, places]
+
+    def by_group(self, order):
+        return numpy.kron(self.group_order(order), numpy.eye(self.attention["head_width"]))
 
     def pivot_block(self, matrix):
         """Block diagonal: of each key/value head the rows of largest volume."""
@@ -367,6 +377,7 @@ def with_attention(**settings):
 BARE = {"kind": "rms", "gain": False}
 LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms", "offset": 1}
 CONSTANT, CONSTANT_RMS = LAYER | {"epsilon": 1e28}, RMS | {"epsilon": 1e28}
+SCALE = {"kind": "scale", "factor": 0.5}
 COLLAPSED = {"heads": 2, "head_width": 8, "scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}}
 PLAIN_BLOCK = {"attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 24, "activation": "gelu"}}
 ONE_STREAM = {**architecture(tied=False), "blocks": [PLAIN_BLOCK, {**PLAIN_BLOCK, "attention": COLLAPSED}]}
@@ -451,6 +462,12 @@ STRICT_CASES = [  # what no layout of another form has
     ("fold_constant_norm", {**architecture((True, True)), "embedding": {"position": "none", "scale": 1.5, "norm": CONSTANT}, "head": {"tied": False}}, "embed.token.weight · centring(16)"),
     ("fold_constant_norm", with_mlp({"kind": "heads", "norm": CONSTANT_RMS}), " ⊕ I)"),
     ("fold_norm_gain{bias=keep}", architecture((True, True), norm=LAYER, tied=False), "norm.bias · diag(norm.weight)⁻¹"),
+    ("fold_constant_norm", with_attention(output_norm=SCALE | {"bias": True}), "0.5 · diag("),
+    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="each_head", norm=CONSTANT_RMS), "flat("),
+    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="layer"), "centring(16)"),
+    ("gauge_heads", with_attention(qk_norm={"kind": "rms"}, qk_norm_over="each_head"), "group_order("),
+    ("eliminate_projection", architecture(position="sinusoidal_halves"), "sinusoidal_halves(12, 16)"),
+    ("fold_constant_norm", with_attention(output_norm=SCALE | {"gain": False}), "repeated(16, 0.5)"),
 ]
 
 

@@ -18,12 +18,31 @@ namespace pare {
 
 namespace {
 
+// A * in a name stands for a number: each row of the one tensor of ours is a tensor of theirs.
+bool is_row_by_row(const Binding& binding) {
+  return binding.stored.find('*') != std::string::npos;
+}
+
+// What a binding is called in a file: one name, or one for each row.
+std::vector<std::string> stored_names(const Binding& binding, const TensorTable& table) {
+  if (!is_row_by_row(binding)) {
+    return {binding.stored};
+  }
+  std::vector<std::string> names;
+  for (int64_t row = 0; row < table.at(binding.canonical.front()).shape.front(); ++row) {
+    names.push_back(binding.stored);
+    names.back().replace(binding.stored.find('*'), 1, std::to_string(row));
+  }
+  return names;
+}
+
 Shape stored_shape(const Binding& binding, const TensorTable& table) {
   std::vector<at::Tensor> without_data;
   for (const std::string& name : binding.canonical) {
     without_data.push_back(at::empty(table.at(name).shape, at::TensorOptions().device(at::kMeta)));
   }
-  return binding.layout.join(without_data).sizes().vec();
+  const at::Tensor joined = binding.layout.join(without_data);
+  return (is_row_by_row(binding) ? joined[0] : joined).sizes().vec();
 }
 
 // By the shape, and for a square matrix by what the layout makes of one.
@@ -125,10 +144,11 @@ Matching match_names(const Family& family, const std::set<std::string>& expected
   return matching;
 }
 
-std::set<std::string> expected_names(const std::vector<Binding>& bindings) {
+std::set<std::string> expected_names(const std::vector<Binding>& bindings, const TensorTable& table) {
   std::set<std::string> expected;
   for (const Binding& binding : bindings) {
-    expected.insert(binding.stored);
+    const std::vector<std::string> names = stored_names(binding, table);
+    expected.insert(names.begin(), names.end());
     expected.insert(binding.copies.begin(), binding.copies.end());
   }
   return expected;
@@ -142,7 +162,7 @@ std::vector<Binding> bindings_found(const Family& family, const Architecture& ar
   std::vector<std::vector<Binding>> sets = family.possible_bindings(architecture);
   Problems ignored;
   const auto missing = [&](const std::vector<Binding>& bindings) {
-    const std::set<std::string> expected = expected_names(bindings);
+    const std::set<std::string> expected = expected_names(bindings, tensor_table(architecture));
     return expected.size() - match_names(family, expected, stored, ignored).found.size();
   };
   return *std::ranges::min_element(sets, [&](const auto& a, const auto& b) { return missing(a) < missing(b); });
@@ -242,14 +262,45 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
   const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
   check_complete(family, bindings, table);
   Problems problems;
-  Matching matching = match_names(family, expected_names(bindings), stored, problems);
+  Matching matching = match_names(family, expected_names(bindings, table), stored, problems);
 
   Weights canonical;
   std::vector<std::string> missing;
   bool only_head_missing = true;
   std::map<Dtype, std::vector<std::string>> uncomputable;
   const auto recent = std::make_shared<FusedPieces>();
+  const auto check_one = [&](const Binding& binding, const std::string& name, const Weight& weight) {
+    if (word(weight.dtype()).empty() && !table.at(binding.canonical.front()).index) {
+      uncomputable[weight.dtype()].push_back(name);
+    }
+    const Shape wanted = stored_shape(binding, table);
+    if (weight.shape() != wanted) {
+      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape(), ", "),
+                               fmt::join(wanted, ", ")));
+    }
+  };
   for (const Binding& binding : bindings) {
+    if (is_row_by_row(binding)) {
+      std::vector<Weight> rows;
+      for (const std::string& wanted : stored_names(binding, table)) {
+        if (const auto there = matching.found.find(wanted); there != matching.found.end()) {
+          rows.push_back(stored.at(there->second));
+          check_one(binding, there->second, rows.back());
+          problems.add_if(rows.back().dtype() != rows.front().dtype(),
+                          "tensor {} is stored as {}, but that of the first head as {}", quote(there->second),
+                          dtype_name(rows.back().dtype()), dtype_name(rows.front().dtype()));
+        } else {
+          missing.push_back(wanted);
+          only_head_missing = false;
+        }
+      }
+      if (!rows.empty()) {
+        const std::string& ours = binding.canonical.front();
+        canonical[ours] = Weight::made(ours, rows.front().dtype(), table.at(ours).shape, rows,
+                                       [](std::vector<at::Tensor>& in) { return at::stack(in); });
+      }
+      continue;
+    }
     std::map<std::string, Weight> copies;
     for (const std::string& name : binding.copies) {
       if (const auto copy = matching.found.find(name); copy != matching.found.end()) {
@@ -268,14 +319,7 @@ Weights canonical_weights(const Family& family, const Architecture& architecture
       continue;
     }
     const Weight& weight = stored.at(name);
-    if (word(weight.dtype()).empty() && !table.at(binding.canonical.front()).index) {
-      uncomputable[weight.dtype()].push_back(name);
-    }
-    const Shape wanted = stored_shape(binding, table);
-    if (weight.shape() != wanted) {
-      problems.add(fmt::format("tensor {} has shape [{}], expected [{}]", quote(name), fmt::join(weight.shape(), ", "),
-                               fmt::join(wanted, ", ")));
-    }
+    check_one(binding, name, weight);
     for (const auto& [copy_name, copy] : copies) {
       if (copy.shape() != weight.shape() || copy.dtype() != weight.dtype()) {
         problems.add(fmt::format("tensor {} is {} [{}] but {}, which is tied to it, is {} [{}]", quote(name),
@@ -324,7 +368,8 @@ std::map<std::string, UnusedName> unused_names(const Family& family, const Archi
                                                const Weights& stored) {
   const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
   Problems found_before;
-  const Matching matching = match_names(family, expected_names(bindings), stored, found_before);
+  const Matching matching =
+      match_names(family, expected_names(bindings, tensor_table(architecture)), stored, found_before);
   std::map<std::string, UnusedName> unused;
   for (const auto& [name, known] : matching.ignored) {
     unused[name] = {known, ""};
@@ -346,18 +391,20 @@ std::map<std::string, BoundName> bound_names(const Family& family, const Archite
   const TensorTable table = tensor_table(architecture);
   const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
   Problems found_before;
-  const Matching matching = match_names(family, expected_names(bindings), stored, found_before);
+  const Matching matching = match_names(family, expected_names(bindings, table), stored, found_before);
   std::map<std::string, BoundName> bound;
   for (const Binding& binding : bindings) {
-    std::vector<std::string> names = binding.copies;
-    names.push_back(binding.stored);
-    for (const std::string& name : names) {
-      const auto there = matching.found.find(name);
-      BoundName& entry = bound[name];
-      entry.in_file = there == matching.found.end() ? "" : there->second;
-      entry.canonical = binding.canonical;
-      entry.transposed = is_transposed(binding, table);
-      std::ranges::remove_copy(names, std::back_inserter(entry.tied), name);
+    for (const std::string& own : stored_names(binding, table)) {
+      std::vector<std::string> names = binding.copies;
+      names.push_back(own);
+      for (const std::string& name : names) {
+        const auto there = matching.found.find(name);
+        BoundName& entry = bound[name];
+        entry.in_file = there == matching.found.end() ? "" : there->second;
+        entry.canonical = binding.canonical;
+        entry.transposed = is_transposed(binding, table);
+        std::ranges::remove_copy(names, std::back_inserter(entry.tied), name);
+      }
     }
   }
   return bound;
@@ -367,7 +414,7 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
                                             const std::string& subject) {
   const std::vector<Binding> bindings = family.bindings(architecture);
   Problems ignored;  // canonical_weights finds them again
-  const Matching matching = match_names(family, expected_names(bindings), stored, ignored);
+  const Matching matching = match_names(family, expected_names(bindings, tensor_table(architecture)), stored, ignored);
   std::vector<std::string> differences;
   Weights read_untied;
   for (const Binding& binding : bindings) {
@@ -420,6 +467,16 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
                                      quote(binding.canonical.front()), quote(name), dtype_name(pieces.front().dtype()),
                                      dtype_name(pieces.back().dtype()), family.model_type));
       }
+    }
+    if (is_row_by_row(binding)) {
+      const std::vector<std::string> names = stored_names(binding, table);
+      for (size_t row = 0; row < names.size(); ++row) {
+        const std::string name = written_name(family, architecture, names[row]);
+        stored[name] =
+            Weight::made(name, pieces.front().dtype(), stored_shape(binding, table), pieces,
+                         [row](std::vector<at::Tensor>& in) { return in[0][static_cast<int64_t>(row)].contiguous(); });
+      }
+      continue;
     }
     const std::string name = written_name(family, architecture, binding.stored);
     stored[name] = Weight::made(

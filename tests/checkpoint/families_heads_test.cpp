@@ -106,6 +106,8 @@ std::vector<HeadSample> samples() {
         Decoder{"ministral", "Ministral", "score", true, "transformer."},
         Decoder{"nemotron", "Nemotron", "score", true, "transformer."},
         Decoder{"olmo", "Olmo", "", false, ""},
+        Decoder{"olmo2", "Olmo2", "", false, ""},
+        Decoder{"olmo3", "Olmo3", "", false, ""},
         Decoder{"phi3", "Phi3", "score", false, ""},
         Decoder{"seed_oss", "SeedOss", "score", true, "transformer."},
         Decoder{"smollm3", "SmolLM3", "score", true, "transformer."},
@@ -121,6 +123,29 @@ std::vector<HeadSample> samples() {
                      "qa_outputs.bias 2\nqa_outputs.weight 2,16", json::object(), prefix});
     }
   }
+  const std::string language_model = "lm_head.weight 11,16";
+  const std::vector<HeadSample> language_models = {
+      {"cohere",
+       "CohereModel",
+       "CohereForCausalLM",
+       Task::causal_lm,
+       language_model,
+       {{"tie_word_embeddings", false}, {"use_qk_norm", true}}},
+      {"cohere2",
+       "Cohere2Model",
+       "Cohere2ForCausalLM",
+       Task::causal_lm,
+       language_model,
+       {{"tie_word_embeddings", false}}},
+      {"granite",
+       "GraniteModel",
+       "GraniteForCausalLM",
+       Task::causal_lm,
+       language_model,
+       {{"residual_multiplier", 0.22}, {"logits_scaling", 3}}},
+      {"stablelm", "StableLmModel", "StableLmForCausalLM", Task::causal_lm, language_model, {{"qk_layernorm", true}}},
+  };
+  all.insert(all.end(), language_models.begin(), language_models.end());
   const std::string bert_pooler = "bert.pooler.dense.bias 16\nbert.pooler.dense.weight 16,16\n";
   const std::string next = "cls.seq_relationship.bias 2\ncls.seq_relationship.weight 2,16\n";
   const std::string predictions =

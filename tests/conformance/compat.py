@@ -85,7 +85,7 @@ def norm_gain(family, config, model_class):
         return APPLIES if config.use_bias or biased else REFUSED
     if family == "nemotron":
         return APPLIES if config.attention_bias or config.mlp_bias or biased else REFUSED
-    if family == "exaone4":  # only the last is before its readers
+    if family in ("exaone4", "olmo2", "olmo3"):  # only the last is before its readers
         return REFUSED if is_bare(model_class) or is_tied(config, model_class) else APPLIES
     if family == "stablelm":  # both sublayers may read the same norm, and the MLP has no biases
         return APPLIES if biased or (config.use_qkv_bias and not config.use_parallel_residual) else REFUSED
@@ -101,8 +101,8 @@ def neuron_heads(family, config):
     return CANNOT if activation in (["sigmoid"] if family in GATED else ["silu", "swish", "quick_gelu"]) else REFUSED
 
 
-GATED = ("ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "helium", "llama", "ministral", "mistral", "olmo", "phi3", "qwen2", "qwen3",
-         "seed_oss", "smollm3", "stablelm")
+GATED = ("cohere", "cohere2", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "granite", "helium", "llama", "ministral", "mistral",
+         "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm")
 
 
 def first_layer(family, config):
@@ -110,7 +110,7 @@ def first_layer(family, config):
     if family == "eurobert":
         return CANNOT
     parallel = {
-        "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
+        "cohere": True, "cohere2": True, "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
         "stablelm": getattr(config, "use_parallel_residual", False),
         "falcon": getattr(config, "parallel_attn", False) or getattr(config, "new_decoder_architecture", False),
     }
@@ -147,9 +147,9 @@ CANNOT_SAY = {
 }
 
 
-RMS_NORMS = ("arcee", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "helium", "llama", "ministral", "mistral", "phi3", "qwen2",
-             "qwen3", "seed_oss", "smollm3")
-NORMS_BEHIND = ("exaone4", "gemma2", "glm4")  # their sublayers
+RMS_NORMS = ("arcee", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "granite", "helium", "llama", "ministral", "mistral", "olmo2",
+             "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3")
+NORMS_BEHIND = ("exaone4", "gemma2", "glm4", "olmo2", "olmo3")  # their sublayers
 
 
 def is_bare(model_class):

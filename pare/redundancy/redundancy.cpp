@@ -51,6 +51,8 @@ const char* words_of(Symmetry symmetry) {
       return "norm of a table alone";
     case Symmetry::unread_rows:
       return "rows nobody reads";
+    case Symmetry::constant_query:
+      return "query of a probe";
   }
   PARE_UNREACHABLE("a symmetry without a name");
 }
@@ -149,7 +151,7 @@ Architecture without_scales(Tally& tally, Architecture a) {
 
 Redundancy redundancy(const Architecture& stored) {
   Tally tally;
-  const Architecture architecture = without_scales(tally, stored);
+  const Architecture architecture = without_scales(tally, without_attention_pool(tally, stored));
   Architecture bare = architecture;  // as bases see it
   if (norms_table_alone(architecture)) {
     count_table_norm(tally, architecture);

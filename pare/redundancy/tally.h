@@ -30,6 +30,7 @@ enum class Symmetry {
   layer_norm_ones,
   table_norm,
   unread_rows,
+  constant_query,
 };
 
 class Tally {
@@ -47,6 +48,9 @@ class Tally {
   std::map<Symmetry, SymmetryCount> counts_;
   std::set<std::string> reasons_;
 };
+
+// Attention that pools, counted by itself and taken off: what is left is the model whose states it reads.
+Architecture without_attention_pool(Tally& tally, Architecture architecture);
 
 inline int64_t rotations(int64_t width) {
   return width < 2 ? 0 : width * (width - 1) / 2;

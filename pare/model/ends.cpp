@@ -188,6 +188,9 @@ Embedded embed(const EmbeddingLayer& layer, const Architecture& a, const Inputs&
     x = x + at::embedding(layer.position, e.position_offset == 0 ? counted : counted + e.position_offset);
   } else if (e.position != Position::none) {
     Positions counted = step.positions();
+    if (e.registers > 0 && !e.registers_placed) {
+      counted.at = counted.at.narrow(1, 0, x.size(1));
+    }
     if (e.position_offset != 0) {
       counted = {counted.at + e.position_offset,
                  counted.first ? std::optional(*counted.first + e.position_offset) : std::nullopt};

@@ -164,6 +164,17 @@ TEST_CASE("fold_constant_norm: the same function without the norms, wherever the
            {"and with a mean and a bias",
             normed("{}", R"({"qk_norm": {"kind": "layer", "epsilon": 1e28, "bias": true}, "bias": {"query": true}})"),
             (2 * L + 1) * d + L * (16 - d)},
+           {"with gains for each head",
+            normed("{}", R"({"rope": {}, "qk_norm": {"kind": "rms", "epsilon": 1e28}, "qk_norm_over": "each_head"})"),
+            (2 * L + 1) * d + L * 16},
+           {"and a mean and a bias for each",
+            normed("{}", R"({"qk_norm": {"kind": "layer", "epsilon": 1e28, "bias": true}, "qk_norm_over": "each_head",
+                             "kv_heads": 1})"),
+            (2 * L + 1) * d + L * 12},
+           {"over all queries and all keys",
+            normed("{}", R"({"qk_norm": {"kind": "layer", "epsilon": 1e28, "bias": true}, "qk_norm_over": "layer",
+                             "kv_heads": 1})"),
+            (2 * L + 1) * d + L * 12},
        }) {
     INFO(c.name);
     const Model before = model_of(c.architecture);
@@ -189,6 +200,67 @@ TEST_CASE("fold_constant_norm: the same function without the norms, wherever the
       CHECK_FALSE(prove(stored, after, at::kCPU).complete);
     }
   }
+}
+
+TEST_CASE("fold_constant_norm: a scale is x diag(r g) + c, exactly, whatever its epsilon") {
+  const auto scaled = [](const std::string& attention, const std::string& mlp) {
+    nlohmann::json block = nlohmann::json::parse(R"({
+        "attention": {"heads": 2, "head_width": 4, "norm": {"kind": "rms"}},
+        "mlp": {"width": 11, "activation": "gelu", "norm": {"kind": "rms"}}})");
+    block["repeat"] = L;
+    block["attention"].merge_patch(nlohmann::json::parse(attention));
+    block["mlp"].merge_patch(nlohmann::json::parse(mlp));
+    return small_architecture(d, block, R"({"final_norm": {"kind": "rms"}, "head": {"tied": true}})");
+  };
+  const std::string output = R"({"output_norm": {"kind": "scale", "bias": true, "factor": 0.5, "epsilon": 9}})";
+  const Architecture a = scaled(output, output);
+  const Tensors old = generic_tensors(a, 0);
+  const PassStep step = step_of({a, as_weights(old)});
+  REQUIRE(step.proposal.applies);
+  const Weights& after = step.proposal.after.weights;
+  for (const std::string part : {"attention.output", "mlp.down"}) {
+    for (int64_t n = 0; n < L; ++n) {
+      const std::string name = fmt::format("blocks.{}.{}", n, part);
+      const std::string norm = name.substr(0, name.rfind('.')) + ".output_norm";
+      const at::Tensor factors = 0.5 * old.at(norm + ".weight");
+      CHECK(close(after.at(name + ".weight").load(), factors.unsqueeze(1) * old.at(name + ".weight")));
+      CHECK(close(after.at(name + ".bias").load(), old.at(norm + ".bias")));
+    }
+  }
+  CHECK(step.saved_parameters == 2 * L * d);
+  CHECK(difference({a, as_weights(old)}, step.proposal.after) < 1e-14);
+
+  for (const Architecture& one : {
+           a,
+           scaled(R"({"output_norm": {"kind": "scale", "gain": false, "factor": -0.3}})", "{}"),
+           scaled(R"({"norm": {"kind": "scale", "offset": 1}})", R"({"norm": {"kind": "scale", "factor": 4}})"),
+           scaled(R"({"values": "collapsed", "output_norm": {"kind": "scale"}})", "{}"),
+           scaled(R"({"norm": {"kind": "scale", "place": "post"}, "skip": false})", R"({"skip": false})"),
+       }) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+      const Model before = stored_in({one, as_weights(generic_tensors(one, 1))}, dtype);
+      const PassStep made = step_of(before);
+      REQUIRE(made.proposal.applies);
+      CHECK(norms_left(made.proposal.after.architecture) < norms_left(one));
+      Model candidate = stored_in(made.proposal.after, dtype);
+      const Proof proof = prove(before, candidate, at::kCPU);
+      CHECK_MESSAGE(proof.complete, word(dtype), ": ", proof.gaps.empty() ? "" : proof.gaps.front());
+      const Model compat = stored_in(compatible(made.proposal.after, one), dtype);
+      CHECK(norms_left(compat.architecture) == norms_left(one));
+      CHECK(prove(before, compat, at::kCPU).complete);
+      CHECK(difference(before, compat) < 1e3 * unit_roundoff(dtype));
+      // Another factor, or another number in what took it, is another model.
+      const std::string name = "blocks.1.attention.query.weight";
+      const at::Tensor numbers = candidate.weights.at(name).load().clone();
+      numbers[3][5].mul_(1.1);
+      candidate.weights.at(name) = Weight::leaf("touched", dtype, numbers.sizes().vec(), [numbers] { return numbers; });
+      CHECK_FALSE(prove(before, candidate, at::kCPU).complete);
+    }
+  }
+  Architecture other = scaled(R"({"output_norm": {"kind": "scale", "factor": 0.5}})", "{}");
+  const Model half{other, as_weights(generic_tensors(other, 2))};
+  other.blocks[0].attention.output_norm->factor = 0.25;
+  CHECK_FALSE(prove(half, {other, half.weights}, at::kCPU).complete);
 }
 
 TEST_CASE("fold_constant_norm: a tied head is untied only when asked, and that is counted") {

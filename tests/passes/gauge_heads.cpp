@@ -101,7 +101,9 @@ Tensors another_member(const Architecture& a, const Tensors& given, bool move_he
     const int64_t share = t.heads / t.kv_heads;
     const bool same = is<SameAsKey>(t.query), orthogonal = same || t.qk_norm;
     for (int64_t g = 0; g < t.kv_heads; ++g) {
-      const at::Tensor values = random_gauge(t, false, false), scores = random_gauge(t, true, orthogonal);
+      const bool fixed = t.qk_norm && t.qk_norm->gain;  // generic gains
+      const at::Tensor values = random_gauge(t, false, false),
+                       scores = fixed ? at::eye(k, at::kDouble) : random_gauge(t, true, orthogonal);
       change_rows(tensors, name + "value", g, values);
       change_rows(tensors, name + "key", g, at::linalg_inv(scores));
       for (int64_t h = g * share; h < (g + 1) * share; ++h) {
@@ -126,6 +128,10 @@ Tensors another_member(const Architecture& a, const Tensors& given, bool move_he
       exchange(tensors, name + "key." + kind, groups);
       exchange(tensors, name + "value." + kind, groups);
       exchange(tensors, name + "gate." + kind, order);
+    }
+    if (t.qk_norm_over != QkNormOver::head) {
+      exchange(tensors, name + "query_norm.weight", order);
+      exchange(tensors, name + "key_norm.weight", groups);
     }
     exchange(tensors, name + "gate.position", order);
     exchange(tensors, name + "shape.weight", order);
@@ -208,6 +214,10 @@ TEST_CASE("gauge_heads: every member of an orbit has the same representative, an
            R"({"query": "key", "rope": {"width": 2}})",
            R"({"qk_norm": {"kind": "rms", "gain": false}, "kv_heads": 2, )" + all_four + "}",
            R"({"qk_norm": {"kind": "rms", "gain": false}, "rope": {"width": 2}, )" + all_four + "}",
+           R"({"qk_norm": {"kind": "rms"}, "qk_norm_over": "each_head", "kv_heads": 2})",
+           R"({"qk_norm": {"kind": "rms"}, "qk_norm_over": "layer", "kv_heads": 2, "rope": {"width": 4}})",
+           R"({"qk_norm": {"kind": "rms", "gain": false}, "qk_norm_over": "layer", )" + all_four + "}",
+           R"({"qk_norm": {"kind": "rms", "gain": false, "place": "post"}, "rope": {"width": 2}, )" + all_four + "}",
            R"({"softcap": 0.7, "window": 3, "cache": "x"})",
        }) {
     INFO(attention);
@@ -291,22 +301,43 @@ TEST_CASE("gauge_heads: gains of a norm of queries and keys, where rotations pas
   const auto with = [](const Architecture& a, const std::vector<double>& query, const std::vector<double>& key) {
     Tensors tensors = generic_tensors(a);
     for (const std::string name : {"blocks.0.attention.", "blocks.1.attention."}) {
-      tensors[name + "query_norm.weight"] = at::tensor(query, at::kDouble);
-      tensors[name + "key_norm.weight"] = at::tensor(key, at::kDouble);
+      if (!query.empty()) {
+        tensors[name + "query_norm.weight"] = at::tensor(query, at::kDouble);
+        tensors[name + "key_norm.weight"] = at::tensor(key, at::kDouble);
+      }
     }
     return Model{a, as_weights(tensors)};
   };
   const Architecture plain = headed(R"({"qk_norm": {"kind": "rms"}})");
   const Architecture turning = headed(R"({"qk_norm": {"kind": "rms"}, "rope": {"width": 4}})");
+  const Architecture each = headed(R"({"qk_norm": {"kind": "rms"}, "qk_norm_over": "each_head", "kv_heads": 2})");
+  const Architecture all = headed(R"({"qk_norm": {"kind": "rms"}, "qk_norm_over": "layer", "rope": {"width": 4}})");
   struct Case {
     Model model;
     bool free;
+  };
+  // Of each head its own number: what is the same in all heads' rows is not the same in one.
+  const auto of_heads = [&](const Architecture& a, const std::vector<double>& query, const std::vector<double>& key) {
+    Model model = with(a, {}, {});
+    for (const std::string name : {"blocks.0.attention.", "blocks.1.attention."}) {
+      for (const auto& [norm, numbers] : {std::pair("query_norm.weight", query), {"key_norm.weight", key}}) {
+        const at::Tensor gains = at::tensor(numbers, at::kDouble);
+        const at::Tensor rows = gains.numel() > 4 ? gains : gains.repeat_interleave(4);
+        const Shape shape = model.weights.at(name + norm).shape();
+        model.weights.at(name + norm) =
+            Weight::leaf(name + norm, Dtype::f64, shape, [rows, shape] { return rows.view(shape); });
+      }
+    }
+    return model;
   };
   for (const Case& c : {
            Case{with(plain, {1, 2, 4, 0.5}, {4, 2, 1, 8}), true},     // their product is one number
            Case{with(plain, {1, 2, 4, 0.5}, {4, 2, 1, 7}), false},    //
            Case{with(turning, {1, 2, 1, 2}, {5, 3, 5, 3}), true},     // one number for each plane
            Case{with(turning, {1, 2, 4, 0.5}, {4, 2, 1, 8}), false},  //
+           Case{of_heads(each, {1, 2, 3, 4}, {5, 6}), true},
+           Case{of_heads(each, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}, {1, 2}), false},
+           Case{of_heads(all, {1, 2, 3, 4}, {5, 6, 7, 8}), true},
        }) {
     const PassStep step = gauged(c.model);
     const Precondition& place = step.proposal.preconditions.at(0);

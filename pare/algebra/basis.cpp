@@ -12,14 +12,16 @@ namespace pare {
 
 namespace {
 
-// Vaswani's positions are added to a stream whose basis changes: from now on they are rows of a table.
+// Computed positions are added to a stream whose basis changes: from now on they are rows of a table.
 void store_positions(Model& model) {
-  const int64_t rows = model.architecture.context, width = embedding_width(model.architecture);
+  const int64_t rows = position_rows(model.architecture), width = embedding_width(model.architecture);
+  const Position kind = model.architecture.embedding.position;
   model.architecture.embedding.position = Position::learned;
   if (model.has_weights()) {
+    const char* function = kind == Position::sinusoidal ? "sinusoidal" : "sinusoidal_halves";
     model.weights[name_of(weight_of(position_table))] =
-        computed({rows, width}, fmt::format("sinusoidal({}, {})", rows, width), {}, [=](const auto&) {
-          return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble).squeeze(0);
+        computed({rows, width}, fmt::format("{}({}, {})", function, rows, width), {}, [=](const auto&) {
+          return sinusoidal_positions(at::arange(rows, at::kLong).unsqueeze(0), width, at::kDouble, kind).squeeze(0);
         });
   }
 }

@@ -10,6 +10,8 @@ namespace pare {
 
 // What fold_constant_norm expects of a norm first of all, in words: one that fails it does something.
 constexpr const char* dwarfing_epsilon = "an epsilon that dwarfs the variance";
+// And of a scale, which holds for each.
+constexpr const char* scale_as_map = "a norm that is an affine map";
 
 struct EpsilonShare {
   double most = 0;       // v / 2ε: how far the variance v moves the norm's output, of itself

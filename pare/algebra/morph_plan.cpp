@@ -19,26 +19,6 @@ namespace pare {
 
 namespace {
 
-std::optional<Norm>& norm_slot(Architecture& a, const ModuleId& module) {
-  switch (module.sublayer) {
-    case Sublayer::embedding:
-      return a.embedding.norm;
-    case Sublayer::end:
-      return a.final_norm;
-    case Sublayer::head:
-      return module.slot == Slot::transform_norm ? a.head.transform->norm : a.head.sequence->transform->norm;
-    case Sublayer::attention: {
-      Attention& t = a.blocks[*module.block].attention;
-      return module.slot == Slot::norm ? t.norm : t.output_norm;
-    }
-    case Sublayer::mlp: {
-      Mlp& m = *a.blocks[*module.block].mlp;
-      return module.slot == Slot::norm ? m.norm : m.output_norm;
-    }
-  }
-  PARE_UNREACHABLE("a norm nowhere");
-}
-
 bool is_leaving(const Projection& from, const Projection& to) {
   return is<Dense>(from) && is<Identity>(to);
 }
@@ -72,7 +52,7 @@ class MorphPlanner {
     problems_.throw_if_any(subject);
     plan_.middle = to;
     for (const ModuleId& module : leaving) {
-      norm_slot(plan_.middle, module) = norm_slot(plan_.from, module);
+      norm_place(plan_.middle, module) = norm_place(plan_.from, module);
     }
     const Streams streams = find_streams(plan_.middle);
     const Touched touched = touched_by_norms(streams);
@@ -189,6 +169,11 @@ class MorphPlanner {
 
   void head_norms(int64_t n, const Attention& from, Attention& reached, const Attention& to) {
     const auto leave = [&](Slot slot, const Projection& before, const Projection& after, Slot norm) {
+      if (from.qk_norm_over != QkNormOver::head || norms_turned(from)) {
+        refuse(in_attention(n, norm), norms_turned(from) ? "it stands behind the rotation, which its gain cannot pass"
+                                                         : "only one with the same gain for all heads can go");
+        return;
+      }
       if (from.scores != Form::factored || !is<Dense>(before) || !is<Dense>(after)) {
         refuse(in_attention(n, norm),
                fmt::format("its gain needs a dense {} to go into", slot == Slot::query ? "query" : "key"));
@@ -199,6 +184,7 @@ class MorphPlanner {
     leave(Slot::query, from.query, to.query, Slot::query_norm);
     leave(Slot::key, from.key, to.key, Slot::key_norm);
     reached.qk_norm.reset();
+    reached.qk_norm_over = QkNormOver::head;
   }
 
   void mlp(int64_t n) {
@@ -240,9 +226,13 @@ class MorphPlanner {
       if (stays || !has_place) {
         continue;
       }
-      norm_slot(reached_, site.module).reset();
+      norm_place(reached_, site.module).reset();
       if (site.norm->kind == NormKind::dyt) {
         refuse(site.module, "a DyT is no norm: its tanh has no constant that it could become");
+        continue;
+      }
+      if (site.norm->kind == NormKind::scale) {
+        refuse(site.module, "a scale is no norm: fold_constant_norm takes it away, exactly and without training");
         continue;
       }
       leaving.push_back(site.module);
@@ -321,8 +311,8 @@ class MorphPlanner {
                read = touched.find({TouchKind::norm_reads, module});
     PARE_CHECK(written != touched.end() && read != touched.end(), "a norm that stands nowhere");
     const Stream *output = written->second, *input = read->second;
-    const bool has_bias = norm_slot(plan_.from, module)->bias;
-    const double offset = norm_slot(plan_.from, module)->offset;
+    const bool has_bias = norm_place(plan_.from, module)->bias;
+    const double offset = norm_place(plan_.from, module)->offset;
     const Touch* beside = other_touch(*output, TouchKind::norm_writes, module);
     const bool read_alone = !beside && all_are(*output, Role::reader);
     if (read_alone && !serves_as_head(*output)) {
@@ -383,10 +373,11 @@ class MorphPlanner {
 Architecture without_norms(const Architecture& architecture) {
   Architecture bare = architecture;
   for (const PlacedNorm& site : norms_of(bare)) {
-    norm_slot(bare, site.module).reset();
+    norm_place(bare, site.module).reset();
   }
   for (Block& block : bare.blocks) {
     block.attention.qk_norm.reset();
+    block.attention.qk_norm_over = QkNormOver::head;
   }
   return bare;
 }

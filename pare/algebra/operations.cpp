@@ -32,7 +32,7 @@ at::Tensor apply_along(const at::Tensor& tensor, const Port& port, int64_t width
 bool is_written_as_stored(const TensorId& tensor, const Shape& shape) {
   const Slot slot = tensor.module.slot;
   const bool table = tensor.kind == TensorKind::bias || slot == Slot::token || slot == Slot::position ||
-                     slot == Slot::type || slot == Slot::table;
+                     slot == Slot::type || slot == Slot::registers || slot == Slot::table;
   return table || shape.size() == 1 || shape.size() == 3;
 }
 

@@ -85,6 +85,9 @@ std::optional<TensorId> place_of_constant(const Architecture& a, const Stream& s
     return bias_of(stream.ports.front().tensor.module);
   }
   const Embedding& e = a.embedding;
+  if (e.registers > 0 && !e.registers_placed) {
+    return std::nullopt;  // nothing is added to them
+  }
   if (e.position == Position::learned) {
     return weight_of(position_table);
   }
@@ -94,8 +97,10 @@ std::optional<TensorId> place_of_constant(const Architecture& a, const Stream& s
   if (e.patch) {
     return std::nullopt;  // the bias of patches is not added to a class token
   }
-  return e.factor && e.factor_scope == FactorScope::token ? bias_of(in_embedding(Slot::projection))
-                                                          : weight_of(token_table);
+  if (e.factor && e.factor_scope == FactorScope::token) {
+    return bias_of(in_embedding(Slot::projection));
+  }
+  return e.masked ? std::nullopt : std::optional(weight_of(token_table));  // whose rows are multiplied
 }
 
 // Of one sublayer, or of an embedding: all that it adds up is written by matrices and tables, once.
@@ -208,6 +213,9 @@ std::string obstacle_of_head_norms(const Architecture& a, int64_t block) {
   if (is_tabled(a, block)) {
     return "queries and keys are in the first-layer table";
   }
+  if (norms_turned(t)) {
+    return "they are normed behind their rotation";
+  }
   return has_dense_projections(t) ? "" : "queries, keys and values are not matrices of their own";
 }
 
@@ -216,6 +224,7 @@ void take_out_head_norms(Architecture& a, int64_t block) {
   t.bias.query |= t.qk_norm->bias;
   t.bias.key |= t.qk_norm->bias;
   t.qk_norm.reset();
+  t.qk_norm_over = QkNormOver::head;
 }
 
 bool* bias_flag(Architecture& a, const ModuleId& matrix) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pare/algebra/constant_norms.h"
 #include "pare/arch/norms.h"
@@ -41,6 +42,16 @@ std::vector<std::string> reasons_for_rest(const Architecture& before, Architectu
   return found;
 }
 
+std::set<std::string> scales_of(Architecture copy) {
+  std::set<std::string> found;
+  for (const PlacedNorm& placed : norms_of(copy)) {
+    if (placed.norm->kind == NormKind::scale) {
+      found.insert(name_of(placed.module));
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<ConstantNorms> audit_constant_norms(const PassAudit& audit, const Architecture& architecture,
@@ -55,10 +66,17 @@ std::optional<ConstantNorms> audit_constant_norms(const PassAudit& audit, const 
                       .removable = saved_together(audit),
                       .reasons = reasons_for_rest(architecture, architecture),
                       .command = fmt::format("pare rewrite {} -o OUT --passes {}", shell_word(model), folding)};
+  const std::set<std::string> scales = scales_of(architecture);
   for (const Precondition& condition : step->proposal.preconditions) {
+    if (scales.contains(condition.where)) {
+      continue;  // which never were more than a map
+    }
     ++norms.all;
     norms.removed += condition.holds ? 1 : 0;
     norms.constant += condition.holds || condition.expected != dwarfing_epsilon ? 1 : 0;
+  }
+  if (norms.removed == 0) {
+    return std::nullopt;
   }
   for (const PassStep& taken : audit.together.steps) {
     const bool before = std::ranges::any_of(audit.alone, [&](const PassStep& alone) {

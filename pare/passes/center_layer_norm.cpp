@@ -86,14 +86,17 @@ std::vector<Precondition> obstacles_of_mean(const Model& model, const Streams& s
                                             const std::vector<NormBetween>& norms, size_t index) {
   std::vector<Precondition> failed;
   for (const NormBetween& norm : norms) {
+    const bool scale = norm.norm.kind == NormKind::scale;
     if (norm.reads == index && norm.norm.kind != NormKind::layer) {
       failed.push_back(in_the_way(norm.module, "LayerNorms alone to read the stream",
                                   fmt::format("{} reads it", norm_in_words(norm.norm.kind)),
-                                  "none: it depends on the mean"));
+                                  scale ? "fold_constant_norm, which takes it away" : "none: it depends on the mean"));
     }
     if (norm.writes == index) {
       failed.push_back(in_the_way(norm.module, "only matrices, tables and biases to write the stream",
-                                  "a norm writes it", "none: no weight can subtract its mean"));
+                                  scale ? "a scale writes it" : "a norm writes it",
+                                  scale ? "fold_constant_norm, which takes it away"
+                                        : "none: no weight can subtract its mean"));
     }
   }
   for (const Touch& touch : streams.all[index].touches) {

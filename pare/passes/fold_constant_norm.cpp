@@ -3,6 +3,8 @@
 // Before: norm of gain g and bias c, readers W, b.   After: C diag(g/√ε) W, b + c W, no norm. Or, where the norm alone
 // reads what some writer V, a wrote: V C diag(g/√ε), a C diag(g/√ε) + c.
 //
+// A scale x r g + c is such a map as it is, exactly: r for 1/√ε, C = I, and no condition P1.
+//
 // Proof: √(v + ε) = √ε √(1 + v/ε), and 1 - 1/√(1 + t) <= t/2 for t >= 0. A centring and a diagonal are matrices, and a
 // matrix is linear. One factor for all coordinates of a row, no further from one than a rounding of the stored type.
 //
@@ -44,18 +46,21 @@ struct Factors {
   std::function<at::Tensor(const at::Tensor& rows, const std::vector<at::Tensor>& inputs)> times;
 };
 
-// Rows times diag(g / √ε).
+// Rows times diag(g / √ε); of a scale, diag(r g). Gains of each head: rows of each head, [heads, n, width].
 Factors factors_of(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
-  const double root = 1 / std::sqrt(norm.epsilon), offset = norm.offset;
+  const double root = norm.kind == NormKind::scale ? norm.factor : 1 / std::sqrt(norm.epsilon), offset = norm.offset;
   const Formula number(fmt::format("{}", root));
   if (!norm.gain) {
     const Formula all = Formula::diagonal(Formula::enclosed(fmt::format("repeated({}, ", width), number, ")"));
     return {all, {}, [root](const at::Tensor& rows, const auto&) { return rows * root; }};
   }
   const Weight gain = model.weights.at(name_of(weight_of(module)));
-  const Formula whole = offset == 0 ? gain.formula() : gain.formula() + fmt::format("{}", offset);
-  return {number * Formula::diagonal(whole), {gain}, [root, offset](const at::Tensor& rows, const auto& in) {
-            return rows * ((in[0] + offset) * root);
+  const bool of_each_head = gain.shape().size() == 2;
+  const Formula stored = of_each_head ? Formula::enclosed("flat(", gain.formula(), ")") : gain.formula();
+  const Formula whole = offset == 0 ? stored : stored + fmt::format("{}", offset);
+  return {number * Formula::diagonal(whole), {gain}, [=](const at::Tensor& rows, const auto& in) {
+            const at::Tensor factors = (in[0] + offset) * root;
+            return rows * (of_each_head ? factors.unsqueeze(1) : factors);
           }};
 }
 
@@ -65,7 +70,7 @@ Formula centring(int64_t width) {
 
 RowMap read_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
   const Factors factors = factors_of(model, norm, module, width);
-  if (norm.kind == NormKind::rms) {
+  if (norm.kind != NormKind::layer) {
     return {factors.formula.transposed(), factors.inputs, factors.times};
   }
   return {(centring(width) * factors.formula).transposed(), factors.inputs,
@@ -77,11 +82,11 @@ RowMap read_map(const Model& model, const Norm& norm, const ModuleId& module, in
 
 RowMap written_map(const Model& model, const Norm& norm, const ModuleId& module, int64_t width) {
   const Factors factors = factors_of(model, norm, module, width);
-  if (norm.kind == NormKind::rms) {
+  if (norm.kind != NormKind::layer) {
     return {factors.formula, factors.inputs, factors.times};
   }
   return {centring(width) * factors.formula, factors.inputs,
-          [factors](const at::Tensor& rows, const auto& in) { return factors.times(rows - rows.mean(1, true), in); }};
+          [factors](const at::Tensor& rows, const auto& in) { return factors.times(rows - rows.mean(-1, true), in); }};
 }
 
 void map_ports(Model& model, const Stream& stream, const RowMap& map) {
@@ -122,37 +127,45 @@ void fold_into_writers(Model& model, const Stream& stream, const NormBetween& at
   }
 }
 
-// The norm of each head's query, or key, into the matrix and the bias that make it.
-void fold_into_heads(Model& model, const ModuleId& matrix, const ModuleId& norm, const Norm& spec, int64_t heads) {
+// The norm of each head's query, or key, into the matrix and the bias that make it; or that of all of them at once.
+void fold_into_heads(Model& model, const ModuleId& matrix, const ModuleId& norm, const Attention& t, int64_t heads) {
   const std::string weight = name_of(weight_of(matrix)), bias = name_of(bias_of(matrix));
-  const int64_t width = model.weights.at(weight).shape().front() / heads;
-  const RowMap map = written_map(model, spec, norm, width);
+  const int64_t parts = t.qk_norm_over == QkNormOver::layer ? 1 : heads, width = heads * t.head_width / parts;
+  const bool of_each_head = t.qk_norm_over == QkNormOver::each_head;
+  const RowMap map = written_map(model, *t.qk_norm, norm, width);
+  const auto repeated = [parts](const Formula& one) {
+    return parts == 1 ? one : Formula::enclosed(fmt::format("repeated({}, ", parts), one, ")");
+  };
+  Formula factor = repeated(map.matrix);
+  if (of_each_head && t.qk_norm->gain) {
+    factor = factors_of(model, *t.qk_norm, norm, width).formula;
+    factor = t.qk_norm->kind == NormKind::layer ? repeated(centring(width)) * factor : factor;
+  }
   const auto each_head = [&](const Weight& old) {
     std::vector<Weight> inputs = {old};
     inputs.insert(inputs.end(), map.inputs.begin(), map.inputs.end());
-    return computed(old.shape(),
-                    old.formula() * Formula::enclosed(fmt::format("repeated({}, ", heads), map.matrix, ")"), inputs,
-                    [=, apply = map.apply](std::vector<at::Tensor>& in) {
-                      const at::Tensor stored = in[0];
-                      in.erase(in.begin());
-                      const at::Tensor rows = stored.view({heads, width, -1}).transpose(1, 2);  // [heads, n, width]
-                      const at::Tensor mapped = apply(rows.reshape({-1, width}), in).view(rows.sizes());
-                      return mapped.transpose(1, 2).reshape(stored.sizes());
-                    });
+    return computed(old.shape(), old.formula() * factor, inputs, [=, apply = map.apply](std::vector<at::Tensor>& in) {
+      const at::Tensor stored = in[0];
+      in.erase(in.begin());
+      const at::Tensor rows = stored.view({parts, width, -1}).transpose(1, 2);  // [heads, n, width]
+      return apply(rows, in).transpose(1, 2).reshape(stored.sizes());
+    });
   };
   Weight& matrix_weight = model.weights.at(weight);
   matrix_weight = each_head(matrix_weight);
   if (const auto found = model.weights.find(bias); found != model.weights.end()) {
     found->second = each_head(found->second);
   }
-  if (!spec.bias) {
+  if (!t.qk_norm->bias) {
     return;
   }
   const Weight constant = model.weights.at(name_of(bias_of(norm)));
-  const Weight repeated =
-      computed({heads * width}, Formula::enclosed(fmt::format("repeated({}, ", heads), constant.formula(), ")"),
-               {constant}, [heads](const std::vector<at::Tensor>& in) { return in[0].repeat({heads}); });
-  add_constant(model, bias_of(matrix), repeated);
+  const Formula all =
+      of_each_head ? Formula::enclosed("flat(", constant.formula(), ")") : repeated(constant.formula());
+  add_constant(model, bias_of(matrix),
+               computed({parts * width}, all, {constant}, [=](const std::vector<at::Tensor>& in) {
+                 return of_each_head ? in[0].flatten() : in[0].repeat({parts});
+               }));
 }
 
 // ---- the pass
@@ -176,7 +189,14 @@ class Folding {
         before_(model),
         may_untie_(may_untie),
         limit_(unseen_share(model.has_weights() ? finest_roundoff(model.weights) : 0)),
-        shares_(epsilon_shares(model, limit_)) {}
+        shares_(epsilon_shares(model, limit_)) {
+    Architecture copy = model.architecture;
+    for (const PlacedNorm& placed : norms_of(copy)) {
+      if (placed.norm->kind == NormKind::scale) {
+        scales_.insert(placed.module);
+      }
+    }
+  }
 
   Proposal run() {
     judge_norms();
@@ -209,9 +229,15 @@ class Folding {
     return share.for_all ? "for all inputs" : "on sampled inputs";
   }
 
+  bool is_scale(const ModuleId& module) const { return scales_.contains(module); }
+
   // Which norms are constants.
   void judge_norms() {
     for (const ModuleId& module : all_norms(before_.architecture)) {
+      if (is_scale(module)) {
+        constant_.insert(module);
+        continue;
+      }
       const auto share = shares_.find(module);
       if (share == shares_.end()) {
         proposal_.preconditions.push_back(
@@ -291,8 +317,8 @@ class Folding {
     }
     const Attention t = model.architecture.blocks[n].attention;
     if (model.has_weights()) {
-      fold_into_heads(model, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
-      fold_into_heads(model, in_attention(n, Slot::key), key, *t.qk_norm, t.kv_heads);
+      fold_into_heads(model, in_attention(n, Slot::query), query, t, t.heads);
+      fold_into_heads(model, in_attention(n, Slot::key), key, t, t.kv_heads);
     }
     take_out_head_norms(model.architecture, n);
     for (const ModuleId& module : {query, key}) {
@@ -301,27 +327,43 @@ class Folding {
     }
   }
 
-  void note_taken(const ModuleId& module) {
-    const EpsilonShare& share = shares_.at(module);
-    Precondition held = in_the_way(
-        module, dwarfing_epsilon,
-        before_.has_weights() ? fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
-                                            share.most, source_of(share))
-                              : "it does, unless the weights say otherwise",
-        "");
-    held.holds = true;
-    if (before_.has_weights()) {
-      held.measured = share.most;
-      held.limit = limit_;
+  Precondition what_was_taken(const ModuleId& module) const {
+    if (is_scale(module)) {
+      return in_the_way(module, scale_as_map, "it is a scale, which is exactly one", "");
     }
-    proposal_.preconditions.push_back(std::move(held));
+    if (!before_.has_weights()) {
+      return in_the_way(module, dwarfing_epsilon, "it does, unless the weights say otherwise", "");
+    }
+    const EpsilonShare& share = shares_.at(module);
+    Precondition held = in_the_way(module, dwarfing_epsilon,
+                                   fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
+                                               share.most, source_of(share)),
+                                   "");
+    held.measured = share.most;
+    held.limit = limit_;
+    return held;
+  }
+
+  void note_taken(const ModuleId& module) {
+    proposal_.preconditions.push_back(what_was_taken(module));
+    proposal_.preconditions.back().holds = true;
+    taken_scales_ += is_scale(module) ? 1 : 0;
     walk_.step(1, module.block ? runs_of(before_.architecture, *module.block) : 1);
     proposal_.applies = true;
   }
 
   void say_what_it_is() {
-    const size_t all = all_norms(before_.architecture).size();
-    std::string text = fmt::format("{} of {} norms do nothing but centre and scale: ", constant_.size(), all);
+    if (taken_scales_ > 0) {
+      proposal_.notes.insert(proposal_.notes.begin(),
+                             fmt::format("{} of {} scales are in the matrices beside them, which is exact",
+                                         taken_scales_, scales_.size()));
+    }
+    const size_t all = all_norms(before_.architecture).size() - scales_.size();
+    const size_t constant = constant_.size() - scales_.size();
+    if (constant == 0) {
+      return;
+    }
+    std::string text = fmt::format("{} of {} norms do nothing but centre and scale: ", constant, all);
     if (!before_.has_weights()) {
       text += "their epsilon is above 1, if what they are given is small beside it";
     } else {
@@ -336,7 +378,8 @@ class Folding {
   bool may_untie_;
   double limit_;
   std::map<ModuleId, EpsilonShare> shares_;
-  std::set<ModuleId> constant_;
+  std::set<ModuleId> constant_, scales_;
+  int64_t taken_scales_ = 0;
   std::vector<Precondition> obstacles_;
   RoundingWalk walk_;
   double most_ = 0;
@@ -355,7 +398,8 @@ const Pass& pass_fold_constant_norm() {
       .theorem = "(x - m) g / √(v + ε) + c = x C diag(g) / √ε + c, off by v/2ε of itself, for ε far above v",
       .saves = "width for each gain, width for each norm bias; less biases that have to be created",
       .reference = "Baroni et al. 2025, whose models have such norms",
-      .preconditions = {"an epsilon above 1 that dwarfs the variance: v/2ε is below what the stored type sees",
+      .preconditions = {"an epsilon above 1 that dwarfs the variance: v/2ε is below what the stored type sees; or a "
+                        "scale, which normalises nothing",
                         "readers that are separate matrices (head=untie: a tied head becomes one), or a sublayer or "
                         "an embedding that the norm alone reads",
                         "a norm bias needs biases, which are created"},

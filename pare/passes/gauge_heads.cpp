@@ -7,7 +7,7 @@
 // queries and keys): all of GL(k), one D for the heads that share a key/value head. RoPE turns planes: those D that
 // commute with it, a complex number for each plane, and GL on dimensions that do not turn. A query that is the key, and
 // an RMSNorm of queries and keys (its gains uniform where D mixes): D D' = I besides. Heads change places together with
-// their rows in query, key, value and gate and their columns in output.
+// their rows in query, key, value and gate, their columns in output, and those gains that are one head's alone.
 //
 // Preconditions: P1 both sides are matrices of their own, whole: not the identity, nonlinear, collapsed, shrunk or
 // computed from each other; P2 a norm of queries and keys is an RMSNorm without bias, its gains uniform where D mixes
@@ -67,29 +67,28 @@ std::optional<GaugeObstacle> value_obstacle(const Attention& t, bool tabled) {
   return std::nullopt;
 }
 
-// One number for all of these entries, without weights by assumption.
-bool is_uniform(const at::Tensor& entries) {
-  return entries.numel() == 0 || (entries == entries.flatten()[0]).all().item<bool>();
-}
-
 // Whether rotations pass through the gains of both norms: of planes by each, of what does not turn by their product.
+// Each head may have another number. Without weights by assumption.
 bool pass_through_gains(const Model& model, const Attention& t, int64_t block) {
   if (!t.qk_norm->gain || !model.has_weights()) {
     return true;
   }
-  const auto gain_of = [&](Slot slot) {
-    return load_double(model.weights.at(name_of(weight_of(in_attention(block, slot))))) + t.qk_norm->offset;
+  const auto gains_of = [&](Slot slot) {  // [1 or heads, head_width]
+    const at::Tensor gain = load_double(model.weights.at(name_of(weight_of(in_attention(block, slot)))));
+    return gain.reshape({-1, t.head_width}) + t.qk_norm->offset;
   };
-  const at::Tensor query = gain_of(Slot::query_norm), key = gain_of(Slot::key_norm);
+  const at::Tensor query = gains_of(Slot::query_norm), keys = gains_of(Slot::key_norm);
+  const at::Tensor key = keys.repeat_interleave(query.size(0) / keys.size(0), 0);  // for each query head
   const int64_t turned = t.rope ? t.rope->width : 0, half = turned / 2;
   const bool halves = t.rope && t.rope->layout == RopeLayout::half;
   for (int64_t i = 0; i < half; ++i) {
     const int64_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
-    if (!at::equal(query[a], query[b]) || !at::equal(key[a], key[b])) {
+    if (!at::equal(query.select(1, a), query.select(1, b)) || !at::equal(key.select(1, a), key.select(1, b))) {
       return false;
     }
   }
-  return is_uniform((query * key).narrow(0, turned, t.head_width - turned));
+  const at::Tensor rest = (query * key).narrow(1, turned, t.head_width - turned);
+  return rest.numel() == 0 || at::equal(rest, rest.narrow(1, 0, 1).expand_as(rest));
 }
 
 std::optional<GaugeObstacle> score_obstacle(const Model& model, const Attention& t, int64_t block, bool tabled) {
@@ -231,6 +230,14 @@ class CanonicalBlock {
       permute({gate, kind}, order, order_, t.heads);
     }
     permute(weight_of(in_attention(block_, Slot::shape)), order, order_, t.heads);
+    if (t.qk_norm_over != QkNormOver::head) {  // gains go with their heads
+      const bool rows = t.qk_norm_over == QkNormOver::each_head;
+      for (const TensorKind kind : {TensorKind::weight, TensorKind::bias}) {
+        permute({in_attention(block_, Slot::query_norm), kind}, order, rows ? order_ : by_head, t.heads);
+        permute({in_attention(block_, Slot::key_norm), kind}, order,
+                rows ? Formula::call("group_order", {order_}) : by_group, t.kv_heads);
+      }
+    }
     Weight& output = at_slot(Slot::output);
     output = computed(output.shape(), by_head.transposed() * output.formula(), {output, order},
                       [=](const std::vector<at::Tensor>& in) {

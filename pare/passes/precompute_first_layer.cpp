@@ -6,8 +6,9 @@
 //
 // Proof: nothing between the token and the projections depends on its place. RoPE, QK-norm and ALiBi come after them.
 //
-// Preconditions: P1 no positions, types or patches in the embedding; P2 the first block runs once; P3 it is serial and
-// has no gate, which read the same input; P4 factored scores and values, full pairs, a cache of keys and values.
+// Preconditions: P1 no positions, types, patches or masked tokens in the embedding; P2 the first block runs once; P3 it
+// is serial and has no gate, which read the same input; P4 factored scores and values, full pairs, a cache of keys and
+// values.
 // Exactness: the projections are rounded once, where each product was rounded before.
 // Order: last: what is inside the table nobody can fold into or remove any more.
 // Reference: docs/theorems/precompute_first_layer.md
@@ -55,7 +56,7 @@ std::vector<Precondition> conditions_of(const Architecture& a) {
   };
   const bool parallel = block.wiring == Wiring::parallel && block.mlp;
   const int64_t runs = runs_of(a, first);
-  return {
+  std::vector<Precondition> conditions = {
       embedding(a.embedding.position == Position::none, "embed.position", "no positions before the first layer",
                 a.embedding.position == Position::learned ? "learned positions" : "sinusoidal positions"),
       embedding(a.embedding.types == 0, "embed.type", "no token types", "their rows are added to the token's"),
@@ -71,6 +72,11 @@ std::vector<Precondition> conditions_of(const Architecture& a) {
                has_plain_keys_and_values(t) ? "they are" : "they are collapsed, shrunk or computed from each other",
                "precompute_first_layer before the pass that made them so"),
   };
+  if (a.embedding.masked) {
+    conditions.push_back(embedding(false, "embed.masked", "tokens that count as they are",
+                                   "how many of a text are masked decides what each counts"));
+  }
+  return conditions;
 }
 
 // A row is computed once in numbers and once in words: the same derivation over two kinds of values.
@@ -114,9 +120,7 @@ class InWords {
     return Formula::enclosed(fmt::format("{}(", word(activation)), x, ")");
   }
   Formula normed(const Norm& norm, const ModuleId& module, const Formula& x) const {
-    Formula y = norm.kind == NormKind::dyt ? Formula::enclosed("tanh(", at({module, TensorKind::alpha}) * x, ")")
-                                           : Formula::enclosed(norm.kind == NormKind::rms ? "rms_norm(" : "layer_norm(",
-                                                               x, fmt::format(", {})", norm.epsilon));
+    Formula y = bare_norm(norm, module, x);
     if (has(weight_of(module))) {
       const Formula gain = at(weight_of(module));
       y = y * Formula::diagonal(norm.offset == 0 ? gain : gain + Formula(fmt::format("{}", norm.offset)));
@@ -126,6 +130,17 @@ class InWords {
   Formula named(const char* letter, const Formula& x) const { return Formula::symbol(letter, block_, x); }
 
  private:
+  Formula bare_norm(const Norm& norm, const ModuleId& module, const Formula& x) const {
+    switch (norm.kind) {
+      case NormKind::dyt:
+        return Formula::enclosed("tanh(", at({module, TensorKind::alpha}) * x, ")");
+      case NormKind::scale:
+        return scaled(norm.factor, x);
+      default:
+        return Formula::enclosed(norm.kind == NormKind::rms ? "rms_norm(" : "layer_norm(", x,
+                                 fmt::format(", {})", norm.epsilon));
+    }
+  }
   std::map<TensorId, Formula> formulas_;
   int64_t block_;
 };

@@ -304,6 +304,13 @@ class Aligner {
       move({in_attention(n, Slot::gate), kind}, 0, heads, 1);
     }
     move(weight_of(in_attention(n, Slot::shape)), 0, heads, 1);
+    if (t.qk_norm_over != QkNormOver::head) {  // gains go with their heads
+      const int64_t entries = t.qk_norm_over == QkNormOver::layer ? t.head_width : 1;
+      for (const TensorKind kind : {TensorKind::weight, TensorKind::bias}) {
+        move({in_attention(n, Slot::query_norm), kind}, 0, heads, entries);
+        move({in_attention(n, Slot::key_norm), kind}, 0, order, entries);
+      }
+    }
   }
 
   // The rows of a group, and the bias behind them as one column more.

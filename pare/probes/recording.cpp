@@ -157,16 +157,18 @@ void record_gains(NormMeasures& to, const at::Tensor& gains) {
   to.gains_nonzero.number.add(largest > 0 ? least / largest : 0);
   if (to.kind == NormKind::rms) {
     to.ones_outside.inapplicable = "RMSNorm subtracts no mean";
-  } else if (to.kind == NormKind::dyt) {
+  } else if (to.kind == NormKind::dyt || to.kind == NormKind::scale) {
+    const char* why = to.kind == NormKind::dyt ? "DyT bends each number for itself and rescales no row"
+                                               : "a scale multiplies each number and rescales no row";
     for (Hypothesis NormMeasures::*hypothesis :
          {&NormMeasures::no_constant_row, &NormMeasures::ones_outside, &NormMeasures::scales_outside}) {
-      (to.*hypothesis).inapplicable = "DyT bends each number for itself and rescales no row";
+      (to.*hypothesis).inapplicable = why;
     }
   }
 }
 
 void record_hypotheses(NormMeasures& to, const at::Tensor& x, const Tolerance& tolerance) {
-  if (to.kind == NormKind::dyt) {
+  if (to.kind == NormKind::dyt || to.kind == NormKind::scale) {
     return;
   }
   const double rounding = static_cast<double>(std::max(x.size(1), x.size(2))) * tolerance.epsilon;

@@ -162,7 +162,9 @@ class TwinMaker {
   // Computed positions turn slowly: over a few tokens the slowest of them are no more than constants.
   int64_t turning_context() const {
     const bool gated = any_block(a_, [](const Attention& t) { return t.gate.has_value(); });
-    if (a_.context <= a_.width || (a_.embedding.position != Position::sinusoidal && !gated)) {
+    const Position position = a_.embedding.position;
+    const bool computed = position == Position::sinusoidal || position == Position::sinusoidal_halves;
+    if (a_.context <= a_.width || (!computed && !gated)) {
       return 0;
     }
     return a_.embedding.position == Position::learned ? 40 : 64;
@@ -182,6 +184,10 @@ class TwinMaker {
     e.types = std::min<int64_t>(e.types, 2);
     e.position_offset = std::min<int64_t>(e.position_offset, 2);
     e.position_pad = e.position_pad ? std::optional<int64_t>(1) : std::nullopt;
+    e.registers = std::min<int64_t>(e.registers, 2);
+    if (e.masked) {
+      e.masked->id = 2 % twin_.vocab;
+    }
     e.factor = e.factor ? std::optional(related(*e.factor, a_.width, width_, 2)) : std::nullopt;
     if (e.patch) {
       const int64_t pixels = related(e.patch->channels * e.patch->size * e.patch->size, a_.width, width_, 2);
@@ -190,6 +196,8 @@ class TwinMaker {
     }
     Head& h = twin_.head;
     h.softcap = h.softcap ? std::optional(3.0) : std::nullopt;
+    h.scale = h.scale == 1 ? 1 : 1.5;
+    h.pool_token = h.pool_token ? std::optional<int64_t>(0) : std::nullopt;
     h.classes = h.classes && *h.classes > 3 ? std::optional(related(*h.classes, a_.width, width_, 2)) : h.classes;
     shrink(h.transform);
     if (h.sequence) {

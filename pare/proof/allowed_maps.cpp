@@ -73,9 +73,10 @@ std::vector<std::vector<size_t>> turning_together(const ModelView& a, const Mode
       }
     }
   }
-  const auto is_rms = [](const ModelView& view, const ModuleId& norm) {
+  const auto turns = [](const ModelView& view, const ModuleId& norm) {  // where its gain is uniform
     const auto found = view.norms().find(norm);
-    return found != view.norms().end() && found->second.kind == NormKind::rms;
+    return found != view.norms().end() &&
+           (found->second.kind == NormKind::rms || found->second.kind == NormKind::scale);
   };
   for (size_t s = 0; s < count; ++s) {
     for (const ModelView* side : {&a, &b}) {
@@ -84,7 +85,7 @@ std::vector<std::vector<size_t>> turning_together(const ModelView& a, const Mode
           continue;
         }
         const bool norm = touch.kind == TouchKind::norm_reads || touch.kind == TouchKind::norm_writes;
-        if (!norm || !is_rms(a, touch.module) || !is_rms(b, touch.module) ||
+        if (!norm || !turns(a, touch.module) || !turns(b, touch.module) ||
             !commutes(a, b, touch.module, written.at(touch.module))) {
           stays[s] = true;
         } else {

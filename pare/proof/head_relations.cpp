@@ -49,16 +49,17 @@ HeadRelations::HeadRelations(const ModelView& reference, const ModelView& candid
   if (factored && plain(Slot::query) && plain(Slot::key) && !t.qk_norm && !is<FromKey>(t.value)) {
     scores_ = t.rope ? MapGroup::turning : MapGroup::general;
   }
-  // A norm of heads, or a query that is the key, sees how long they are: what does not change that is left.
-  const auto uniform = [](const ModelView& side, const ModuleId& norm, int64_t size) {
-    const at::Tensor gain = side.gain(norm, size).value;
-    return (gain == gain[0]).all().item<bool>() && side.is_zero(bias_of(norm));
+  // A norm of heads, or a query that is the key, sees how long they are: what does not change that is left. One over
+  // all heads at once sees the length of all, which does not change if none does.
+  const auto uniform = [](const ModelView& side, const ModuleId& norm, const Attention& own, int64_t heads) {
+    const at::Tensor gains = side.gain(norm, qk_norm_shape(own, heads)).value.reshape({-1, own.head_width});
+    return (gains == gains.narrow(1, 0, 1)).all().item<bool>() && side.is_zero(bias_of(norm));
   };
   const auto keeps_lengths = [&](const ModelView& side) {
     const Attention& own = spec(side);
     return !own.qk_norm || (own.qk_norm->kind == NormKind::rms &&
-                            uniform(side, in_attention(block, Slot::query_norm), own.head_width) &&
-                            uniform(side, in_attention(block, Slot::key_norm), own.head_width));
+                            uniform(side, in_attention(block, Slot::query_norm), own, own.heads) &&
+                            uniform(side, in_attention(block, Slot::key_norm), own, own.kv_heads));
   };
   const bool one = is<SameAsKey>(t.query) && is<SameAsKey>(u.query);
   if (factored && scores_ == MapGroup::identity && (one || plain(Slot::query)) && plain(Slot::key) &&

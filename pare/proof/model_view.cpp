@@ -170,9 +170,9 @@ Rounded ModelView::made(const at::Tensor& value) const {
   return exact(value);
 }
 
-Rounded ModelView::gain(const ModuleId& module, int64_t size) const {
+Rounded ModelView::gain(const ModuleId& module, at::IntArrayRef shape) const {
   if (!stores(weight_of(module))) {
-    return made(at::ones({size}, at::kDouble));
+    return made(at::ones(shape, at::kDouble));
   }
   const Rounded stored = load(weight_of(module));
   const double offset = norms_.at(module).offset;

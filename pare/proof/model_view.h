@@ -66,7 +66,7 @@ class ModelView {
   bool is_zero(const TensorId& id) const;  // or not there
   Rounded load_or_zeros(const TensorId& id, at::IntArrayRef shape) const;
   Rounded made(const at::Tensor& value) const;                      // exact numbers, that nobody stored
-  Rounded gain(const ModuleId& norm, int64_t size) const;           // with its offset; ones where there is none
+  Rounded gain(const ModuleId& norm, at::IntArrayRef shape) const;  // with its offset; ones where there is none
   const std::map<ModuleId, Norm>& norms() const { return norms_; }  // of heads, too
   double offset(const ModuleId& norm) const { return norms_.at(norm).offset; }
 

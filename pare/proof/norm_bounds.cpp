@@ -104,6 +104,9 @@ class Lengths {
     most = std::max(most, x * x / size);
     const Weight* gain = find(weight_of(module));
     const double factor = gain ? (numbers(*gain) + norm->offset).abs().max().item<double>() : 1;
+    if (norm->kind == NormKind::scale) {
+      return limited(x * std::abs(norm->factor) * factor + vector(bias_of(module)));
+    }
     // No row of it is longer than √width, whatever comes in.
     double length = std::sqrt(size);
     if (norm->kind != NormKind::dyt && norm->epsilon > 0) {
@@ -118,7 +121,7 @@ class Lengths {
       const Weight* weight = find(weight_of(table));
       return weight ? longest_row(*weight) : 0;
     };
-    if (e.patch || a_.first_layer == FirstLayer::table) {
+    if (e.patch || e.masked || a_.first_layer == FirstLayer::table) {
       return unbounded;
     }
     const ModuleId projection = in_embedding(Slot::projection);
@@ -182,7 +185,7 @@ class Lengths {
   double attention(int64_t n, const Attention& t, double x) {
     const auto at = [n](Slot slot) { return in_attention(n, slot); };
     if (t.qk_norm) {
-      const auto see = [&](Slot norm, const at::Tensor& lengths) {
+      const auto see = [&](Slot norm, const at::Tensor& lengths) {  // one over all heads sees the mean of theirs
         const double longest = lengths.max().item<double>();
         double& most = seen_[at(norm)];
         most = std::max(most, longest * longest / static_cast<double>(t.head_width));
@@ -286,7 +289,8 @@ std::map<ModuleId, double> large_epsilons(const Architecture& architecture) {
   Architecture copy = architecture;
   std::map<ModuleId, double> epsilons;
   for (const PlacedNorm& placed : norms_of(copy)) {
-    epsilons[placed.module] = placed.norm->kind == NormKind::dyt ? 0 : placed.norm->epsilon;
+    const bool adds = placed.norm->kind == NormKind::rms || placed.norm->kind == NormKind::layer;
+    epsilons[placed.module] = adds ? placed.norm->epsilon : 0;
   }
   for (int64_t n = 0; n < std::ssize(copy.blocks); ++n) {
     if (const std::optional<Norm>& heads = copy.blocks[n].attention.qk_norm) {

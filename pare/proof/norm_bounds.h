@@ -24,7 +24,7 @@ double share_of_epsilon(double mean_square, double epsilon);
 // The unit roundoff of the finest type that anything of the model is stored in.
 double finest_roundoff(const Weights& weights);
 
-// Each norm with an epsilon above 1; a DyT has none. A smaller one is there against a division by zero.
+// Each norm with an epsilon above 1; a DyT and a scale have none. A smaller one is there against a division by zero.
 std::map<ModuleId, double> large_epsilons(const Architecture& architecture);
 // v / 2ε of these, at most, for all inputs.
 std::map<ModuleId, double> dominated_shares(const Model& model);

@@ -73,6 +73,13 @@ void add_heads(const HeadOrder& order, const ModelView& a, int64_t n, std::map<T
   for (const TensorKind kind : {TensorKind::weight, TensorKind::bias, TensorKind::position}) {
     orders[{in_attention(n, Slot::gate), kind}] = {order.heads, 0};
   }
+  if (t.qk_norm && t.qk_norm_over != QkNormOver::head) {  // gains go with their heads
+    const bool rows = t.qk_norm_over == QkNormOver::each_head;
+    for (const TensorKind kind : {TensorKind::weight, TensorKind::bias}) {
+      orders[{in_attention(n, Slot::query_norm), kind}] = {rows ? order.heads : of_heads, 0};
+      orders[{in_attention(n, Slot::key_norm), kind}] = {rows ? order.groups : of_groups, 0};
+    }
+  }
   for (const TensorId& id :
        {weight_of(in_attention(n, Slot::shape)), weight_of(in_attention(n, Slot::query_key)),
         bias_of(in_attention(n, Slot::query_key)), weight_of(in_attention(n, Slot::value_output))}) {

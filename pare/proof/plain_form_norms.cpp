@@ -1,5 +1,5 @@
 // Norms that are none: an epsilon that dwarfs what they are given leaves x C diag(g) / √ε + c, an affine map, which the
-// other model has in its matrices.
+// other model has in its matrices. A scale is one as it is: x diag(r g) + c.
 
 #include "pare/proof/plain_form.h"
 
@@ -21,13 +21,14 @@ namespace {
 // Rows [..., width] times a map.
 using MapRows = std::function<Rounded(const Rounded& rows, const ModelView& side)>;
 
-// (g + offset) / √ε. Whatever gain was chosen, the matrix is what was rounded.
+// (g + offset) / √ε, or r (g + offset). Whatever gain was chosen, the matrix is what was rounded.
 LoadRounded factors_of(const PlainForm& form, const Norm& norm, const ModuleId& module, int64_t width) {
   const LoadRounded gain = current(form, weight_of(module));
+  const double root = norm.kind == NormKind::scale ? norm.factor : 1 / std::sqrt(norm.epsilon);
   return [=](const ModelView& side) {
     const at::Tensor ones = at::ones({width}, at::kDouble);
     const at::Tensor stored = norm.gain ? gain(side).value + norm.offset : side.made(ones).value;
-    return side.made(stored / std::sqrt(norm.epsilon));
+    return side.made(stored * root);
   };
 }
 
@@ -178,23 +179,30 @@ bool write_out_norm(PlainForm& form, const PlainForm& other, const ModuleId& mod
   return true;
 }
 
-// A query's norm, or a key's, in the matrix and the bias that make it.
-void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& norm, const Norm& spec, int64_t heads) {
+// A query's norm, or a key's, in the matrix and the bias that make it: each head is centred by itself, or all are as
+// one, and row i is multiplied by the gain that is its own.
+void fold_into_heads(PlainForm& form, const ModuleId& matrix, const ModuleId& norm, const Attention& t, int64_t heads) {
   const TensorId weight = weight_of(matrix), bias = bias_of(matrix);
-  const int64_t width = tensor_table(form.architecture).at(weight).shape.front() / heads;
-  const MapRows map = written_by(form, spec, norm, width);
+  const Norm spec = *t.qk_norm;
+  const int64_t rows = heads * t.head_width, parts = t.qk_norm_over == QkNormOver::layer ? 1 : heads;
+  const int64_t times = t.qk_norm_over == QkNormOver::head ? heads : 1;  // that a vector is there
+  const LoadRounded factors = factors_of(form, spec, norm, rows / times);
   for (const TensorId& id : those_there(form, {weight, bias})) {
     const LoadRounded old = current(form, id);
     make(form, id, those_there(form, {id, weight_of(norm)}), [=](const ModelView& side) {
-      const Rounded stored = old(side), split = reshaped(stored, {heads, width, -1});
-      return reshaped(moved_axis(map(moved_axis(split, 1, -1), side), -1, 1), stored.value.sizes());
+      const Rounded stored = old(side), split = moved_axis(reshaped(stored, {parts, rows / parts, -1}), 1, -1);
+      const Rounded centred = moved_axis(spec.kind == NormKind::layer ? without_mean(split) : split, -1, 1);
+      const Rounded own = reshaped(factors(side), {-1});
+      const Rounded all{own.value.repeat({rows / own.value.size(0)}), own.rounding.repeat({rows / own.value.size(0)})};
+      const Rounded turned = transposed(reshaped(centred, {rows, -1}));
+      return reshaped(transposed(scaled_columns(turned, all)), stored.value.sizes());
     });
   }
   if (spec.bias) {
     const LoadRounded constant = current(form, bias_of(norm));
     add_constant(form, bias, bias_of(norm), [=](const ModelView& side) {
-      const Rounded one = constant(side);
-      return Rounded{one.value.repeat({heads}), one.rounding.repeat({heads})};
+      const Rounded one = reshaped(constant(side), {-1});
+      return Rounded{one.value.repeat({times}), one.rounding.repeat({times})};
     });
   }
 }
@@ -205,8 +213,8 @@ void write_out_head_norms(PlainForm& form, int64_t n, const std::set<ModuleId>& 
   if (!constant.contains(query) || !constant.contains(key) || !obstacle_of_head_norms(form.architecture, n).empty()) {
     return;
   }
-  fold_into_heads(form, in_attention(n, Slot::query), query, *t.qk_norm, t.heads);
-  fold_into_heads(form, in_attention(n, Slot::key), key, *t.qk_norm, t.kv_heads);
+  fold_into_heads(form, in_attention(n, Slot::query), query, t, t.heads);
+  fold_into_heads(form, in_attention(n, Slot::key), key, t, t.kv_heads);
   take_out_head_norms(form.architecture, n);
 }
 
@@ -218,20 +226,38 @@ bool has_norm(Architecture architecture, const ModuleId& module) {
   return std::ranges::any_of(norms, [&](const PlacedNorm& placed) { return placed.module == module; });
 }
 
-// Those norms of a model that the other does not have, or has with other numbers.
+// A norm that the other model does not have, or has with other numbers.
+bool is_its_own(const Model& model, const Model& other, const ModuleId& module) {
+  return !(has_norm(other.architecture, module) && holds_same(model, other, weight_of(module)) &&
+           holds_same(model, other, bias_of(module)));
+}
+
 std::map<ModuleId, double> norms_of_its_own(const Model& model, const Model& other) {
   std::map<ModuleId, double> epsilons = large_epsilons(model.architecture);
-  std::erase_if(epsilons, [&](const auto& entry) {
-    return has_norm(other.architecture, entry.first) && holds_same(model, other, weight_of(entry.first)) &&
-           holds_same(model, other, bias_of(entry.first));
-  });
+  std::erase_if(epsilons, [&](const auto& entry) { return !is_its_own(model, other, entry.first); });
   return epsilons;
+}
+
+// The same of scales, of which a factor is a number too.
+std::set<ModuleId> scales_of_its_own(const Model& model, const Model& other) {
+  Architecture copy = model.architecture, others = other.architecture;
+  std::set<ModuleId> found;
+  for (const PlacedNorm& placed : norms_of(copy)) {
+    if (placed.norm->kind != NormKind::scale) {
+      continue;
+    }
+    const bool same = !is_its_own(model, other, placed.module) && *norm_place(others, placed.module) == *placed.norm;
+    if (!same) {
+      found.insert(placed.module);
+    }
+  }
+  return found;
 }
 
 // Which of them are affine maps, for all inputs.
 std::set<ModuleId> affine_ones(PlainForms& forms, const Model& model, const Model& other) {
   const std::map<ModuleId, double> own = norms_of_its_own(model, other);
-  std::set<ModuleId> constant;
+  std::set<ModuleId> constant = scales_of_its_own(model, other);
   if (own.empty()) {
     return constant;
   }

@@ -32,6 +32,8 @@ Rounded normalised(const PlainNorm& norm, const Rounded& x) {
   at::Tensor y;
   if (norm.spec.kind == NormKind::dyt) {
     y = at::tanh(norm.alpha * x.value);
+  } else if (norm.spec.kind == NormKind::scale) {
+    y = norm.spec.factor * x.value;
   } else {
     const at::Tensor centred = norm.spec.kind == NormKind::layer ? x.value - x.value.mean(-1, true) : x.value;
     y = centred * at::rsqrt(centred.square().mean(-1, true) + norm.spec.epsilon);
@@ -135,6 +137,7 @@ bool can_be_tabled(const Architecture& a, int64_t block) {
   const Block& first = a.blocks[block];
   const Attention& t = first.attention;
   return a.embedding.position == Position::none && a.embedding.types == 0 && !a.embedding.patch &&
+         !a.embedding.masked &&
          runs_of(a, block) == 1 && first.wiring == Wiring::serial && !t.gate && has_plain_keys_and_values(t);
 }
 

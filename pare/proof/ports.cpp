@@ -193,6 +193,9 @@ class PortList {
       if (e.class_token) {
         added({in_embedding(Slot::class_token), TensorKind::whole}, embedded());
       }
+      if (e.registers > 0) {
+        table({in_embedding(Slot::registers), TensorKind::whole}, embedded(), RowsOf::tensor, e.registers);
+      }
     }
     positions();
     if (e.types > 0) {
@@ -233,7 +236,7 @@ class PortList {
       return;
     }
     const TensorId id = weight_of(position_table);
-    const int64_t rows = architecture.context + architecture.embedding.position_offset;
+    const int64_t rows = position_rows(architecture);
     const int64_t width = embedding_width(architecture);
     ports_.push_back({.name = name_of(id),
                       .parts = {id},
@@ -250,7 +253,9 @@ class PortList {
                         }
                         const at::Tensor at = at::arange(begin, begin + count, at::kLong);
                         const at::Tensor angles = (at.to(at::kDouble) + 1).unsqueeze(1);  // at most, and what they lose
-                        Rounded made = side.made(sinusoidal_positions(at.unsqueeze(0), width, at::kDouble).squeeze(0));
+                        const Position kind = side.architecture().embedding.position;
+                        Rounded made =
+                            side.made(sinusoidal_positions(at.unsqueeze(0), width, at::kDouble, kind).squeeze(0));
                         made.rounding =
                             (angles * unit_roundoff(Dtype::f64)).to(made.value.device()).expand_as(made.value);
                         return made;
@@ -434,14 +439,14 @@ class PortList {
         norm_bias(module, gain_folds);
       }
       if (either(gain) && !gain_folds) {
-        const int64_t size = shape_of(gain)[0];
+        const Shape shape = shape_of(gain);
         const bool alike = a_.stores(gain) && b_.stores(gain) && a_.offset(module) == b_.offset(module);
         add({.name = name_of(gain),
              .parts = {gain},
              .how = How::same_up_to_rounding,
              .rigour = folded_if(!alike),
              .samples = 1},
-            [=](const ModelView& side) { return as_row(alike ? side.load(gain) : side.gain(module, size)); });
+            [=](const ModelView& side) { return as_row(alike ? side.load(gain) : side.gain(module, shape)); });
       }
     }
   }
@@ -465,7 +470,7 @@ class PortList {
           if (!gain_folds) {
             return as_row(stored);
           }
-          const at::Tensor gain = side.gain(module, shape[0]).value, none = at::zeros_like(gain);
+          const at::Tensor gain = side.gain(module, shape).value, none = at::zeros_like(gain);
           return as_row({at::where(stored.value == 0, none, stored.value / gain),
                          at::where(gain == 0, none, stored.rounding / gain.abs())});
         });

@@ -94,10 +94,13 @@ void erase_room(const Architecture& reference, Architecture& candidate) {
 
 // Computed positions are a table too, that nobody stored.
 void erase_computed_positions(Embedding& a, Embedding& b) {
-  const auto is_table = [](const Embedding& e) { return e.position == Position::learned && e.position_offset == 0; };
-  if (a.position == Position::sinusoidal && is_table(b)) {
+  const auto is_table_of = [](const Embedding& e, const Embedding& other) {
+    const bool computed = other.position == Position::sinusoidal || other.position == Position::sinusoidal_halves;
+    return computed && e.position == Position::learned && e.position_offset == other.position_offset;
+  };
+  if (is_table_of(b, a)) {
     a.position = Position::learned;
-  } else if (b.position == Position::sinusoidal && is_table(a)) {
+  } else if (is_table_of(a, b)) {
     b.position = Position::learned;
   }
 }
@@ -164,10 +167,13 @@ Architecture without_settings(Architecture a) {
   }
   for (const PlacedNorm& placed : norms_of(a)) {
     placed.norm->epsilon = 0;
+    placed.norm->factor = 1;
   }
   a.embedding.scale = 1;
   a.embedding.position_pad.reset();
+  a.embedding.masked.reset();
   a.head.softcap.reset();
+  a.head.scale = 1;
   return a;
 }
 

@@ -61,6 +61,7 @@ Architecture restored(Architecture now, Architecture source) {
     restore(t.value, s.value);
     restore(t.output, s.output);
     t.qk_norm = t.qk_norm ? t.qk_norm : s.qk_norm;
+    t.qk_norm_over = s.qk_norm_over;
     t.bias.query |= s.bias.query;
     t.bias.key |= s.bias.key && t.scores == s.scores;  // collapsed ones have no place for it
     t.bias.value |= s.bias.value && t.values == s.values;
@@ -77,8 +78,19 @@ Architecture restored(Architecture now, Architecture source) {
   return now;
 }
 
+// Scales that a pass removed.
+std::vector<PlacedNorm> scales_put_back(Architecture now, Architecture& written) {
+  std::vector<PlacedNorm> found;
+  for (const PlacedNorm& placed : norms_of(written)) {
+    if (placed.norm->kind == NormKind::scale && !norm_place(now, placed.module)) {
+      found.push_back(placed);
+    }
+  }
+  return found;
+}
+
 // The gains of norms that a pass removed: with √ε in them, and an epsilon that dwarfs what it is added to, such a norm
-// gives back what it is given, or that without its mean.
+// gives back what it is given, or that without its mean. That of a scale takes off its factor.
 std::map<ModuleId, double> gains_put_back(const Architecture& now, const Architecture& written) {
   const std::map<ModuleId, double> left = large_epsilons(now);
   std::map<ModuleId, double> gains;
@@ -87,7 +99,39 @@ std::map<ModuleId, double> gains_put_back(const Architecture& now, const Archite
       gains[module] = std::sqrt(epsilon);
     }
   }
+  Architecture copy = written;
+  for (const PlacedNorm& scale : scales_put_back(now, copy)) {
+    gains[scale.module] = 1 / scale.norm->factor;
+  }
   return gains;
+}
+
+// A factor that no gain can take off is taken off by the matrices beside it.
+void take_off_factors(Model& model, const Architecture& now) {
+  Architecture copy = model.architecture;
+  const Streams streams = find_streams(copy);
+  for (const PlacedNorm& scale : scales_put_back(now, copy)) {
+    const double factor = scale.norm->factor;
+    if (scale.norm->gain || factor == 1) {
+      continue;
+    }
+    std::optional<NormBetween> at = norm_between(copy, streams, scale.module);
+    AffineExit exit;
+    if (at) {
+      at->norm.bias = false;  // which is zero
+      exit = exit_of(copy, streams, *at);
+    }
+    if (exit.way == AffineExit::Way::none) {
+      refuse_norm(scale.module, "nothing beside it can take its factor off");
+    }
+    const Stream& stream = streams.all[exit.way == AffineExit::Way::readers ? at->writes : at->reads];
+    const Formula all = Formula::diagonal(Formula(fmt::format("repeated({}, {})", stream.width, 1 / factor)));
+    for (const Port& port : stream.ports) {
+      Weight& weight = model.weights.at(name_of(port.tensor));
+      weight = mapped_along(weight, port, stream.width,
+                            {all, {}, [factor](const at::Tensor& rows, const auto&) { return rows / factor; }});
+    }
+  }
 }
 
 // What the tensors that are written are where they do nothing.
@@ -129,6 +173,9 @@ void check_put_back(const Model& model, const Architecture& now) {
     const bool of_heads = module.slot == Slot::query_norm || module.slot == Slot::key_norm;
     Architecture copy = model.architecture;
     const Norm norm = of_heads ? *copy.blocks[*module.block].attention.qk_norm : norm_place(copy, module).value();
+    if (norm.kind == NormKind::scale) {
+      continue;
+    }
     if (!norm.gain) {
       refuse_norm(module, "it has no gain to make up for its epsilon");
     }
@@ -182,6 +229,7 @@ Model compatible(const Model& model, const Architecture& source) {
     const Formula formula = is_vector(spec) ? fmt::format("{}", spec.initial) : "I";
     result.weights[spec.name] = computed(spec.shape, formula, {}, [=](const auto&) { return neutral_value(spec); });
   }
+  take_off_factors(result, model.architecture);
   check_put_back(result, model.architecture);
   return result;
 }

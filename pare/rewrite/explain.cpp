@@ -156,6 +156,8 @@ constexpr Word words[] = {
     {"to_queries", "to_queries(X): each key/value head's part, once for every query head that shares it"},
     {"repeated", "repeated(n, X): X once for each of n heads, or a number n times"},
     {"sinusoidal", "sinusoidal(n, d): the positions 0 to n - 1, computed so far"},
+    {"sinusoidal_halves", "sinusoidal_halves(n, d): the same with all sines before all cosines"},
+    {"flat", "flat(X): the columns of X one after another"},
     {"signs", "signs(n; i, j-k): n ones on a diagonal, but -1 at i and from j to k"},
     {"only", "only(n; i, j-k): n zeros on a diagonal, but 1 at i and from j to k"},
     {"columns", "columns(i, n): what stands before it, from column i on, of n columns that are else zero"},
@@ -186,6 +188,7 @@ constexpr Word words[] = {
      "key/value head together"},
     {"by_head", "by_head(π): the permutation of columns that puts the heads into that order"},
     {"by_group", "by_group(π): the same of key/value heads"},
+    {"group_order", "group_order(π): the order of the key/value heads alone"},
 };
 
 // Whether a formula calls a function of that name.

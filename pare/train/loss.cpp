@@ -39,11 +39,15 @@ at::Tensor padded_weight(const at::Tensor& weight) {
 at::Tensor compute_logits(const at::Tensor& x, const at::Tensor& weight, const LossHead& head) {
   const int64_t classes = head.weight.size(0);
   if (!x.is_cuda()) {
-    return at::linear(x, weight, head.bias);
+    const at::Tensor logits = at::linear(x, weight, head.bias);
+    return head.scale == 1 ? logits : logits.mul_(head.scale);
   }
   at::Tensor logits = is_narrow(x) ? at::mm(x, weight.t(), at::kFloat) : at::mm(x, weight.t());
   if (head.bias.defined()) {
     logits.narrow(1, 0, classes).add_(head.bias);
+  }
+  if (head.scale != 1) {
+    logits.mul_(head.scale);
   }
   if (classes < weight.size(0)) {
     logits.narrow(1, classes, weight.size(0) - classes).fill_(-std::numeric_limits<double>::infinity());
@@ -150,12 +154,13 @@ HeadProduct::Scores HeadProduct::scores(const at::Tensor& x) const {
 
 void HeadProduct::go_back(const at::Tensor& wrong, const at::Tensor& x, double scale, const at::Tensor& head_input,
                           const HeadGradients& gradients) const {
-  head_input.addmm_(wrong, weight_, /*beta=*/0, /*alpha=*/scale);
+  const double whole = scale * head_.scale;
+  head_input.addmm_(wrong, weight_, /*beta=*/0, /*alpha=*/whole);
   if (gradients.weight.defined()) {
-    add_product(gradients.weight, wrong, x, scale);
+    add_product(gradients.weight, wrong, x, whole);
   }
   if (gradients.bias.defined()) {
-    gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()).narrow(0, 0, classes()), scale);
+    gradients.bias.add_(wrong.sum(0, false, gradients.bias.scalar_type()).narrow(0, 0, classes()), whole);
   }
 }
 

@@ -8,10 +8,11 @@
 
 namespace pare {
 
-// y = x W' + b, through a softcap where there is one: the end of any model that is trained.
+// y = s (x W' + b), through a softcap where there is one: the end of any model that is trained.
 struct LossHead {
   at::Tensor weight, bias;  // no bias where it is undefined
   std::optional<double> softcap;
+  double scale = 1;
 };
 
 // Where gradients are added to; undefined where nobody asks.

@@ -17,7 +17,8 @@ static LossHead head_of(const Model& model, at::ScalarType dtype, at::Device dev
   const Head& head = model.architecture.head;
   return {.weight = load(weight_of(head.tied ? token_table : head_matrix)),
           .bias = load(bias_of(head_matrix)),
-          .softcap = head.softcap};
+          .softcap = head.softcap,
+          .scale = head.scale};
 }
 
 Teacher::Teacher(const Model& model, at::ScalarType dtype, at::Device device)

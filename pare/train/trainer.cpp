@@ -165,6 +165,7 @@ Trainer::Trainer(const TrainConfig& config, const Model& start, at::Device devic
     }
   }
   head_.softcap = architecture_.head.softcap;
+  head_.scale = architecture_.head.scale;
   if (conditioning_weight_ > 0) {
     conditioning_.emplace(last_architecture(config), device);
     PARE_CHECK(!conditioning_->empty(), "nothing whose condition counts");

@@ -21,7 +21,8 @@ import numpy  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 WIDTH = 16
-TABLES = ("embed.token.weight", "embed.position.weight", "embed.type.weight", "embed.table.weight", ".qk.bias")
+TABLES = ("embed.token.weight", "embed.position.weight", "embed.type.weight", "embed.table.weight", "embed.registers",
+          ".qk.bias")
 TOKEN = re.compile(r"\s*(⁻ᵀ|⁻¹|ᵀ|[·+⊕()\[\],;]|[^\s·+⊕()\[\],;⁻ᵀ]+)")
 TOLERANCE = 1e-9  # the condition numbers of random matrices this small are below 1e4
 
@@ -201,6 +202,12 @@ class Evaluator:
             self.take(")")
             rows = rows - rows.mean(1, keepdims=True) * (name == "layer_norm")
             return rows / numpy.sqrt((rows ** 2).mean(1, keepdims=True) + epsilon)
+        if name == "sinusoidal_halves":
+            rows, _, width, _ = (self.take() for _ in range(4))
+            half = int(width) // 2
+            angles = numpy.arange(int(rows))[:, None] * 10000.0 ** (-numpy.arange(half) / max(1, half - 1))
+            pad = numpy.zeros((int(rows), int(width) % 2))
+            return numpy.concatenate([numpy.sin(angles), numpy.cos(angles), pad], 1)
         if name == "sinusoidal":
             rows, comma, width = (self.take() for _ in range(3))
             self.take(")")
@@ -211,7 +218,7 @@ class Evaluator:
             arguments.append(self.sum())
         own = {"diag": numpy.diag, "centring": lambda n: numpy.eye(int(n)) - 1 / n, "orthogonal": orthogonal,
                "heads": self.each_head, "repeated": repeated, "unshrunk": lambda head: head.whole, "pinv": numpy.linalg.pinv,
-               "zeros": lambda n: numpy.zeros(int(n)), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
+               "zeros": lambda n: numpy.zeros(int(n)), "flat": lambda x: x.T.ravel(), "tanh": numpy.tanh, "gelu": lambda x: x * (1 + numpy.vectorize(math.erf)(x / 2 ** 0.5)) / 2}
         return (own.get(name) or getattr(self, name))(*arguments)
 
     def heads(self):
@@ -283,11 +290,14 @@ class Evaluator:
     def by_head(self, order):
         return numpy.kron(order, numpy.eye(self.attention["head_width"]))
 
-    def by_group(self, order):
-        heads, groups, k = self.heads()
+    def group_order(self, order):
+        heads, groups, _ = self.heads()
         share = heads // groups
         places = [int(order[:, g * share].argmax()) // share for g in range(groups)]
-        return numpy.kron(numpy.eye(groups)[:, places], numpy.eye(k))
+        return numpy.eye(groups)[:, places]
+
+    def by_group(self, order):
+        return numpy.kron(self.group_order(order), numpy.eye(self.attention["head_width"]))
 
     def pivot_block(self, matrix):
         """Block diagonal: of each key/value head the rows of largest volume."""

@@ -53,6 +53,7 @@ ACTIVATIONS = {
     "gelu": F.gelu, "relu": F.relu, "silu": F.silu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "relu_squared": lambda x: F.relu(x).square(), "identity": lambda x: x,
+    "gelu_bloom": lambda x: x * 0.5 * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),
 }
 
 
@@ -76,26 +77,34 @@ class Tensors(nn.Module):
 
 
 class Norm(Tensors):
-    """Without a specification it changes nothing and stores nothing."""
+    """Without a specification it changes nothing and stores nothing. With gains for each of some heads, x is
+    [B, heads, n, width]."""
 
-    def __init__(self, spec, width):
-        kind = spec and spec.kind
+    def __init__(self, spec, width, heads=None):
+        kind, shape = spec and spec.kind, (heads, width) if heads else (width,)
         super().__init__({"weight": 1 - spec.offset, "alpha": 0.5} if spec else {}, alpha=kind == "dyt" and (1,),
-                         weight=kind and spec.gain and (width,), bias=kind and spec.bias and (width,))
-        self.spec, self.kind = spec, kind
+                         weight=kind and spec.gain and shape, bias=kind and spec.bias and shape)
+        self.spec, self.kind, self.of_each_head = spec, kind, heads is not None
 
     def forward(self, x):
         if self.kind is None:
             return x
-        gain = self.weight if self.spec.offset == 0 else self.weight + self.spec.offset
+        gain, bias = self.weight, self.bias
+        gain = gain if self.spec.offset == 0 else gain + self.spec.offset
+        if self.of_each_head:
+            gain, bias = (part if part is None else part[:, None] for part in (gain, bias))
+        if self.kind == "layer" and not self.of_each_head:
+            return F.layer_norm(x, x.shape[-1:], gain, bias, self.spec.epsilon)
         if self.kind == "layer":
-            return F.layer_norm(x, x.shape[-1:], gain, self.bias, self.spec.epsilon)
-        if self.kind == "dyt":
+            y = F.layer_norm(x, x.shape[-1:], None, None, self.spec.epsilon)
+        elif self.kind == "dyt":
             y = torch.tanh(self.alpha * x)
+        elif self.kind == "scale":
+            y = x if self.spec.factor == 1 else x * self.spec.factor
         else:
             y = wide(x)
             y = (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.spec.epsilon)).to(x.dtype)
-        return plus(y if gain is None else y * gain, self.bias)
+        return plus(y if gain is None else y * gain, bias)
 
 
 class Identity(Tensors):
@@ -149,7 +158,12 @@ def angles_of(positions, frequencies):
     return positions.to(exact)[..., None] * frequencies.to(positions.device, exact)
 
 
-def sinusoidal(positions, width, dtype):
+def sinusoidal(positions, width, dtype, halves=False):
+    if halves:  # all sines, then all cosines; the slowest turns by 1/10000
+        half = width // 2
+        steps = torch.arange(half, dtype=torch.float64, device="cpu")
+        angles = angles_of(positions, 10000 ** (-steps / max(1, half - 1)))
+        return F.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width - 2 * half)).to(dtype)
     angles = angles_of(positions, powers(10000, width))
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :width].to(dtype)
 
@@ -185,10 +199,10 @@ def frequencies_of(rope, length):
     return plain * kept + plain / s.factor * (1 - kept)
 
 
-def alibi_slopes(heads):
+def alibi_slopes(heads, steepest):
     power = 2 ** int(math.log2(heads))
-    slopes = [2 ** (-8 * (h + 1) / power) for h in range(power)]
-    slopes += [2 ** (-4 * (2 * h + 1) / power) for h in range(heads - power)]
+    slopes = [2 ** (-steepest * (h + 1) / power) for h in range(power)]
+    slopes += [2 ** (-steepest / 2 * (2 * h + 1) / power) for h in range(heads - power)]
     return torch.tensor(slopes, dtype=torch.float64, device="cpu")
 
 
@@ -311,11 +325,30 @@ class Attention(Sublayer):
         if self.values_shared:
             self.vo = Tensors(weight=(t.heads, width, width))
         self.output = projection("identity" if self.values_shared else t.output, queries, width, t.bias.output)
-        self.query_norm, self.key_norm = Norm(t.qk_norm, t.head_width), Norm(t.qk_norm, t.head_width)
+        self.query_norm, self.key_norm = (self.norm_of_heads(heads) for heads in (t.heads, t.kv_heads))
         if t.gate:
             self.gate = Tensors(weight=(t.heads, width), position=(t.heads, width), bias=(t.heads,))
         if t.shaped:
             self.shape = Tensors({"weight": 1}, weight=(t.heads, 3))
+
+    def norm_of_heads(self, heads):
+        t = self.spec
+        if t.qk_norm_over == "layer":
+            return Norm(t.qk_norm, heads * t.head_width)
+        return Norm(t.qk_norm, t.head_width, heads if t.qk_norm_over == "each_head" else None)
+
+    def normed(self, norm, x):
+        """Queries or keys [B, heads, n, width], each head's by themselves or those of all heads at once."""
+        if self.spec.qk_norm is None or self.spec.qk_norm_over != "layer":
+            return norm(x)
+        return split_heads(norm(x.transpose(1, 2).flatten(2)), x.shape[1])
+
+    def ready(self, norm, x, step, every):
+        """Normed and turned, in that order or the other one."""
+        behind = self.spec.qk_norm is not None and self.spec.qk_norm.place == "post"
+        x = x if behind else self.normed(norm, x)
+        x = step.turned(x, self.spec.rope, self.rope_name, every)
+        return self.normed(norm, x) if behind else x
 
     def project(self, x, table, step, layer):
         """Queries of the tokens at hand, keys and values of all, as [B, heads, n or m, width]. What `cache` says is
@@ -339,11 +372,11 @@ class Attention(Sublayer):
         else:
             if table is None:
                 query = key[:, -x.shape[1] :] if t.query == "key" else self.query(x)
-            query = self.query_norm(split_heads(query, t.heads))
-        key = self.key_norm(split_heads(key, 1 if self.keys_shared else t.kv_heads))
+            query = split_heads(query, t.heads)
+        key = split_heads(key, 1 if self.keys_shared else t.kv_heads)
         value = split_heads(value, 1 if self.values_shared else t.kv_heads)
-        query = step.turned(query, t.rope, self.rope_name)
-        key = step.turned(key, t.rope, self.rope_name, every=t.cache != "kv")
+        query = self.ready(self.query_norm, query, step, False)
+        key = self.ready(self.key_norm, key, step, t.cache != "kv")
         if t.cache == "kv" and self.keys_shared and self.values_shared:
             key = value = step.remember(layer, key, key[..., :0])[0]
         elif t.cache == "kv":
@@ -356,7 +389,7 @@ class Attention(Sublayer):
         seen, causal = step.visible(t.mask, t.window, written_out=t.alibi or t.softcap)
         if t.alibi:
             distances = step.all_positions[:, None] - step.positions[:, :, None]
-            slopes = alibi_slopes(t.heads)[:, None, None] * (self.scale if t.alibi.scaled else 1)
+            slopes = alibi_slopes(t.heads, t.alibi.steepest)[:, None, None] * (self.scale if t.alibi.scaled else 1)
             slopes = slopes.to(query.device, torch.promote_types(query.dtype, torch.float32))  # no less counts far
             bias = (slopes * distances[:, None]).to(query.dtype)
         if t.softcap:  # no fused attention has one
@@ -387,6 +420,19 @@ class Attention(Sublayer):
         return self.output_norm(self.output(mixed))
 
 
+class Curve(Tensors):
+    """xIELU: a parabola to the right of 0, an exponential to the left, whose four numbers are trained."""
+
+    def __init__(self):
+        super().__init__({"positive": 0.8125, "negative": 0.8125, "slope": 0.5, "least": -1e-6},
+                         positive=(1,), negative=(1,), slope=(1,), least=(1,))
+
+    def forward(self, x):
+        right = F.softplus(self.positive) * x * x
+        left = (torch.expm1(torch.minimum(x, self.least)) - x) * (self.slope + F.softplus(self.negative))
+        return torch.where(x > 0, right, left) + self.slope * x
+
+
 class Mlp(Sublayer):
     def __init__(self, m, width):
         super().__init__(m, width)
@@ -398,13 +444,14 @@ class Mlp(Sublayer):
             self.up = nn.Linear(width, m.width, bias=m.bias.up)
             self.gate = nn.Linear(width, m.width, bias=m.bias.gate) if m.gated else None
             self.down = nn.Linear(m.width, width, bias=m.bias.down)
+            self.curve = Curve() if m.activation == "xielu" else None
 
     def forward(self, x):
         if self.spec.kind == "heads":
             x = F.pad(x, (0, 1), value=1.0)
             score = self.query(x)
             return self.output_norm(self.output(torch.sigmoid(score) * (self.value(x) if self.value else score)))
-        activate = ACTIVATIONS[self.spec.activation]
+        activate = self.curve or ACTIVATIONS[self.spec.activation]
         y = activate(self.gate(x)) * self.up(x) if self.gate else activate(self.up(x))
         return self.output_norm(self.down(y))
 
@@ -449,15 +496,27 @@ class Embedding(nn.Module):
         else:
             self.token = nn.Embedding(a.vocab, inner)
         self.register_parameter("class", nn.Parameter(torch.empty(a.width)) if e.class_token else None)
+        self.register_parameter("registers", nn.Parameter(torch.empty(e.registers, a.width)) if e.registers else None)
         if e.position == "learned":
-            self.position = nn.Embedding(a.context + e.position_offset, summed)
+            rows = a.context + e.position_offset - (0 if e.registers_placed else e.registers)
+            self.position = nn.Embedding(rows, summed)
         if e.types:
             self.type = nn.Embedding(e.types, summed)
         self.norm = Norm(e.norm, summed)
         if e.factor:
             self.projection = nn.Linear(e.factor, a.width, bias=e.factor_bias)
 
-    def forward(self, ids, types, pixels, positions):
+    def with_registers(self, x):
+        """Behind the class token."""
+        return torch.cat([x[:, :1], self.registers.expand(len(x), -1, -1), x[:, 1:]], 1)
+
+    def without_masked(self, x, ids, real):
+        """What is masked counts for nothing, and the others for more, whatever share of the text that is."""
+        hidden = ids == self.spec.masked.id
+        share = hidden.sum(1).to(x.dtype) / (ids.shape[1] if real is None else real.sum(1))
+        return x.masked_fill(hidden[..., None], 0) * ((1 - self.spec.masked.usual) / (1 - share))[:, None, None]
+
+    def forward(self, ids, types, pixels, positions, real=None):
         """The stream, and the first layer's projections where they are looked up."""
         e = self.spec
         if self.table is not None:
@@ -469,14 +528,17 @@ class Embedding(nn.Module):
         else:
             x = self.token(ids)
         x = x if e.scale == 1 else x * e.scale
+        x = self.without_masked(x, ids, real) if e.masked else x
+        x = self.with_registers(x) if e.registers_placed else x
         if e.factor and e.factor_scope == "token":
             x = self.projection(x)
         if self.type is not None:
             x = x + self.type(types)
         if self.position is not None:
-            x = x + self.position(positions + e.position_offset)
-        elif e.position == "sinusoidal":
-            x = x + sinusoidal(positions, x.shape[-1], x.dtype)
+            x = x + self.position(positions[:, : x.shape[1]] + e.position_offset)
+        elif e.position != "none":
+            x = x + sinusoidal(positions + e.position_offset, x.shape[-1], x.dtype, e.position == "sinusoidal_halves")
+        x = self.with_registers(x) if e.registers and not e.registers_placed else x
         x = self.norm(x)
         return self.projection(x) if e.factor and e.factor_scope == "sum" else x, None
 
@@ -499,16 +561,34 @@ class Head(Tensors):
         out = (spec.transform.width or out) if spec.transform else width
         super().__init__(weight=rows and not tied and (rows, out), bias=spec.bias and (rows,))
         self.spec, self.softcap, second = spec, getattr(spec, "softcap", None), getattr(spec, "sequence", None)
+        self.scale = getattr(spec, "scale", 1)
+        self.pool = nn.Module()
+        self.pool.norm = Norm(getattr(spec, "pool_norm", None), width)
         self.transform = Transform(spec.transform, width, out) if spec.transform else None
         self.sequence = Head(second, second.classes, width, width) if second else None
 
     def forward(self, x, token=None):
         x = self.transform(x) if self.transform else x
         logits = F.linear(x, token.weight.to(x.device) if self.weight is None else self.weight, self.bias)
+        logits = logits if self.scale == 1 else logits * self.scale
         return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
 
-    def pooled(self, x, real):
-        """The vector of the token that stands for its sequence: the first or the last that is not padding."""
+    def pools(self):
+        """Whether a model without a matrix here answers for a sequence."""
+        pools = self.transform is not None or self.spec.pool_norm is not None or self.spec.pool == "token"
+        return pools and self.spec.pool != "none"
+
+    def pooled(self, x, real, ids):
+        """What stands for a sequence: its first or last token that is no padding, the first of an id, or their mean."""
+        return self.pool.norm(self.chosen(x, real, ids))
+
+    def chosen(self, x, real, ids):
+        if self.spec.pool == "mean":
+            counted = torch.ones_like(x[..., :1]) if real is None else real.to(x)[..., None]
+            return (x * counted).sum(1) / counted.sum(1)
+        if self.spec.pool == "token":  # where there is none, the first
+            place = (ids == self.spec.pool_token).int().argmax(1).to(x.device)
+            return x[torch.arange(len(x), device=x.device), place]
         first = self.spec.pool == "first"
         if real is None:
             return x[:, 0 if first else -1]
@@ -612,7 +692,8 @@ class PareModel(PreTrainedModel):
             cache.update(notes[:, None, past:], notes[:, None, past:, :0], len(self.order))
         positions = positions[:1] if (positions == positions[:1]).all() else positions
         step = Step(positions, None if real.all() else real.bool(), cache, past)
-        x, table = self.embed(ids, every_type[:, past:], pixels, step.positions)
+        now = None if step.real is None else step.real[:, past:]
+        x, table = self.embed(ids, every_type[:, past:], pixels, step.positions, now)
         states = []
         for layer, number in enumerate(self.order):
             states.append(x)
@@ -622,7 +703,7 @@ class PareModel(PreTrainedModel):
             x, table = block(x, step, layer, table), None
         hidden = self.norm(x)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        return SimpleNamespace(hidden=hidden, real=None if step.real is None else step.real[:, past:], cache=cache,
+        return SimpleNamespace(hidden=hidden, real=now, ids=ids, cache=cache,
                                states=(*states, hidden) if wanted else None)
 
     def noted(self, cache, past, ids, mask, types, positions):
@@ -654,11 +735,11 @@ class PareModel(PreTrainedModel):
         found = self.run(
             input_ids, attention_mask, token_type_ids, position_ids, pixel_values, past_key_values, **others)
         hidden, pooled, transform = found.hidden, None, self.head.transform
-        if self.task == "encoder" and transform is not None:
-            if self.head.spec.pool == "none":
-                hidden = transform(hidden)
-            else:
-                pooled = transform(self.head.pooled(hidden, found.real))
+        if self.task == "encoder" and self.head.pools():
+            pooled = self.head.pooled(hidden, found.real, found.ids)
+            pooled = pooled if transform is None else transform(pooled)
+        elif self.task == "encoder" and transform is not None:
+            hidden = transform(hidden)
         return modeling_outputs.BaseModelOutputWithPoolingAndCrossAttentions(
             last_hidden_state=hidden, pooler_output=pooled, past_key_values=found.cache, hidden_states=found.states)
 
@@ -703,7 +784,7 @@ class OneAnswer(PareModel):
                 labels=None, num_items_in_batch=None, **others):
         found = self.run(input_ids, attention_mask, token_type_ids, position_ids, pixel_values, **others)
         of_sequence = self.task in ("classifier", "next_sentence")
-        logits = self.logits(self.head.pooled(found.hidden, found.real) if of_sequence else found.hidden)
+        logits = self.logits(self.head.pooled(found.hidden, found.real, found.ids) if of_sequence else found.hidden)
         loss = None if labels is None else self.loss(logits, labels, num_items_in_batch)
         return self.output(loss=loss, logits=logits, hidden_states=found.states)
 
@@ -772,7 +853,7 @@ class PareForPreTraining(PareModel):
         found = self.run(input_ids, attention_mask, token_type_ids, position_ids, **others)
         logits, second, loss = self.logits(found.hidden), None, None
         if self.head.sequence is not None:
-            second = self.head.sequence(self.head.pooled(found.hidden, found.real))
+            second = self.head.sequence(self.head.pooled(found.hidden, found.real, found.ids))
         if labels is not None:
             causal = self.task == "causal_lm"
             loss = cross_entropy(logits[:, :-1] if causal else logits, labels[:, 1:] if causal else labels)

@@ -373,7 +373,9 @@ class MorphPlanner {
 Architecture without_norms(const Architecture& architecture) {
   Architecture bare = architecture;
   for (const PlacedNorm& site : norms_of(bare)) {
-    norm_place(bare, site.module).reset();
+    if (site.norm->kind != NormKind::scale) {  // which is none
+      norm_place(bare, site.module).reset();
+    }
   }
   for (Block& block : bare.blocks) {
     block.attention.qk_norm.reset();

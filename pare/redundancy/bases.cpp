@@ -243,6 +243,11 @@ class BasisCount {
         }
       }
       for (const NormEdge& edge : edges_) {
+        if (edge.norm.kind == NormKind::scale) {  // no matrix takes it: see redundancy()
+          const bool news = fix(edge.input);
+          changed = fix(edge.output) || news || changed;
+          continue;
+        }
         if (edge.norm.kind == NormKind::dyt) {
           if (!edge.norm.gain) {
             changed = fix(edge.output) || changed;

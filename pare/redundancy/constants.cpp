@@ -41,18 +41,26 @@ void count_table_shifts(Tally& tally, const Architecture& a, const Places& place
     } else if (e.class_token) {
       tally.cannot("a class token beside patches without a constant");
     }
+    if (e.registers_placed && learned) {  // so have they
+      tally.add(Symmetry::table_shift, e.registers * full, e.registers);
+    }
     if (e.types > 0) {
       tally.cannot("images with types");
     }
   } else if (e.factor && e.factor_scope == FactorScope::token) {
     whole += e.factor_bias ? 1 : 0;
-    if (whole > 0 && !a.head.tied) {
+    if (e.masked) {
+      // A constant of the table would count by how many tokens are masked.
+    } else if (whole > 0 && !a.head.tied) {
       tally.add(Symmetry::table_shift, *e.factor);
     } else if (whole == 0 && !a.head.tied && !is_fixed(places, places.embedded)) {
       tally.cannot("the constant of a factorised table has nothing to meet it");
     }
   } else {
-    whole += a.head.tied ? 0 : 1;
+    whole += a.head.tied || e.masked ? 0 : 1;
+  }
+  if (e.masked && !a.head.tied) {
+    tally.add(Symmetry::unread_rows, token_width(a));
   }
   tally.add(Symmetry::table_shift, std::max<int64_t>(whole - 1, 0) * full, std::max<int64_t>(whole - 1, 0));
   // A tied table's constant shows in every logit, but for the one direction that the LayerNorm before the head hides.

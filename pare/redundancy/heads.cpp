@@ -83,23 +83,36 @@ void count_shape(Tally& tally, const Architecture& a, int64_t n) {
 void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
   const Attention& t = a.blocks[n].attention;
   const int64_t turned = t.rope ? t.rope->width : 0, rest = t.head_width - turned;
-  const bool layer = t.qk_norm->kind == NormKind::layer;
+  const bool layer = t.qk_norm->kind == NormKind::layer, behind = norms_turned(t);
+  const bool shared = t.qk_norm_over == QkNormOver::head, together = t.qk_norm_over == QkNormOver::layer;
   if (t.qk_norm->bias || !is<Dense>(t.query) || !(is<Dense>(t.key) || is<FromValue>(t.key))) {
     tally.cannot("a norm of queries and keys with a bias, or without both matrices");
     return;
   }
+  if (layer && (behind || together)) {
+    tally.cannot("a LayerNorm over all queries and keys at once, or behind their rotation");
+  }
   if (t.qk_norm->gain) {
-    // Beside a mean the gains make a form of which rotations leave only the spectrum, one number less than gains.
-    tally.add(Symmetry::qk_norm_gain, turned / 2 + rest + (layer && !t.rope ? 1 : 0));
+    // Of two gains only the product is seen: of a plane that turns behind them, both at once. Beside a mean the gains
+    // make a form of which rotations leave only the spectrum, one number less than gains.
+    const int64_t seen_once = behind ? t.head_width : turned / 2 + rest;
+    const bool spectrum = layer && !t.rope && !together;
+    const int64_t sets = shared ? 1 : t.kv_heads;
+    if (spectrum && !shared && t.heads != t.kv_heads) {
+      tally.cannot("a LayerNorm with gains for each of several query heads that share a key");
+    }
+    tally.add(Symmetry::qk_norm_gain, sets * (seen_once + (spectrum && (shared || t.heads == t.kv_heads) ? 1 : 0)),
+              sets);
   } else {
     // A mean that the norm takes away leaves the directions beside it; a plane that turns has no such direction.
     const int64_t turns = layer ? rotations(rest - 1) : turned / 2 + rotations(rest);
     tally.add(Symmetry::query_key, t.kv_heads * turns, t.kv_heads);
   }
-  if (layer) {
-    const int64_t queries = t.heads * (a.width + (t.bias.query ? 1 : 0));
+  if (layer && !behind) {
+    const int64_t queries = (together ? 1 : t.heads) * (a.width + (t.bias.query ? 1 : 0));
     const bool computed = is<FromValue>(t.key);
-    const int64_t keys = t.kv_heads * ((computed ? t.kv_heads * t.head_width : a.width) + (t.bias.key ? 1 : 0));
+    const int64_t keys = (together ? 1 : t.kv_heads) *
+                         ((computed ? t.kv_heads * t.head_width : a.width) + (t.bias.key ? 1 : 0));
     tally.add(Symmetry::query_key, queries + keys, t.heads + t.kv_heads);
     if (is<FromKey>(t.value)) {
       tally.cannot("values computed from keys whose mean a norm takes away");
@@ -153,7 +166,9 @@ void count_heads(Tally& tally, const Architecture& a, const Places& places) {
     if (a.blocks[n].attention.gate && a.context <= a.width) {
       tally.cannot("a gate that sees fewer positions than it has weights for");
     }
-    if (a.blocks[n].attention.gate && a.embedding.position == Position::sinusoidal && a.embedding.factor) {
+    const bool computed =
+        a.embedding.position == Position::sinusoidal || a.embedding.position == Position::sinusoidal_halves;
+    if (a.blocks[n].attention.gate && computed && a.embedding.factor) {
       tally.cannot("a gate that sees computed positions twice, beside a factorised table");
     }
     count_value_output(tally, a, places, n);
@@ -179,6 +194,12 @@ void count_mlps(Tally& tally, const Architecture& a) {
       tally.cannot("an MLP without an activation");
     }
     tally.add(Symmetry::mlp_scaling, std::ssize(neurons.factors) * neurons.count);
+    const DenseMlp* dense = std::get_if<DenseMlp>(&block.mlp->kind);
+    if (dense && dense->activation == Activation::xielu) {
+      // s times the curve is a curve, and the matrix behind it takes it back.
+      tally.add(Symmetry::mlp_scaling, 1);
+      tally.cannot("xIELU, of which one number may do nothing");
+    }
   }
 }
 

@@ -27,7 +27,7 @@ std::optional<Norm> Places::layer_norm_of(size_t place) const {
     if (sum.target != place) {
       continue;
     }
-    if (found || !sum.norm || sum.norm->norm.kind == NormKind::dyt) {
+    if (found || !sum.norm || sum.norm->norm.kind == NormKind::dyt || sum.norm->norm.kind == NormKind::scale) {
       return std::nullopt;
     }
     found = &sum;
@@ -147,13 +147,16 @@ class PlaceFinder {
       constant = constant || e.factor_bias;
     } else {
       write(embedded, token_table, a_.vocab);
-      constant = constant || !a_.head.tied;
+      constant = constant || (!a_.head.tied && !e.masked);
     }
     if (e.class_token) {
       write(embedded, in_embedding(Slot::class_token), 1);
     }
+    if (e.registers > 0) {
+      write(embedded, in_embedding(Slot::registers), e.registers);
+    }
     if (e.position == Position::learned) {
-      write(embedded, position_table, a_.context + (e.position_pad ? 1 : 0));
+      write(embedded, position_table, position_rows(a_) - e.position_offset + (e.position_pad ? 1 : 0));
     }
     if (e.types > 0) {
       write(embedded, in_embedding(Slot::type), e.types);
@@ -187,11 +190,14 @@ class PlaceFinder {
       found_.all[place].readers.push_back({at(Slot::query_key), t.heads * 2 * a_.width, absorbs, absorbs, both,
                                            t.softcap ? 0 : one, t.softcap ? 0 : one});
     } else {
-      const bool centred = t.qk_norm && t.qk_norm->kind == NormKind::layer;  // which sees no mean of a head
-      const int64_t free = centred ? t.head_width - 1 : t.head_width;
+      // A LayerNorm sees no mean of a head, or of all; where they are turned before it, it sees all there is.
+      const bool centred = t.qk_norm && t.qk_norm->kind == NormKind::layer && !norms_turned(t);
+      const bool together = t.qk_norm_over == QkNormOver::layer;
+      const int64_t query_means = !centred ? 0 : together ? 1 : t.heads;
+      const int64_t key_means = !centred ? 0 : together ? 1 : t.kv_heads;
       if (is<Dense>(t.query)) {
         found_.all[place].readers.push_back(
-            {at(Slot::query), rows, t.bias.query, t.bias.query, t.heads * free, 0, centred ? t.heads : 0});
+            {at(Slot::query), rows, t.bias.query, t.bias.query, rows - query_means, 0, query_means});
       } else if (!is<SameAsKey>(t.query)) {
         pin_unless(place, t.bias.query);
       }
@@ -204,8 +210,8 @@ class PlaceFinder {
       const int64_t unturned = partly ? t.kv_heads * (t.head_width - t.rope->width) : 0;
       if (is<Dense>(t.key) || is<Shrunk>(t.key)) {
         found_.all[place].readers.push_back({at(Slot::key), kv_rows, key_absorbs && (!also_values || value_absorbs),
-                                             key_absorbs && (!also_values || value_settles), t.kv_heads * free,
-                                             unturned, centred && !also_values ? t.kv_heads : unturned});
+                                             key_absorbs && (!also_values || value_settles), kv_rows - key_means,
+                                             unturned, centred && !also_values ? key_means : unturned});
       } else if (is<Identity>(t.key)) {
         pin_unless(place, key_absorbs && (!also_values || value_absorbs));
       }
@@ -310,7 +316,8 @@ class PlaceFinder {
   }
 
   void head(size_t at) {
-    const size_t last = after(at, a_.final_norm, true, final_norm);
+    const size_t answered = after(at, a_.final_norm, true, final_norm);
+    const size_t last = after(answered, a_.head.pool_norm, true, in_head(Slot::pool_norm));
     const size_t input = head_input(last, a_.head.transform, head_input_width(a_), Zone::transform, Slot::transform,
                                     Slot::transform_norm);
     found_.head_input = input;
@@ -320,7 +327,7 @@ class PlaceFinder {
           {head_matrix, head_size(a_), a_.head.bias, a_.head.bias, a_.head.tied ? 0 : head_size(a_), 0});
     } else {
       found_.all[input].pinned = true;
-      found_.all[a_.head.pool == Pool::none ? input : last].pinned = true;
+      found_.all[a_.head.pool == Pool::none ? input : answered].pinned = true;
     }
     if (a_.head.sequence) {
       const size_t second = head_input(last, a_.head.sequence->transform, sequence_head_input_width(a_), Zone::sequence,

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "pare/arch/count.h"
 #include "pare/arch/head.h"
+#include "pare/arch/norm_exits.h"
+#include "pare/arch/norms.h"
 #include "pare/redundancy/tally.h"
 #include "pare/support/error.h"
 
@@ -18,6 +21,8 @@ const char* words_of(Symmetry symmetry) {
       return "rotation of a stream";
     case Symmetry::norm_gain:
       return "gain folds into readers";
+    case Symmetry::scale:
+      return "scale beside a matrix";
     case Symmetry::norm_scale:
       return "scale before a DyT";
     case Symmetry::value_output:
@@ -70,7 +75,7 @@ void refuse_blindness(Tally& tally, const Architecture& a) {
 // any basis; what of its gain and bias does not move that plane the table takes back.
 bool norms_table_alone(const Architecture& a) {
   const Embedding& e = a.embedding;
-  return e.norm && e.position == Position::none && e.types == 0 && !e.patch && !a.head.tied &&
+  return e.norm && e.position == Position::none && e.types == 0 && !e.patch && !e.masked && !a.head.tied &&
          a.first_layer == FirstLayer::dense && (!e.factor || e.factor_scope == FactorScope::sum);
 }
 
@@ -105,8 +110,46 @@ Redundancy Tally::result() const {
   return found;
 }
 
-Redundancy redundancy(const Architecture& architecture) {
+// A scale is in the matrices beside it as well, x diag(g) W = x (diag(g) W): whatever it is, they make up for it. So
+// its gain is redundant, and its bias unless it is the only one there. One that no matrix takes stays.
+Architecture without_scales(Tally& tally, Architecture a) {
+  const auto biases = [](const Architecture& of) {
+    const Counts counted = count(of);
+    const auto found = counted.parts.find(Part::bias);
+    return found == counted.parts.end() ? 0 : found->second;
+  };
+  const auto take = [&] {
+    const Streams streams = find_streams(a);
+    for (const NormBetween& norm : norms_between(a, streams)) {
+      const AffineExit exit = exit_of(a, streams, norm);
+      if (norm.norm.kind != NormKind::scale || exit.way == AffineExit::Way::none) {
+        continue;
+      }
+      Architecture bare = a;
+      take_out(bare, streams, norm, exit);
+      const int64_t own = norm.norm.bias ? streams.all[norm.writes].width : 0;
+      if (exit.way == AffineExit::Way::readers && biases(bare) > biases(a) - own) {
+        continue;  // what readers without biases get of a constant is not anything that biases could be
+      }
+      tally.add(Symmetry::scale, count(a).total - count(bare).total);
+      a = std::move(bare);
+      return true;
+    }
+    return false;
+  };
+  while (take()) {
+  }
+  for (const PlacedNorm& placed : norms_of(a)) {
+    if (placed.norm->kind == NormKind::scale) {
+      tally.cannot("a scale that no matrix beside it takes in");
+    }
+  }
+  return a;
+}
+
+Redundancy redundancy(const Architecture& stored) {
   Tally tally;
+  const Architecture architecture = without_scales(tally, stored);
   Architecture bare = architecture;  // as bases see it
   if (norms_table_alone(architecture)) {
     count_table_norm(tally, architecture);

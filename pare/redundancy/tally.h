@@ -15,6 +15,7 @@ enum class Symmetry {
   stream_basis,
   stream_rotation,
   norm_gain,
+  scale,
   norm_scale,
   value_output,
   query_key,

@@ -29,7 +29,7 @@ import random_models  # noqa: E402
 import reference  # noqa: E402
 import torch  # noqa: E402
 from compare import TOLERANCE, compare, distance  # noqa: E402
-from native_models import CALLS, MODELS, PASSES, TOKENS, inputs_of  # noqa: E402
+from native_models import CALLS, EXECUTED, MODELS, PASSES, TOKENS, inputs_of  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers.loss import loss_utils  # noqa: E402
 
@@ -615,7 +615,7 @@ def check_lora(folder, work, inputs, ids):
 
 def main():
     work = pathlib.Path(WORK.name)
-    for name, architecture in MODELS.items():
+    for name, architecture in (MODELS | EXECUTED).items():
         if len(sys.argv) < 2 or sys.argv[1] in name:
             check_model(name, architecture, work)
     if len(sys.argv) < 2:

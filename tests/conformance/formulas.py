@@ -377,6 +377,7 @@ def with_attention(**settings):
 BARE = {"kind": "rms", "gain": False}
 LAYER, RMS = {"kind": "layer", "bias": True}, {"kind": "rms", "offset": 1}
 CONSTANT, CONSTANT_RMS = LAYER | {"epsilon": 1e28}, RMS | {"epsilon": 1e28}
+SCALE = {"kind": "scale", "factor": 0.5}
 COLLAPSED = {"heads": 2, "head_width": 8, "scores": "collapsed", "values": "collapsed", "bias": {"query": True, "output": True}}
 PLAIN_BLOCK = {"attention": {"heads": 2, "head_width": 8}, "mlp": {"width": 24, "activation": "gelu"}}
 ONE_STREAM = {**architecture(tied=False), "blocks": [PLAIN_BLOCK, {**PLAIN_BLOCK, "attention": COLLAPSED}]}
@@ -461,6 +462,12 @@ STRICT_CASES = [  # what no layout of another form has
     ("fold_constant_norm", {**architecture((True, True)), "embedding": {"position": "none", "scale": 1.5, "norm": CONSTANT}, "head": {"tied": False}}, "embed.token.weight · centring(16)"),
     ("fold_constant_norm", with_mlp({"kind": "heads", "norm": CONSTANT_RMS}), " ⊕ I)"),
     ("fold_norm_gain{bias=keep}", architecture((True, True), norm=LAYER, tied=False), "norm.bias · diag(norm.weight)⁻¹"),
+    ("fold_constant_norm", with_attention(output_norm=SCALE | {"bias": True}), "0.5 · diag("),
+    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="each_head", norm=CONSTANT_RMS), "flat("),
+    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="layer"), "centring(16)"),
+    ("gauge_heads", with_attention(qk_norm={"kind": "rms"}, qk_norm_over="each_head"), "group_order("),
+    ("eliminate_projection", architecture(position="sinusoidal_halves"), "sinusoidal_halves(12, 16)"),
+    ("fold_constant_norm", with_attention(output_norm=SCALE | {"gain": False}), "repeated(16, 0.5)"),
 ]
 
 

@@ -100,6 +100,32 @@ MODELS = {
 }
 
 
+# What only the executor and our own Python run so far (pare/arch/executor_only.h).
+SCALE = {"kind": "scale"}
+WITH_REGISTERS = {"position": "learned", "patch": PATCH, "class_token": True, "registers": 2}
+EXECUTED = {
+    "norms of heads": model([
+        {"qk_norm": RMS | {"offset": 1}, "qk_norm_over": "each_head", "kv_heads": 2, "rope": ROPE}, {"qk_norm": LAYER, "qk_norm_over": "each_head"},
+        {"qk_norm": RMS, "qk_norm_over": "layer", "kv_heads": 2, "rope": ROPE}, {"qk_norm": LAYER, "qk_norm_over": "layer", "cache": "k"},
+        {"qk_norm": RMS | {"place": "post"}, "rope": ROPE, "kv_heads": 2}, {"qk_norm": LAYER | {"place": "post"}, "rope": ROPE, "cache": "x"}]),
+    "scales": model([
+        {"attention": attention(output_norm=SCALE), "mlp": mlp(output_norm=SCALE | {"bias": True, "factor": 0.3})},
+        {"attention": attention(output_norm=SCALE | {"gain": False, "factor": 0.4}), "mlp": mlp(norm=SCALE | {"offset": 1}), "wiring": "parallel"}],
+        head={"tied": True, "scale": 0.2, "softcap": 4.0}),
+    "activations with numbers": model([
+        {"attention": attention(alibi={"steepest": 5}, heads=6, head_width=4), "mlp": mlp(activation="xielu")},
+        {"attention": attention(alibi={"steepest": 16}), "mlp": mlp(activation="gelu_bloom")}]),
+    "XGLM's positions": model([{}], embedding={"position": "sinusoidal_halves", "position_offset": 2, "scale": 4.9}),
+    "ESM's form": bert(task="masked_lm", embedding={"position": "learned", "masked": {"id": 3}}),
+    "registers": model([{"mask": "full", "bias": ALL}], task="encoder", vocab=0, context=12, embedding=WITH_REGISTERS, final_norm=None,
+                       head={"pool_norm": LAYER}),
+    "DeiT's tokens": model([{"mask": "full"}], task="classifier", vocab=0, context=12, embedding=WITH_REGISTERS | {"registers_placed": True},
+                           head={"classes": 4, "pool": "mean"}),
+    "mean of a text": bert(task="classifier", head={"classes": 3, "pool": "mean", "pool_norm": LAYER, "transform": {"activation": "tanh"}}),
+    "CLIP's texts": model([{}], task="encoder", embedding={"position": "learned"}, head={"pool": "token", "pool_token": 7}),
+}
+
+
 def bare(skips=(True, True), norm=None, activation="gelu", heads=3, **settings):
     """What passes ask for: wide enough, few things in between."""
     block = {"attention": attention(heads=heads, head_width=48 // heads if heads < 3 else 8, skip=skips[0], norm=norm, bias=ALL),

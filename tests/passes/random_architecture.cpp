@@ -8,13 +8,93 @@
 
 namespace pare::test {
 
+namespace {
+
+// What models of today have besides, of numbers that were drawn for something else.
+void more_forms(Block& block, int64_t drawn) {
+  Attention& t = block.attention;
+  if (t.alibi) {
+    t.alibi->steepest = drawn % 2 == 0 ? 8 : 5;
+  }
+  if (t.qk_norm) {
+    const bool behind = t.rope && drawn % 5 == 0;
+    t.qk_norm->place = behind ? NormPlace::post : NormPlace::pre;
+    t.qk_norm_over = behind           ? QkNormOver::head
+                     : drawn % 5 == 1 ? QkNormOver::each_head
+                     : drawn % 5 == 2 ? QkNormOver::layer
+                                      : QkNormOver::head;
+    t.qk_norm->bias = drawn % 11 == 3;
+  }
+  const auto scale = [drawn](std::optional<Norm>& norm, bool may_be_new) {
+    if (norm ? norm->kind == NormKind::dyt && norm->bias : may_be_new) {
+      const bool gain = drawn % 3 != 0;
+      norm = Norm{.kind = NormKind::scale,
+                  .place = norm ? norm->place : NormPlace::pre,
+                  .gain = gain,
+                  .bias = drawn % 4 == 0,
+                  .offset = gain && drawn % 5 == 0 ? 1.0 : 0.0,
+                  .factor = gain && drawn % 2 == 0 ? 1 : 0.5};
+    }
+  };
+  scale(t.norm, false);
+  scale(t.output_norm, drawn % 7 == 2);
+  if (block.mlp) {
+    scale(block.mlp->norm, false);
+    scale(block.mlp->output_norm, drawn % 7 == 5 && block.mlp->norm);
+    if (DenseMlp* dense = std::get_if<DenseMlp>(&block.mlp->kind); dense && dense->activation == Activation::gelu) {
+      const bool trained = drawn % 6 == 1 && !dense->gated;
+      dense->activation = trained ? Activation::xielu : drawn % 6 == 4 ? Activation::gelu_bloom : dense->activation;
+    }
+  }
+}
+
+void more_forms(Embedding& e, const Architecture& a) {
+  if (e.patch && e.class_token) {
+    e.registers = a.width == 12 ? 2 : 0;
+    e.registers_placed = e.registers > 0 && e.patch->bias;
+  }
+  if (e.position == Position::sinusoidal && a.vocab % 3 == 0) {
+    e.position = Position::sinusoidal_halves;
+    e.position_offset = a.vocab % 2 == 0 ? 2 : 0;
+  }
+  if (!e.patch && a.vocab % 8 == 3) {
+    e.masked = MaskedTokens{.id = 1};
+  }
+}
+
+void more_forms(Head& head, const Architecture& a) {
+  const bool language = is_language_model(a);
+  head.scale = language && a.vocab % 5 == 2 ? 0.5 : 1;
+  if (a.task == Task::classifier && a.context % 2 == 0) {
+    head.pool = a.embedding.patch || a.vocab % 3 == 0 ? Pool::mean : a.vocab % 3 == 1 ? Pool::token : head.pool;
+    head.pool_token = head.pool == Pool::token ? std::optional<int64_t>(0) : std::nullopt;
+    head.pool_norm = head.pool == Pool::mean ? a.final_norm : std::nullopt;
+  }
+}
+
+// Only where the schema allows all of it: what is drawn again would move the draws behind it.
+Architecture with_more_forms(const Architecture& drawn) {
+  Architecture a = drawn;
+  for (Block& block : a.blocks) {
+    more_forms(block, 2 * drawn.vocab + drawn.context + block.attention.heads);
+  }
+  more_forms(a.embedding, drawn);
+  more_forms(a.head, drawn);
+  a.context = a.embedding.patch ? patch_positions(a) : a.context;
+  Problems problems;
+  validate(a, problems);
+  return problems.empty() ? a : drawn;
+}
+
+}  // namespace
+
 Architecture ArchitectureDraw::draw() {
   for (;;) {  // what the schema forbids is drawn again
     Architecture a = attempt();
     Problems problems;
     validate(a, problems);
     if (problems.empty()) {
-      return a;
+      return with_more_forms(a);
     }
   }
 }
@@ -266,9 +346,10 @@ void plant_absorbable(const Architecture& a, Tensors& tensors) {
 void make_norms_constant(Architecture& architecture, Tensors& tensors) {
   constexpr double root = 1e14;
   const auto change = [&](Norm& norm, const ModuleId& module) {
-    norm.epsilon = norm.kind == NormKind::dyt ? norm.epsilon : root * root;
+    const bool normalises = norm.kind == NormKind::rms || norm.kind == NormKind::layer;
+    norm.epsilon = normalises ? root * root : norm.epsilon;
     const auto gain = tensors.find(name_of(weight_of(module)));
-    if (norm.kind != NormKind::dyt && gain != tensors.end()) {
+    if (normalises && gain != tensors.end()) {
       gain->second = gain->second * root;
     }
   };

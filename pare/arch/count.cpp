@@ -1,6 +1,6 @@
 #include "pare/arch/count.h"
 
-#include <functional>
+#include <vector>
 
 #include "pare/arch/slots.h"
 
@@ -8,18 +8,35 @@ namespace pare {
 
 namespace {
 
-Counts count_if(const Architecture& architecture, const std::function<bool(const TensorSpec&)>& counted) {
-  Counts counts;
-  const Slots slots = slots_of(architecture);  // without the table's indices by name: nothing is looked up
-  for (const TensorSpec& spec : slots.tensors) {
-    if (spec.index || !counted(spec)) {
-      continue;
-    }
-    const int64_t elements = element_count(spec.shape);
+void add(Counts& counts, const TensorSpec& spec, int64_t times) {
+  if (!spec.index) {
+    const int64_t elements = times * element_count(spec.shape);
     counts.parts[spec.part] += elements;
     counts.total += elements;
   }
-  return counts;
+}
+
+// How often each block comes: blocks that are alike and follow each other are counted once. Where a block's place
+// matters, each is asked by itself.
+std::vector<int64_t> take_repeats(Architecture& a) {
+  if (a.layers || a.first_layer == FirstLayer::table) {
+    return std::vector<int64_t>(a.blocks.size(), 1);
+  }
+  std::vector<int64_t> times;
+  size_t kept = 0;
+  for (size_t n = 0; n < a.blocks.size(); ++n) {
+    if (kept > 0 && a.blocks[n] == a.blocks[kept - 1]) {
+      ++times.back();
+      continue;
+    }
+    times.push_back(1);
+    if (kept != n) {
+      a.blocks[kept] = a.blocks[n];
+    }
+    ++kept;
+  }
+  a.blocks.resize(kept);
+  return times;
 }
 
 int64_t cache_elements(const Attention& attention, int64_t width) {
@@ -43,11 +60,28 @@ int64_t cache_elements(const Attention& attention, int64_t width) {
 }  // namespace
 
 Counts count(const Architecture& architecture) {
-  return count_if(architecture, [](const TensorSpec&) { return true; });
+  Architecture kinds = architecture;
+  const std::vector<int64_t> times = take_repeats(kinds);
+  Counts counts;
+  const Slots slots = slots_of(kinds);  // without the table's indices by name: nothing is looked up
+  for (const TensorSpec& spec : slots.tensors) {
+    const std::optional<int64_t>& block = spec.id.module.block;
+    add(counts, spec, block ? times[*block] : 1);
+  }
+  return counts;
 }
 
 Counts count_block(const Architecture& architecture, int64_t block) {
-  return count_if(architecture, [block](const TensorSpec& spec) { return spec.id.module.block == block; });
+  Slots slots;
+  add_attention_slots(slots, architecture, block);
+  if (architecture.blocks[block].mlp) {
+    add_mlp_slots(slots, architecture, block);
+  }
+  Counts counts;
+  for (const TensorSpec& spec : slots.tensors) {
+    add(counts, spec, 1);
+  }
+  return counts;
 }
 
 int64_t cache_elements_per_token(const Architecture& architecture) {

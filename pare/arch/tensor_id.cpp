@@ -1,21 +1,28 @@
 #include "pare/arch/tensor_id.h"
 
-#include <fmt/format.h>
-
 #include "pare/support/error.h"
 
 namespace pare {
 
 namespace {
 
+constexpr size_t longest_usual = 40;  // "blocks.100.attention.value_output.weight"
+
+// Names are made by the hundred thousand: without a format string.
+std::string in_block(const ModuleId& module, const char* sublayer) {
+  std::string name = "blocks.";
+  name.reserve(longest_usual);
+  return name.append(std::to_string(*module.block)).append(sublayer);
+}
+
 std::string prefix_of(const ModuleId& module) {
   switch (module.sublayer) {
     case Sublayer::embedding:
       return "embed.";
     case Sublayer::attention:
-      return fmt::format("blocks.{}.attention.", *module.block);
+      return in_block(module, ".attention.");
     case Sublayer::mlp:
-      return fmt::format("blocks.{}.mlp.", *module.block);
+      return in_block(module, ".mlp.");
     case Sublayer::end:
       return "";
     case Sublayer::head:

@@ -41,9 +41,9 @@ bool needs_conditions(const Architecture& architecture, const Pass& pass) {
   return pass.inverts && run_passes({architecture, {}}, {call_of(pass)}).steps.front().saved_parameters != 0;
 }
 
-bool needs_conditions(const Architecture& architecture) {
-  const std::vector<const Pass*>& passes = all_passes();
-  return std::ranges::any_of(passes, [&](const Pass* pass) { return needs_conditions(architecture, *pass); });
+bool is_quick(const Architecture& architecture) {
+  const auto needs = [&](const Pass* pass) { return needs_conditions(architecture, *pass); };
+  return measuring_work(architecture) <= quick_work || std::ranges::none_of(all_passes(), needs);
 }
 
 std::string share(int64_t saved, int64_t of) {
@@ -159,12 +159,12 @@ PassAudit audit_passes(const Model& model, Dtype dtype, Measure measure) {
   PassAudit audit;
   audit.parameters = count(model.architecture).total;
   audit.dtype = dtype;
-  const bool quick = measuring_work(model.architecture) <= quick_work || !needs_conditions(model.architecture);
-  audit.measured = model.has_weights() && (quick || measure == Measure::always);
+  audit.measured = model.has_weights() && (measure == Measure::always || is_quick(model.architecture));
   audit.skipped = model.has_weights() && !audit.measured;
   const Model asked{model.architecture, audit.measured ? model.weights : Weights{}};
   for (const Pass* pass : all_passes()) {
-    const bool numbers = !pass->inverts || measure == Measure::always || needs_conditions(model.architecture, *pass);
+    const bool numbers =
+        audit.measured && (!pass->inverts || measure == Measure::always || needs_conditions(model.architecture, *pass));
     PassStep step = run_passes(numbers ? asked : Model{model.architecture, {}}, {call_of(*pass)}).steps.front();
     if (!step.proposal.applies && measure == Measure::always) {  // refused before anything was measured
       step.proposal = pass->propose(asked, step.call.options, std::nullopt);

@@ -94,8 +94,7 @@ std::vector<std::string> obstacles_of(const Architecture& architecture, const Ar
 TrainedAway gained(const PassAudit& audit, const Architecture& bare) {
   TrainedAway away;
   for (const PassStep& step : audit.alone) {
-    const bool then = run_passes({bare, {}}, {step.call}).steps.front().saved_parameters > 0;
-    if (then && !step.proposal.applies) {
+    if (!step.proposal.applies && run_passes({bare, {}}, {step.call}).steps.front().saved_parameters > 0) {
       away.passes.emplace_back(step.call.pass->id);
     }
   }

@@ -282,6 +282,7 @@ void run_command_line(const std::vector<std::string>& arguments) {
   add_compare(app, settings);
   add_passes(app, settings);
   add_families(app, settings);
+  add_presets(app, settings);
   add_reproduce(app, settings);
   add_demo(app, settings);
   add_help(app, settings);

@@ -65,6 +65,7 @@ void add_train(CLI::App& app, const Settings& settings);
 void add_compare(CLI::App& app, const Settings& settings);
 void add_passes(CLI::App& app, const Settings& settings);
 void add_families(CLI::App& app, const Settings& settings);
+void add_presets(CLI::App& app, const Settings& settings);
 void add_rewrite(CLI::App& app, const Settings& settings);
 void add_export(CLI::App& app, const Settings& settings);
 void add_reproduce(CLI::App& app, const Settings& settings);

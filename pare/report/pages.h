@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "pare/report/origin.h"
 
@@ -12,6 +13,7 @@ struct Audit;          // pare/audit/audit.h
 struct Bench;          // pare/bench/bench.h
 struct ProbeResults;   // pare/probes/probe_results.h
 struct RunComparison;  // pare/train/compare.h
+struct SurveyRow;      // pare/audit/survey.h
 struct Verification;   // pare/verify/verify.h
 
 // `described`, `reference` and `candidate` come from describe_files.
@@ -31,6 +33,9 @@ Report compare_report(const RunComparison& comparison, const ReportOrigin& origi
 // were.
 Report probe_report(const std::string& name, const ProbeResults& results, const nlohmann::ordered_json& described,
                     const std::string& inputs, const ReportOrigin& origin);
+
+// Models side by side: what each can lose, and what stands in the way of more.
+Report survey_report(const std::vector<SurveyRow>& rows, const ReportOrigin& origin);
 
 // A comparison of two models: the verdict, layer by layer, row by row, tensor by tensor.
 Report verify_report(const nlohmann::ordered_json& reference, const nlohmann::ordered_json& candidate,

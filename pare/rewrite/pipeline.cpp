@@ -80,6 +80,12 @@ PassCall parse_call(std::string text) {
 }
 
 int64_t indices_of(const Architecture& architecture) {
+  const bool any = std::ranges::any_of(architecture.blocks, [](const Block& block) {
+    return is<Shrunk>(block.attention.key) || is<Shrunk>(block.attention.value);
+  });
+  if (!any) {
+    return 0;
+  }
   int64_t indices = 0;
   const Slots slots = slots_of(architecture);
   for (const TensorSpec& spec : slots.tensors) {
@@ -164,19 +170,22 @@ struct Choice {
 // Without each pass that takes more from those after it than it saves: two wide heads collapse to less, but shrink to
 // less still. By structure alone.
 Choice without_losing_ones(const Architecture& architecture, const std::vector<PassCall>& calls) {
-  const auto saved = [&](const std::vector<PassCall>& some) {
-    return count(architecture).total - count(taken_from({architecture, {}}, some, {}).after.architecture).total;
-  };
   Choice choice{.calls = calls};
-  int64_t most = saved(calls);
+  const auto size = [](const Pipeline& pipeline) { return count(pipeline.after.architecture).total; };
+  Pipeline taken = taken_from({architecture, {}}, calls, {});
   for (const PassCall& call : calls) {
+    const auto is_it = [&call](const auto& other) { return other.pass == call.pass; };
+    if (std::ranges::none_of(taken.steps, is_it, &PassStep::call)) {
+      continue;  // it took nothing, from nobody
+    }
     std::vector<PassCall> others = choice.calls;
-    std::erase_if(others, [&](const PassCall& other) { return other.pass == call.pass; });
-    if (const int64_t without = saved(others); without > most) {
+    std::erase_if(others, is_it);
+    Pipeline without = taken_from({architecture, {}}, others, {});
+    if (const int64_t gain = size(taken) - size(without); gain > 0) {
       choice.left_out.push_back(
-          fmt::format("{}: without it the others save {} parameters more", call.pass->id, with_commas(without - most)));
+          fmt::format("{}: without it the others save {} parameters more", call.pass->id, with_commas(gain)));
       choice.calls = std::move(others);
-      most = without;
+      taken = std::move(without);
     }
   }
   return choice;
@@ -217,11 +226,14 @@ Pipeline with_best_target(const Model& model, const std::vector<PassCall>& calls
 // whether it is worth trying, and the numbers whether it was.
 void take_freeing(const Model& model, const std::vector<PassCall>& calls, const Budget& budget, Pipeline& best) {
   const auto size = [](const Pipeline& pipeline) { return count(pipeline.after.architecture).total; };
+  if (!model.has_weights()) {
+    return;
+  }
   const std::vector<std::string> idle = best.saving_nothing;
   const int64_t without = size(taken_from({model.architecture, {}}, calls, {}));
   for (const std::string& id : idle) {
     const Pass& pass = find_pass(id);
-    if (!model.has_weights() || size(taken_from({model.architecture, {}}, calls, {}, &pass)) >= without) {
+    if (size(taken_from({model.architecture, {}}, calls, {}, &pass)) >= without) {
       continue;
     }
     Pipeline freed = with_best_target(model, calls, budget, &pass);
@@ -285,6 +297,9 @@ Pipeline run_passes(const Model& model, const std::vector<PassCall>& asked) {
   Pipeline pipeline{.after = model};
   for (const PassCall& call : calls) {
     add_step(pipeline, propose(pipeline.after, call, std::nullopt));
+  }
+  if (std::ranges::is_sorted(calls, {}, place_of)) {
+    return pipeline;
   }
   std::vector<PassCall> better = calls;
   std::ranges::stable_sort(better, [](const PassCall& a, const PassCall& b) { return place_of(a) < place_of(b); });

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "error")
 from files import integers, read_tensors, write_tensors
 from report import ROOT, SHARED, Report, ended, expect, pare
 
-COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "families", "reproduce", "demo", "help", "completion"]
+COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "passes", "families", "presets", "reproduce", "demo", "help", "completion"]
 PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "shape", "query_key", "value_output"}
 ARCHITECTURE = {
     "name": "tiny", "width": 8, "vocab": 16, "context": 12,
@@ -82,16 +82,18 @@ def check_help(report):
 
 
 def check_audit(report, work):
-    root = pathlib.Path(__file__).resolve().parent.parent.parent
-    for preset in sorted(path.stem for path in (root / "presets").glob("*.json")):
+    audits = {}
+    for preset in sorted(path.stem for path in (ROOT / "presets").glob("*.json")):
         audit, wrong = one_document(pare("audit", preset, "--json"))
         if not wrong:
             unknown = set(audit["parts"]) - PARTS
             wrong = expect(sum(audit["parts"].values()), audit["parameters"]) or (f"parts {unknown}" if unknown else "")
             wrong = wrong or expect(audit["bytes"]["bfloat16"], 2 * audit["parameters"])
+            audits[preset] = audit
         text = pare("audit", preset)
         wide = [line for line in text.stdout.splitlines() if len(line) > 80]
         report.check(f"audit {preset}", wrong or ended(text) or (f"wider than 80: {wide}" if wide else ""))
+    check_presets(report, audits)
     for preset, rows in PAPER.items():
         lines = pare("audit", preset).stdout.splitlines()
         for label, value in rows.items():
@@ -102,6 +104,31 @@ def check_audit(report, work):
     audit, wrong = one_document(pare("audit", work / "model", "--json"))
     size = (work / "model" / "model.safetensors").stat().st_size
     report.check("audit of a folder", wrong or expect([audit["family"], audit["dtype"], audit["file_bytes"]], ["pare", "float32", size]))
+
+
+def check_presets(report, audits):
+    """Every row of the table is what `audit` says of its model, which asks for less, and in another order."""
+    document, wrong = one_document(pare("presets", "--json", "--quiet"))
+    rows = {row["name"]: row for row in document.get("presets", [])}
+    report.check("presets", wrong or expect(list(rows), list(audits)))
+    for name, row in rows.items():
+        audit, without = audits[name], {found["what"]: found["removable"] for found in row["removable_without"]}
+        halves = any(found["id"] == "cache_keys_only" and found["applies"] for found in audit["passes"])
+        report.check(f"presets: {name}", expect(
+            [row["parameters"], row["redundant"], row["redundant_is_lower_bound"], row["removable"], 2 * row["cache_elements_per_token"],
+             row["cache_elements_left"] < row["cache_elements_per_token"], sum(found["saved_parameters"] for found in row["passes"])],
+            [audit["parameters"], audit["redundant"], "lower_bound" in audit, audit["removable"], audit["kv_cache_bytes_per_token"]["bfloat16"],
+             halves, audit["removable"]]))
+        if "without_norms" in audit:
+            away = audit["without_norms"]
+            report.check(f"presets: {name} without {away['what']}", expect(without[away["what"].split(" and ")[-1]], away["removable"]))
+        # The passes choose greedily, so that more freedom is no smaller file by construction.
+        amounts = [row["removable"], *without.values()]
+        report.check(f"presets: {name}, step by step", expect(amounts, sorted(amounts)))
+    text = pare("presets", "--quiet", "gpt2", "mistral-7b", "skipless-mistral-7b", env={**os.environ, "COLUMNS": "80"})
+    wide = [line for line in text.stdout.splitlines() if len(line) > 80]
+    report.check("presets in 80 columns", ended(text) or expect(wide, []))
+    report.check("presets as text", expect([name for name in ("gpt2", "mistral-7b") if f"\n{name}: " not in text.stdout], []))
 
 
 def check_init(report, work):

@@ -32,6 +32,7 @@ ARCHITECTURE = {
 TOKENS = [[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9], [3, 2, 3, 8, 4]]
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 VARIANT = "no-mlp"
+MANY = ("vit-b-16", "gpt2", "opt-125m", "albert-base", "gemma-2b", "bert-base", "skipless-mistral-7b", "pythia-6.9b", "mistral-7b")
 
 
 def figures_of(page):
@@ -100,6 +101,39 @@ def check_costs(report, work):
     report.check("audit: what would go then", "" if card and f"{away['removable']:,} parameters" in card[0][3] else f"{card}")
     missing = [m for m in away["measured"] if (">stopped" if m["nats"] is None else f">{m['nats']:+.4f}") not in text]
     report.check("audit: what it cost elsewhere", expect([len(away["measured"]) > 0, missing], [True, []]))
+
+
+def check_presets(report, work):
+    """The page says what the command prints; its long table sorts by what a reader clicks."""
+    report.check("presets --report", ended(pare("presets", *MANY, "--quiet", "--report", "t.html", cwd=work)))
+    rows = json.loads(pare("presets", *MANY, "--json", "--quiet", cwd=work).stdout)["presets"]
+    figures = figures_of(work / "t.html")
+    shares = {name: values for name, values in zip(figures["What stands in the way"]["y"]["names"], figures["What stands in the way"]["panels"][0]["values"])}
+    for row in rows:
+        without = {found["what"]: found["removable"] for found in row["removable_without"]}
+        amounts = [row["removable"], *(without.get(what) for what in ("norms", "MLP skips", "all skips", "RoPE"))]
+        expected = [None if amount is None else 100 * amount / row["parameters"] for amount in amounts]
+        report.check(f"presets: {row['name']} is drawn", expect([v is None if e is None else math.isclose(v, e) for v, e in zip(shares[row["name"]], expected)], [True] * 5))
+    points = {name: y for series in figures["Redundant against removable"]["series"] for name, y in zip(series["labels"], series["y"])}
+    report.check("presets: a point of each", expect(set(points), set(MANY)))
+    words = html.unescape((work / "t.html").read_text(encoding="utf-8"))
+    missing = [row["name"] for row in rows if f">{row['parameters']:,}<" not in words or f">{row['removable']:,}<" not in words]
+    report.check("presets: all of them are in the table", expect(missing, []))
+
+
+def check_sorting(report, work, browser):
+    page = browser.open(work / "t.html")
+    first = "[...document.querySelectorAll('table.sortable tbody tr')].map(r => r.cells[0].textContent)"
+    click = "[...document.querySelectorAll('table.sortable th button')].find(b => b.textContent === '%s').click()"
+    sizes = {row["name"]: row["parameters"] for row in json.loads(pare("presets", *MANY, "--json", "--quiet").stdout)["presets"]}
+    report.check("as printed", expect(page.evaluate(first), list(MANY)))
+    for heading, expected in [("parameters", sorted(MANY, key=sizes.get, reverse=True)), ("parameters", sorted(MANY, key=sizes.get)), ("model", sorted(MANY))]:
+        page.evaluate(click % heading)
+        report.check(f"sorted by {heading}", expect(page.evaluate(first), expected))
+    page.evaluate(click % "cache")
+    report.check("what has no cache is last", expect(set(page.evaluate(first)[-3:]), {"albert-base", "bert-base", "vit-b-16"}))
+    report.check("no complaint", "; ".join(page.problems()))
+    page.close()
 
 
 def gaps_by_hand(work, first, second):
@@ -263,7 +297,8 @@ def check_pages(report, work, program):
     report.check("a model of any name", ended(pare("probe", HOSTILE, "--random", "4", "-o", "h.html", cwd=work)))
     report.check("its speed", ended(pare("bench", HOSTILE, HOSTILE, "--rounds", "3", "--tokens", "2", "--prompt", "4", "--train", "--report", "b.html", cwd=work)))
     with Browser(program) as browser:
-        for name in ("a", "b", "preset", "tables", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
+        check_sorting(report, work, browser)
+        for name in ("a", "b", "preset", "tables", "t", "v", "d", "e", "p", "nothing", "c", "h", "partial"):
             if not (work / f"{name}.html").exists():
                 report.check(f"{name}.html", "was not written")
                 continue
@@ -322,6 +357,7 @@ def main():
         work = pathlib.Path(folder)
         report.check("models", make_models(work))
         check_audit(report, work)
+        check_presets(report, work)
         check_verify(report, work)
         check_probe(report, work)
         check_compare(report, work)

@@ -80,6 +80,8 @@ const Family& family_smollm3() {
               {"sliding_window", window},
               {"layer_types", windows},
           },
+      // Which layers turn and which have a window is said above; the second only slices the same products.
+      .neutral = {"max_window_layers", "pretraining_tp"},
   }));
   return family;
 }

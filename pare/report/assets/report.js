@@ -375,6 +375,42 @@
     figure.plot.before(row);
   }
 
+  // ---- tables
+
+  // What a cell says as a number: of "≥ 1,234" and "12.3 %" that; nothing where it is none.
+  function numberIn(cell) {
+    const found = /^[≥>\s]*([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?:\s*%)?$/.exec(cell.textContent.trim());
+    return found ? Number(found[1].replace(/,/g, "")) : null;
+  }
+
+  // Long tables sort by a heading: numbers from the largest, words from A; the same heading again turns it around. What is
+  // no number stays last.
+  const LONG = 8;
+  function makeSortable(table) {
+    const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
+    if (rows.length < LONG) return;
+    table.classList.add("sortable");
+    heads.forEach((head, column) => {
+      const values = rows.map((row) => numberIn(row.cells[column]));
+      const counted = values.filter((value) => value !== null).length;
+      const numeric = counted > 0 && rows.every((row, i) => values[i] !== null || row.cells[column].textContent.length <= 4);
+      if (numeric) [head, ...rows.map((row) => row.cells[column])].forEach((cell) => cell.classList.add("number"));
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      const value = (row) => (numeric ? numberIn(row.cells[column]) : row.cells[column].textContent);
+      const less = (a, b) => (numeric ? a - b : a.localeCompare(b));
+      button.addEventListener("click", () => {
+        const up = head.ariaSort === "descending" || (head.ariaSort !== "ascending" && !numeric) ? 1 : -1;
+        heads.forEach((other) => { other.ariaSort = null; });
+        head.ariaSort = up > 0 ? "ascending" : "descending";
+        const known = rows.filter((row) => value(row) !== null && value(row) !== "").sort((a, b) => up * less(value(a), value(b)));
+        body.append(...known, ...rows.filter((row) => !known.includes(row)));
+      });
+    });
+  }
+
   // ---- the rest of the page
 
   function addTools(figure) {
@@ -442,6 +478,7 @@
   }
 
   addThemeSwitch();
+  document.querySelectorAll("table.words").forEach(makeSortable);
   figures.forEach(addTools);
   const packed = document.getElementById("plotly");
   const finish = () => { root.dataset.ready = "yes"; };

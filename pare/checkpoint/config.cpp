@@ -219,7 +219,11 @@ Config Config::inner(std::string_view key) {
   if (!found.is_object() && !found.is_null()) {
     wrong(key, found, "an object");
   }
-  return Config(found.is_object() ? found : json::object(), fmt::format("{}{}.", prefix_, key), shared_);
+  return inner(key, found.is_object() ? found : json::object());
+}
+
+Config Config::inner(std::string_view key, json object) {
+  return Config(std::move(object), fmt::format("{}{}.", prefix_, key), shared_);
 }
 
 bool Config::stores(std::string_view ending, bool otherwise) const {

@@ -62,8 +62,10 @@ class Config {
   bool is_null(std::string_view key) const;         // there, and null, where that is not the default
   const nlohmann::json& raw(std::string_view key);  // null where absent
   const nlohmann::json& everything() const { return json_; }
-  Config inner(std::string_view key);                          // an object within; problems go to this one
-  Config inner(std::string_view key, nlohmann::json object);   // the same, with this in its place
+  Config inner(std::string_view key);                         // an object within; problems go to this one
+  Config inner(std::string_view key, nlohmann::json object);  // the same, with this in its place
+  // An object within that is a configuration like a whole file, with these keys of the file in place of its own.
+  Config within(std::string_view key, const std::vector<std::string_view>& outer);
   bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
 
   // The one that "architectures" names. Where that names none, the last whose tensors are all there, else the bare
@@ -90,6 +92,7 @@ class Config {
     ConfigRemarks remarks;
   };
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
+  bool is_whole() const { return prefix_.empty() || whole_within_; }
   void warn(std::string text) const;
   void finish_unknown();
   ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
@@ -99,6 +102,7 @@ class Config {
   nlohmann::json json_;
   std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
   std::optional<std::set<std::string>> tensors_;
+  bool whole_within_ = false;
   std::set<std::string, std::less<>> read_;
   std::shared_ptr<Shared> shared_;
 };
@@ -110,6 +114,7 @@ struct RopeSettings {
   std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
   // What older files call these two, beside rope_scaling; written too.
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
+  bool alpha = false;  // a dynamic scaling with a number alpha stretches theta once and for all (HunYuan)
 };
 
 // The same where layers with a window turn in their own way.

@@ -162,7 +162,7 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
     const std::vector<std::string> names =
         mapped(row.ours.all, [&](std::string_view name) { return ours + std::string(name); });
     if (!row.where || row.where(a)) {
-      binder.row(prefix + theirs, names, row.stored, block.attention.kv_heads);
+      binder.row(prefix + theirs, names, row.stored, block.attention);
     }
   };
   for (auto row = table.tensors.begin(); row != table.tensors.end();) {

@@ -129,6 +129,19 @@ static Rope read_turn(Config& config, Config& within, const RopeSettings& settin
   return rope;
 }
 
+// A dynamic scaling whose alpha is given. Beside it files have what other scalings read.
+static bool stretch_once(Config& within, Rope& rope) {
+  const double alpha = within.number({"alpha"}, 0, 0, most::number);
+  if (alpha == 0 || within.text("rope_type", within.text("type", "default")) != "dynamic") {
+    return false;
+  }
+  within.neutral({"beta_fast", "beta_slow", "factor", "mscale", "mscale_all_dim", "original_max_position_embeddings",
+                  "rope_type", "type"});
+  const double width = static_cast<double>(rope.width);
+  rope.theta *= std::pow(alpha, width / (width - 2));
+  return true;
+}
+
 Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width, int64_t context) {
   for (const char* kind : {"full_attention", "sliding_attention"}) {
     const nlohmann::json& parameters = config.raw("rope_parameters");
@@ -147,7 +160,9 @@ Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width,
   if (settings.theta_key != "rope_theta") {
     config.only("rope_theta", rope.theta, fmt::format("this family reads {}", settings.theta_key));
   }
-  rope.scaling = read_scaling(config, within, {context}, rope);
+  if (!settings.alpha || !stretch_once(within, rope)) {
+    rope.scaling = read_scaling(config, within, {context}, rope);
+  }
   within.finish();
   return rope;
 }

@@ -55,6 +55,12 @@ def rope(rng, index, head_width, context):
     return settings
 
 
+def rope_by_type(rng, index, head_width, context):
+    """Layers with a window turn in their own way; now and then scaled too, which older files cannot say."""
+    return {"full_attention": rope(rng, index, head_width, context),
+            "sliding_attention": rope(rng, index // 2 if index % 3 == 2 else 0, head_width, context)}
+
+
 def partial_rope(rng, index, head_width, context):
     """The same, for some of a head's dimensions: the part that turns is rounded down to whole ones."""
     turning = rng.randrange(4, head_width + 1, 2)

@@ -49,6 +49,13 @@ def spell_rope_as_before(path, older_keys):
     """rope_parameters as rope_theta, partial_rotary_factor and rope_scaling, the way most published files have them."""
     config = json.loads(path.read_text())
     parameters = config.pop("rope_parameters", None)
+    if parameters and "sliding_attention" in parameters:
+        sliding = parameters["sliding_attention"]
+        if sliding["rope_type"] != "default":  # which older files cannot say
+            return
+        if older_keys["sliding_theta"]:
+            config[older_keys["sliding_theta"]] = sliding["rope_theta"]
+        parameters = parameters["full_attention"]
     if parameters:
         for key in ("rope_theta", "partial_rotary_factor"):
             if key in parameters:

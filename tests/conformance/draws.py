@@ -15,8 +15,9 @@ def with_head(rng, config, model_class):
     config.num_labels = rng.choice([1, 2, 3, 5])
     if model_class.__name__.endswith("ForQuestionAnswering") and model_class.__name__.startswith(ANSWERS_ARE_LABELS):
         config.num_labels = 2
-    if config.pad_token_id is None:
-        config.pad_token_id = rng.randrange(config.vocab_size)
+    text = config.get_text_config()
+    if text.pad_token_id is None:
+        text.pad_token_id = rng.randrange(text.vocab_size)
     return config
 
 

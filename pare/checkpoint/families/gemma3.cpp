@@ -60,6 +60,7 @@ nlohmann::ordered_json write_outer(const Family& family, const Architecture& a) 
 
 Family make_gemma3() {
   const FamilyTable published = make_table("language_model.model.", "language_model.lm_head"),
+                    other_head = make_table("language_model.model.", "lm_head"),
                     in_memory = make_table("model.language_model.", "lm_head");
   const Family inner = make_family(published);
   Family family = inner;
@@ -67,7 +68,7 @@ Family make_gemma3() {
   family.read_config = [inner](Config& config) { return read_outer(inner, config); };
   family.write_config = [inner](const Architecture& a) { return write_outer(inner, a); };
   family.possible_bindings = [=](const Architecture& a) {
-    return std::vector{bind_table(published, a), bind_table(in_memory, a)};
+    return std::vector{bind_table(published, a), bind_table(other_head, a), bind_table(in_memory, a)};
   };
   return family;
 }

@@ -412,7 +412,7 @@ std::map<std::string, BoundName> bound_names(const Family& family, const Archite
 
 std::vector<std::string> untie_if_different(const Family& family, const Architecture& architecture, Weights& stored,
                                             const std::string& subject) {
-  const std::vector<Binding> bindings = family.bindings(architecture);
+  const std::vector<Binding> bindings = bindings_found(family, architecture, stored);
   Problems ignored;  // canonical_weights finds them again
   const Matching matching = match_names(family, expected_names(bindings, tensor_table(architecture)), stored, ignored);
   std::vector<std::string> differences;

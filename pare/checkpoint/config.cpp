@@ -131,11 +131,11 @@ std::string Config::text(std::string_view key, std::string_view fallback) {
 }
 
 // Hugging Face's names. Spellings that differ only in how they are computed, or in the last digits of a constant, are
-// one function; one of them is written.
+// one function; one of them is written. Some have tensors, or a constant, of one family, which reads them itself.
 struct ActivationName {
   std::string_view word;
   Activation activation;
-  bool written = true;
+  bool written = true, read = true;
 };
 constexpr ActivationName activation_names[] = {
     {"gelu", Activation::gelu},
@@ -153,16 +153,20 @@ constexpr ActivationName activation_names[] = {
     {"sigmoid", Activation::sigmoid},
     {"tanh", Activation::tanh},
     {"linear", Activation::identity},
+    {"xielu", Activation::xielu, true, false},
+    {"bloom_gelu", Activation::gelu_bloom, true, false},
 };
 
 Activation Config::activation(std::string_view key, std::string_view fallback) {
   const std::string name = text(key, fallback);
   std::vector<std::string_view> known;
   for (const ActivationName& one : activation_names) {
-    if (one.word == name) {
+    if (one.word == name && one.read) {
       return one.activation;
     }
-    known.push_back(one.word);
+    if (one.read) {
+      known.push_back(one.word);
+    }
   }
   wrong(key, name, fmt::format("an activation that pare has: {}", fmt::join(known, ", ")));
   return Activation::gelu;
@@ -219,7 +223,30 @@ Config Config::inner(std::string_view key) {
   if (!found.is_object() && !found.is_null()) {
     wrong(key, found, "an object");
   }
-  return Config(found.is_object() ? found : json::object(), fmt::format("{}{}.", prefix_, key), shared_);
+  return inner(key, found.is_object() ? found : json::object());
+}
+
+Config Config::inner(std::string_view key, json object) {
+  return Config(std::move(object), fmt::format("{}{}.", prefix_, key), shared_);
+}
+
+Config Config::within(std::string_view key, const std::vector<std::string_view>& outer) {
+  const json& found = raw(key);
+  Config whole = inner(key);
+  for (std::string_view name : outer) {
+    neutral({name});
+    whole.json_.erase(std::string(name));
+    if (const auto value = json_.find(name); value != json_.end()) {
+      whole.json_[std::string(name)] = *value;
+    }
+  }
+  if (found.is_null()) {
+    wrong(key, found, "an object: it describes the model");
+  }
+  whole.whole_within_ = true;
+  whole.subject_ = subject_;
+  whole.tensors_ = tensors_;
+  return whole;
 }
 
 bool Config::stores(std::string_view ending, bool otherwise) const {
@@ -289,7 +316,7 @@ void Config::finish() {
     if (read_.contains(key)) {
       continue;
     }
-    const KnownKey known = prefix_.empty() ? known_key(key, value) : KnownKey{};
+    const KnownKey known = is_whole() ? known_key(key, value) : KnownKey{};
     if (!known.refusal.empty()) {
       problem(known.refusal);
     } else if (!known.is_neutral) {

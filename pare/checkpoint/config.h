@@ -58,10 +58,14 @@ class Config {
   int64_t label_count();                                                   // of a classifier: id2label, or num_labels
 
   const std::string& subject() const { return subject_; }
-  bool has(std::string_view key) const;                        // there, and not null
-  bool is_null(std::string_view key) const;                    // there, and null, where that is not the default
-  const nlohmann::json& raw(std::string_view key);             // null where absent
-  Config inner(std::string_view key);                          // an object within; problems go to this one
+  bool has(std::string_view key) const;             // there, and not null
+  bool is_null(std::string_view key) const;         // there, and null, where that is not the default
+  const nlohmann::json& raw(std::string_view key);  // null where absent
+  const nlohmann::json& everything() const { return json_; }
+  Config inner(std::string_view key);                         // an object within; problems go to this one
+  Config inner(std::string_view key, nlohmann::json object);  // the same, with this in its place
+  // An object within that is a configuration like a whole file, with these keys of the file in place of its own.
+  Config within(std::string_view key, const std::vector<std::string_view>& outer);
   bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
 
   // The one that "architectures" names. Where that names none, the last whose tensors are all there, else the bare
@@ -88,6 +92,7 @@ class Config {
     ConfigRemarks remarks;
   };
   Config(nlohmann::json json, std::string prefix, std::shared_ptr<Shared> shared);
+  bool is_whole() const { return prefix_.empty() || whole_within_; }
   void warn(std::string text) const;
   void finish_unknown();
   ModelClass class_of_tensors(const std::vector<ModelClass>& classes) const;
@@ -97,6 +102,7 @@ class Config {
   nlohmann::json json_;
   std::string subject_, prefix_;  // prefix_: empty for the whole file, "rope_scaling." within
   std::optional<std::set<std::string>> tensors_;
+  bool whole_within_ = false;
   std::set<std::string, std::less<>> read_;
   std::shared_ptr<Shared> shared_;
 };
@@ -108,6 +114,16 @@ struct RopeSettings {
   std::optional<double> partial;  // the part of a head that turns, where the file names none; absent: always all of it
   // What older files call these two, beside rope_scaling; written too.
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
+  bool alpha = false;  // a dynamic scaling with a number alpha stretches theta once and for all (HunYuan)
+};
+
+// The same where layers with a window turn in their own way.
+struct RopeKinds {
+  RopeSettings full, sliding;  // of `sliding` the theta_key may be empty: older files have no such key
+  bool both_scaled = false;    // the rope_scaling of older files is for both, else only for layers without a window
+};
+struct RopePair {
+  Rope full, sliding;
 };
 
 // Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
@@ -115,6 +131,9 @@ Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width,
 // Writes both spellings. The part that turns is left out where it is all of a head, unless the family means less by
 // that.
 void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width);
+// The same for two kinds of layers: a theta of older files for each, or rope_parameters with an object for each kind.
+RopePair read_ropes(Config& config, const RopeKinds& kinds, int64_t head_width, int64_t context);
+void write_ropes(nlohmann::ordered_json& config, const RopeKinds& kinds, const RopePair& ropes, int64_t head_width);
 
 std::string_view hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);

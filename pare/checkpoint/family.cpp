@@ -34,18 +34,23 @@ void Binder::tensor(const std::string& stored, const std::string& canonical, con
   }
 }
 
-void Binder::row(const std::string& stored, const std::vector<std::string>& canonical, Stored how, int64_t key_heads) {
-  const int64_t groups = how == Stored::by_key_heads ? key_heads : 1;
+void Binder::row(const std::string& stored, const std::vector<std::string>& canonical, Stored how,
+                 const Attention& attention) {
+  const int64_t groups = how == Stored::by_key_heads ? attention.kv_heads : how == Stored::in_four_parts ? 4 : 1;
   std::vector<int64_t> rows;
   for (const std::string& name : canonical) {
     const TensorSpec* spec = known_.find(name + ".weight");
     rows.push_back(spec ? spec->shape.front() / groups : 0);
   }
-  Layout layout = canonical.size() > 1 ? stacked(std::move(rows), groups) : plain();
+  Layout layout = canonical.size() > 1 ? stacked(rows, groups) : plain();
   if (how == Stored::transposed) {
     layout = transposed(std::move(layout));
   } else if (how == Stored::one_in_front || how == Stored::two_in_front) {
     layout = leading_ones(how == Stored::one_in_front ? 1 : 2);
+  } else if (how == Stored::number) {
+    layout = number();
+  } else if (how == Stored::turned_back) {
+    layout = exchanged_halves(rows.front() / attention.head_width);
   }
   if (known_.contains(canonical.front())) {
     tensor(stored, canonical.front(), layout);

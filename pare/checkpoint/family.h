@@ -36,15 +36,20 @@ Layout transposed(Layout of = plain());  // stored [in, out]
 // Several on top of each other, `rows` of each, and that pattern `groups` times: [q; k; v] is one group, queries, keys
 // and values interleaved by heads are one group per head.
 Layout stacked(std::vector<int64_t> rows, int64_t groups = 1);
-Layout leading_ones(int64_t count);  // stored with that many dimensions of size one in front
+Layout leading_ones(int64_t count);      // stored with that many dimensions of size one in front
+Layout number();                         // stored without a dimension
+Layout exchanged_halves(int64_t heads);  // of the rows of each head
 
 // How a file holds what is ours, as a word; where it holds several in one, they are on top of each other.
 enum class Stored {
   plain,
-  transposed,    // [in, out]
-  by_key_heads,  // for each key head in turn: its queries, its key, its value
-  one_in_front,  // with one dimension of size one in front
+  transposed,     // [in, out]
+  by_key_heads,   // for each key head in turn: its queries, its key, its value
+  in_four_parts,  // for each quarter of the heads in turn
+  turned_back,    // for heads that turn the other way
+  one_in_front,   // with one dimension of size one in front
   two_in_front,
+  number,  // without a dimension
 };
 
 struct Binding {
@@ -61,8 +66,9 @@ class Binder {
   // The weight and the bias of a module, each only where the Architecture has it.
   void module(const std::string& stored, const std::vector<std::string>& canonical, const Layout& layout = plain());
   void tensor(const std::string& stored, const std::string& canonical, const Layout& layout = plain());
-  // Either, as a table has it: all of `canonical` in one module or tensor. `key_heads` for those stored by key heads.
-  void row(const std::string& stored, const std::vector<std::string>& canonical, Stored how, int64_t key_heads);
+  // Either, as a table has it: all of `canonical` in one module or tensor. `attention` for those stored by heads.
+  void row(const std::string& stored, const std::vector<std::string>& canonical, Stored how,
+           const Attention& attention);
   // `copy` may be in the file beside the tensor that holds `canonical`, and must then be equal to it.
   void copy(const std::string& copy, const std::string& canonical);
   std::vector<Binding> take() { return std::move(bindings_); }

@@ -19,6 +19,15 @@ std::string class_name(const FamilyTable& table, const ClassRow& row) {
   return fmt::format("{}{}", table.classes, row.ending);
 }
 
+// Every family has one.
+std::string bare_class(const FamilyTable& table) {
+  std::string name;
+  for (const ClassRow& row : table.heads.classes) {
+    name = row.task == Task::encoder ? class_name(table, row) : name;
+  }
+  return name;
+}
+
 // What tells a file of the class from those of others.
 std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow& row, bool tied) {
   std::vector<std::string> needed;
@@ -153,7 +162,7 @@ std::vector<Binding> bind_table(const FamilyTable& table, const Architecture& a,
     const std::vector<std::string> names =
         mapped(row.ours.all, [&](std::string_view name) { return ours + std::string(name); });
     if (!row.where || row.where(a)) {
-      binder.row(prefix + theirs, names, row.stored, block.attention.kv_heads);
+      binder.row(prefix + theirs, names, row.stored, block.attention);
     }
   };
   for (auto row = table.tensors.begin(); row != table.tensors.end();) {
@@ -181,7 +190,7 @@ Family make_family(FamilyTable given) {
   const auto table = std::make_shared<const FamilyTable>(std::move(given));
   return {.model_type = table->model_type,
           .base_prefix = table->base_prefix,
-          .bare_class = fmt::format("{}Model", table->classes),
+          .bare_class = bare_class(*table),
           .classes = mapped(table->heads.classes, [&](const ClassRow& row) { return class_name(*table, row); }),
           .read_config = [table](Config& config) { return read_table(*table, config); },
           .write_config = [table](const Architecture& a) { return write_table(*table, a); },

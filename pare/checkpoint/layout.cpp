@@ -50,4 +50,17 @@ Layout leading_ones(int64_t count) {
           }};
 }
 
+Layout number() {
+  return {[](const at::Tensor& stored) { return std::vector{stored.unsqueeze(0)}; },
+          [](const std::vector<at::Tensor>& canonical) { return canonical.at(0).squeeze(0); }};
+}
+
+Layout exchanged_halves(int64_t heads) {
+  const auto exchange = [heads](const at::Tensor& rows) {
+    return rows.unflatten(0, {heads, 2, -1}).flip(1).flatten(0, 2);
+  };
+  return {[=](const at::Tensor& stored) { return std::vector{exchange(stored)}; },
+          [=](const std::vector<at::Tensor>& canonical) { return exchange(canonical.at(0)); }};
+}
+
 }  // namespace pare

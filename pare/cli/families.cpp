@@ -26,7 +26,11 @@ std::string line(std::string_view name, std::string_view text) {
 
 // The classes of a family begin alike: "Llama", and then Model, ForCausalLM, ...
 std::string endings(const Family& family) {
-  const size_t begins = family.bare_class.size() - std::string_view("Model").size();
+  size_t begins = family.bare_class.size() - std::string_view("Model").size();
+  for (const std::string& name : family.classes) {
+    const auto [mine, other] = std::ranges::mismatch(name, family.bare_class);
+    begins = std::min(begins, static_cast<size_t>(mine - name.begin()));
+  }
   return fmt::format(
       "{}", fmt::join(mapped(family.classes, [&](const std::string& name) { return name.substr(begins); }), ", "));
 }

@@ -78,6 +78,10 @@ std::string family_config_text(const Family& family, const ModelFolder& source, 
 std::string foreign_config_text(const Family& family, const ModelFolder& source, const Architecture& architecture,
                                 const std::optional<Dtype>& dtype) {
   nlohmann::ordered_json config = config_or_refuse(family, architecture);
+  refuse_if(
+      config.contains("text_config"),
+      "the family {} is a text model beside a tower for images, and there is none to write: {}_text is the text alone",
+      family.model_type, family.model_type);
   const nlohmann::json said =
       source.config.empty() ? nlohmann::json::object() : parse_json(source.config, source.path.string());
   std::vector<std::string> kept = {"bos_token_id", "eos_token_id"};

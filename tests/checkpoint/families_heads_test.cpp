@@ -40,7 +40,7 @@ json small(const HeadSample& sample, const std::string& kind) {
   const auto is = [&](std::initializer_list<const char*> types) {
     return std::ranges::find(types, sample.type) != types.end();
   };
-  if (is({"gemma", "gemma2", "glm", "glm4", "helium", "qwen3", "seed_oss"})) {
+  if (is({"gemma", "gemma2", "gemma3_text", "glm", "glm4", "helium", "qwen3", "seed_oss"})) {
     config["head_dim"] = 8;
   }
   if (is({"albert", "electra"})) {
@@ -49,8 +49,8 @@ json small(const HeadSample& sample, const std::string& kind) {
   if (sample.type == "gpt_neo") {
     config["attention_types"] = json::parse(R"([[["local"], 1]])");
   }
-  if (is({"exaone4", "gemma", "gemma2", "helium", "ministral", "mistral", "qwen2", "qwen3", "seed_oss", "smollm3",
-          "stablelm"})) {
+  if (is({"exaone4", "gemma", "gemma2", "gemma3_text", "helium", "ministral", "mistral", "qwen2", "qwen3", "seed_oss",
+          "smollm3", "stablelm"})) {
     config["num_key_value_heads"] = 2;
   }
   config.update(sample.more);
@@ -102,6 +102,7 @@ std::vector<HeadSample> samples() {
         Decoder{"glm", "Glm", "score", false, ""},
         Decoder{"glm4", "Glm4", "score", false, ""},
         Decoder{"gpt_bigcode", "GPTBigCode", "classifier", false, ""},
+        Decoder{"hunyuan_v1_dense", "HunYuanDenseV1", "", false, ""},
         Decoder{"helium", "Helium", "score", false, ""},
         Decoder{"ministral", "Ministral", "score", true, "transformer."},
         Decoder{"nemotron", "Nemotron", "score", true, "transformer."},
@@ -155,7 +156,10 @@ std::vector<HeadSample> samples() {
   const std::string albert_pooler = "albert.pooler.bias 16\nalbert.pooler.weight 16,16\n";
   const std::string classifier = "classifier.bias 3\nclassifier.weight 3,16\n";
   const std::string answer = "qa_outputs.bias 2\nqa_outputs.weight 2,16\n";
-  const std::vector<HeadSample> encoders = {
+  const std::vector<HeadSample> others = {
+      {"apertus", "ApertusModel", "ApertusForTokenClassification", Task::token_classifier,
+       "score.bias 3\nscore.weight 3,16"},
+      {"gemma3_text", "Gemma3TextModel", "Gemma3TextForSequenceClassification", Task::classifier, "score.weight 3,16"},
       {"bert", "BertModel", "BertForMaskedLM", Task::masked_lm, predictions},
       {"bert", "BertModel", "BertForPreTraining", Task::masked_lm, predictions + bert_pooler + next},
       {"bert", "BertModel", "BertForNextSentencePrediction", Task::next_sentence, bert_pooler + next},
@@ -202,7 +206,7 @@ std::vector<HeadSample> samples() {
        classifier,
        {{"image_size", 8}, {"patch_size", 4}}},
   };
-  all.insert(all.end(), encoders.begin(), encoders.end());
+  all.insert(all.end(), others.begin(), others.end());
   return all;
 }
 

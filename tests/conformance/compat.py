@@ -45,7 +45,7 @@ def key_bias(family, config):
         "opt": when(getattr(config, "enable_bias", False), APPLIES),
         "vit": when(getattr(config, "qkv_bias", False), APPLIES),
         "falcon": when(getattr(config, "bias", False), APPLIES if getattr(config, "alibi", False) else REFUSED),
-        "gpt_neo": NOTHING, "gptj": NOTHING, "mistral": NOTHING, "phi": REFUSED, "qwen2": REFUSED,
+        "codegen": NOTHING, "gpt_neo": NOTHING, "gptj": NOTHING, "mistral": NOTHING, "phi": REFUSED, "qwen2": REFUSED,
         "starcoder2": when(getattr(config, "use_bias", False), REFUSED),
     }.get(family) or when(config.attention_bias, REFUSED)
 
@@ -59,7 +59,7 @@ def value_bias(family, config):
 def biased_head(model_class, config):
     """Whether a decoder ends in a matrix of its own with a bias."""
     name = model_class.__name__
-    if name.startswith("GPTJ") and name.endswith("ForCausalLM"):
+    if name.startswith(("CodeGen", "GPTJ")) and name.endswith("ForCausalLM"):
         return not config.tie_word_embeddings
     return name.endswith(("ForTokenClassification", "ForQuestionAnswering"))
 
@@ -72,7 +72,7 @@ def norm_gain(family, config, model_class):
         return REFUSED if is_bare(model_class) and config.embedding_size == config.hidden_size else APPLIES
     if family == "openai_gpt":  # its norms are behind the sums, and no head has a bias
         return REFUSED
-    if family == "olmo":  # its norms have no gains
+    if family in ("nanochat", "olmo"):  # its norms have no gains
         return NOTHING
     biased = biased_head(model_class, config)
     if family == "opt":
@@ -89,7 +89,7 @@ def norm_gain(family, config, model_class):
         return REFUSED if is_bare(model_class) or is_tied(config, model_class) else APPLIES
     if family == "stablelm":  # both sublayers may read the same norm, and the MLP has no biases
         return APPLIES if biased or (config.use_qkv_bias and not config.use_parallel_residual) else REFUSED
-    if family == "gptj":  # no biases in its attention, but in its head
+    if family in ("codegen", "gptj"):  # no biases in its attention, but in its head
         return APPLIES if biased else REFUSED
     return APPLIES
 
@@ -101,8 +101,9 @@ def neuron_heads(family, config):
     return CANNOT if activation in (["sigmoid"] if family in GATED else ["silu", "swish", "quick_gelu"]) else REFUSED
 
 
-GATED = ("cohere", "cohere2", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "granite", "helium", "llama", "ministral", "mistral",
-         "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm")
+GATED = ("cohere", "cohere2", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4",
+         "granite", "gte", "helium", "hunyuan_v1_dense", "llama", "ministral", "mistral", "modernbert", "modernbert_decoder",
+         "nomic_bert", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm")
 
 
 def first_layer(family, config):
@@ -110,14 +111,16 @@ def first_layer(family, config):
     if family == "eurobert":
         return CANNOT
     parallel = {
-        "cohere": True, "cohere2": True, "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
+        "codegen": True, "cohere": True, "cohere2": True, "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
         "stablelm": getattr(config, "use_parallel_residual", False),
         "falcon": getattr(config, "parallel_attn", False) or getattr(config, "new_decoder_architecture", False),
     }
     return REFUSED if family in (*ENCODERS, "biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt") or parallel.get(family) else CANNOT
 
 
-ENCODERS = ("albert", "bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "roberta_prelayernorm", "vit", "xlm_roberta")
+ENCODERS = ("albert", "bert", "camembert", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "distilbert",
+            "electra", "esm", "eurobert", "gte", "modernbert", "nomic_bert", "roberta", "roberta_prelayernorm",
+            "siglip_text_model", "siglip_vision_model", "vit", "xlm_roberta")
 
 
 def head_shape(family, config):
@@ -147,9 +150,10 @@ CANNOT_SAY = {
 }
 
 
-RMS_NORMS = ("arcee", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "glm", "glm4", "granite", "helium", "llama", "ministral", "mistral", "olmo2",
-             "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3")
-NORMS_BEHIND = ("exaone4", "gemma2", "glm4", "olmo2", "olmo3")  # their sublayers
+RMS_NORMS = ("apertus", "arcee", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4",
+             "granite", "helium", "hunyuan_v1_dense", "llama", "ministral", "mistral", "nanochat", "olmo2", "olmo3", "phi3",
+             "qwen2", "qwen3", "seed_oss", "smollm3")
+NORMS_BEHIND = ("exaone4", "gemma2", "gemma3", "gemma3_text", "glm4", "olmo2", "olmo3")  # their sublayers
 
 
 def is_bare(model_class):
@@ -158,7 +162,7 @@ def is_bare(model_class):
 
 
 def is_tied(config, model_class):
-    return getattr(config, "tie_word_embeddings", False) and model_class.__name__.endswith(("CausalLM", "LMHeadModel", "MaskedLM", "PreTraining"))
+    return getattr(config, "tie_word_embeddings", False) and model_class.__name__.endswith(("CausalLM", "ConditionalGeneration", "LMHeadModel", "MaskedLM", "PreTraining"))
 
 
 def centring(family, config, model_class):
@@ -193,8 +197,13 @@ def expected(family, config, model_class):
         "shrink_head_pairs": head_pairs(family, config),
         "cache_keys_only{keep=x}": cached_inputs(family, config),
         "gauge_heads": APPLIES,  # values and outputs are free in all of them
-        "rotate_residual": REFUSED,  # every norm has a gain of its own, or is no RMSNorm
+        "rotate_residual": rotation(family, config, model_class),
     }
+
+
+def rotation(family, config, model_class):
+    """Elsewhere every norm has a gain of its own, or is no RMSNorm."""
+    return APPLIES if family == "nanochat" and not is_bare(model_class) and not is_tied(config, model_class) else REFUSED
 
 
 # What a family cannot say, of the Architecture that a pass would need.
@@ -334,8 +343,10 @@ class Drawn:
         model.to(torch.float64).save_pretrained(self.folder, max_shard_size=rng.choice(["20KB", "1GB"]))
         if index % 2:
             random_models.spell_rope_as_before(self.folder / "config.json", getattr(family, "OLDER_ROPE_KEYS", {}))
-        self.inputs = draw_inputs(self.config, generator)
-        self.expected = expected(name, self.config, self.model_class)
+        self.text = copy.deepcopy(self.config.get_text_config())  # of a model with a tower beside it
+        self.text.tie_word_embeddings = getattr(self.config, "tie_word_embeddings", False)
+        self.inputs = draw_inputs(self.text, generator)
+        self.expected = expected(name, self.text, self.model_class)
 
     def runs(self):
         """What to ask pare for: lists of passes, with flags and what should come of it."""
@@ -348,7 +359,7 @@ class Drawn:
         runs = [(passes, ["--no-verify"], APPLIES) for passes in applying]
         runs += [(passes, [], CANNOT) for passes, outcome in self.expected.items() if outcome == CANNOT]
         folded = self.expected["fold_norm_gain"] == APPLIES
-        if turns_when_folded(self.family, self.config, self.model_class) and folded:
+        if turns_when_folded(self.family, self.text, self.model_class) and folded:
             runs.append(("fold_norm_gain,rotate_residual", ["--no-verify"], APPLIES))
         return [*runs, (",".join([*refused, "eliminate_projection"]), [], REFUSED)]
 
@@ -379,11 +390,11 @@ def check_run(model, out, passes, outcome, result):
         named = outcome == CANNOT and words in result.stderr and CANNOT_SAY[passes] in result.stderr
         return check_refused(model, passes, result) if outcome == REFUSED else "" if named else result.stderr
     certificate = json.loads((out / "certificate.json").read_text())
-    saved = sum(step["neutral_parameters"] for step in certificate["passes"]) + zeros_of(passes, model.config)
+    saved = sum(step["neutral_parameters"] for step in certificate["passes"]) + zeros_of(passes, model.text)
     if model.index and certificate["verdict"] not in ("proved", "identical"):
         return f"verdict {certificate['verdict']}"
     case = f"{model.family} {model.index} ({model.model_class.__name__}), {passes}"
-    return check_files(model.folder, out, saved, zeros_by_chance(passes, model.config)) or compare_models(
+    return check_files(model.folder, out, saved, zeros_by_chance(passes, model.text)) or compare_models(
         case, model.model_class, model.folder, out, model.config, model.options, model.inputs)
 
 

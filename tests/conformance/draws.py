@@ -15,8 +15,9 @@ def with_head(rng, config, model_class):
     config.num_labels = rng.choice([1, 2, 3, 5])
     if model_class.__name__.endswith("ForQuestionAnswering") and model_class.__name__.startswith(ANSWERS_ARE_LABELS):
         config.num_labels = 2
-    if config.pad_token_id is None:
-        config.pad_token_id = rng.randrange(config.vocab_size)
+    text = config.get_text_config()
+    if text.pad_token_id is None:
+        text.pad_token_id = rng.randrange(text.vocab_size)
     return config
 
 
@@ -53,6 +54,12 @@ def rope(rng, index, head_width, context):
     if kind == "llama3":
         settings |= {"low_freq_factor": 1.0, "high_freq_factor": rng.choice([2.0, 4.0])}
     return settings
+
+
+def rope_by_type(rng, index, head_width, context):
+    """Layers with a window turn in their own way; now and then scaled too, which older files cannot say."""
+    return {"full_attention": rope(rng, index, head_width, context),
+            "sliding_attention": rope(rng, index // 2 if index % 3 == 2 else 0, head_width, context)}
 
 
 def partial_rope(rng, index, head_width, context):

@@ -512,7 +512,7 @@ def check_family(name, opened, work):
     mask = inputs.get("attention_mask")
     told = inputs if mask is None or random_models.leaves_padding_out(theirs) else inputs | {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
     wanted = random_models.without_padding(reference.run(theirs, told), mask, random_models.reads_last_token(theirs))
-    behind = f"residual.{config.num_hidden_layers}."  # which own code does not keep
+    behind = f"residual.{config.get_text_config().num_hidden_layers}."  # which own code does not keep
     kept = {key: tensor for key, tensor in wanted.items() if not key.startswith(behind)}
     ours = load(work / "own", config_of(work / "own")["architectures"][0], opened)
     REPORT.check(f"{case}: where a text ends", expect(ours.config.eos_token_id, getattr(config, "eos_token_id", None)))

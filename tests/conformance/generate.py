@@ -18,9 +18,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from report import PARE, SHARED, Report, expect, pare  # noqa: E402  (the folders above are not a package)
 
-DECODERS = ["arcee", "biogpt", "cohere", "cohere2", "ernie4_5", "exaone4", "falcon", "gemma", "gemma2", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite", "helium", "llama",
-            "ministral", "mistral", "nemotron", "olmo", "olmo2", "olmo3", "openai_gpt", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2"]
-NOT_DECODERS = ["albert", "bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "roberta_prelayernorm", "vit", "xlm_roberta"]
+DECODERS = ["apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ernie4_5", "exaone4", "falcon", "gemma",
+            "gemma2", "gemma3", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite",
+            "helium", "hunyuan_v1_dense", "llama", "ministral", "mistral", "modernbert_decoder", "mpt", "nanochat", "nemotron",
+            "olmo", "olmo2", "olmo3", "openai_gpt", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm",
+            "starcoder2", "xglm"]
+NOT_DECODERS = ["albert", "bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta",
+                "roberta_prelayernorm", "vit", "xlm_roberta"]
 
 
 def written(folder, prompts, work, *flags):
@@ -74,7 +78,7 @@ def causal_draw(family, name, number):
     for index in range(40):
         rng = random.Random(f"generate/{name}/{index}")
         config, model_class, *rest = family.draw(rng, index)
-        if model_class.__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        if model_class.__name__.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")):
             if found == number:
                 return rng, index, config, model_class, rest[0] if rest else {}
             found += 1
@@ -90,12 +94,13 @@ def check_family(report, name, number, work):
     rng, index, config, model_class, options = causal_draw(family, name, number)
     folder = work / f"{name}-{number}"
     random_models.store(config, model_class, options, rng, 2 * number, folder, getattr(family, "OLDER_ROPE_KEYS", {}))
-    about = f"{name} {index} ({model_class.__name__})"
+    about, config = f"{name} {index} ({model_class.__name__})", config.get_text_config()
     context = config.max_position_embeddings if hasattr(config, "max_position_embeddings") else 20
     prompts = [[rng.randrange(1, config.vocab_size) for _ in range(length)] for length in (1, 4, context - 1)]
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {one.get("rope_type", "default") for one in (rope.values() if "full_attention" in rope else [rope])}
     # Its cache does not turn keys again where a longer text changes their angles, and forgets nothing in a window of one.
-    cached = rope not in ("dynamic", "longrope") and getattr(config, "sliding_window", None) != 1
+    cached = not kinds & {"dynamic", "longrope"} and getattr(config, "sliding_window", None) != 1
     count_of = [context + 1 - len(prompt) for prompt in prompts]
     for dtype in ("float64", "float32"):
         ours = written(folder, prompts, work, "--dtype", dtype, "-n", "100")

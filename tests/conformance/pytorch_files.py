@@ -100,7 +100,7 @@ def check_family(name):
         if hasattr(config, "image_size"):
             inputs = {"pixel_values": torch.randn((2, config.num_channels, config.image_size, config.image_size), generator=generator, dtype=torch.float64)}
         else:
-            inputs = {"input_ids": torch.randint(config.vocab_size, (2, 9), generator=generator)}
+            inputs = {"input_ids": torch.randint(config.get_text_config().vocab_size, (2, 9), generator=generator)}
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         path = folder.with_suffix(".in.safetensors")
         save_file(inputs, path)

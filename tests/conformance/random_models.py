@@ -23,6 +23,9 @@ def randomise(model, dtype, generator):
             else:
                 values *= 1.3 / parameter.shape[1:].numel() ** 0.5
             parameter.copy_(values.to(dtype))
+        for name, buffer in model.named_buffers():  # of xIELU, stored like what is trained
+            if name.endswith(("act_fn.beta", "act_fn.eps")):
+                buffer.mul_(1.5 if name.endswith("beta") else 1e5)
 
 
 def store(config, model_class, options, rng, index, folder, older_keys):
@@ -33,29 +36,37 @@ def store(config, model_class, options, rng, index, folder, older_keys):
     model.to(dtype).save_pretrained(folder, max_shard_size=rng.choice(["20KB", "1GB"]))
     if rng.random() < 0.5:
         spell_rope_as_before(folder / "config.json", older_keys)
-    if getattr(config, "layer_types", None) and rng.random() < 0.5:
+    if getattr(config.get_text_config(), "layer_types", None) and rng.random() < 0.5:
         leave_out_layer_types(folder / "config.json", type(config))
 
 
 def leave_out_layer_types(path, config_class):
     """Older files have no such list; other keys say the same where transformers makes the same list of them."""
     config = json.loads(path.read_text())
-    types = config.pop("layer_types")
-    if config_class.from_dict(copy.deepcopy(config)).layer_types == types:
+    types = config.get("text_config", config).pop("layer_types")
+    if config_class.from_dict(copy.deepcopy(config)).get_text_config().layer_types == types:
         path.write_text(json.dumps(config))
 
 
 def spell_rope_as_before(path, older_keys):
     """rope_parameters as rope_theta, partial_rotary_factor and rope_scaling, the way most published files have them."""
-    config = json.loads(path.read_text())
+    whole = json.loads(path.read_text())
+    config = whole.get("text_config", whole)
     parameters = config.pop("rope_parameters", None)
+    if parameters and "sliding_attention" in parameters:
+        sliding = parameters["sliding_attention"]
+        if sliding["rope_type"] != "default":  # which older files cannot say
+            return
+        if older_keys["sliding_theta"]:
+            config[older_keys["sliding_theta"]] = sliding["rope_theta"]
+        parameters = parameters["full_attention"]
     if parameters:
         for key in ("rope_theta", "partial_rotary_factor"):
             if key in parameters:
                 config[older_keys.get(key, key)] = parameters.pop(key)
         if parameters["rope_type"] != "default":
             config["rope_scaling"] = parameters | {"type": parameters["rope_type"]}
-        path.write_text(json.dumps(config))
+        path.write_text(json.dumps(whole))
 
 
 def leaves_padding_out(model):
@@ -70,7 +81,7 @@ def reads_last_token(model):
 
 def draw_tokens(model, rng, generator):
     """A padded batch: every row on its own side, with anything at all in the masked places."""
-    config, padded = model.config, leaves_padding_out(model)
+    config, padded = model.config.get_text_config(), leaves_padding_out(model)
     context = config.max_position_embeddings - (config.pad_token_id + 1 if padded else 0)
     # Learned positions end; rotary ones go on, and some kinds change where the context ends.
     most = context * 3 // 2 if getattr(config, "rope_parameters", None) else context

@@ -33,7 +33,7 @@ def load(model_class, folder, implementation, **options):
             folder, dtype=torch.float64, attn_implementation=implementation, local_files_only=True, **options
         )
     # hidden_states then ends with the stream before the final norm, and last_hidden_state is the one after it.
-    model.config.tie_last_hidden_states = False
+    model.config.tie_last_hidden_states = model.config.get_text_config().tie_last_hidden_states = False
     return model.eval()
 
 

@@ -82,7 +82,7 @@ def check_family(report, name, model, work):
     generator = torch.Generator().manual_seed(5)
     head = model.get_output_embeddings()
     model.save_pretrained(work / name, max_shard_size="1GB")
-    ids = torch.randint(model.config.vocab_size, (5,), generator=generator)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (5,), generator=generator)
     tokens = work / "tokens.json"
     tokens.write_text(json.dumps([ids.tolist()]))
 

@@ -1,42 +1,10 @@
 // Gemma 2: Gemma with norms after the sublayers too, softcaps, a scale of its own and a window in every other layer.
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "pare/checkpoint/families/shared/llama_like.h"
+#include "pare/checkpoint/families/shared/gemma_like.h"
 
 namespace pare {
 
 namespace {
-
-// Scores are divided by the root of it.
-const Field score_divisor = field::whole(
-    [](const Draft& d) {
-      const double scale = scale_of(d.block.attention);
-      return int64_t{std::llround(std::clamp(1 / (scale * scale), 1.0, static_cast<double>(most::rows)))};
-    },
-    [](Draft& d, int64_t divisor) {
-      if (divisor != d.block.attention.head_width) {
-        d.block.attention.scale = 1 / std::sqrt(static_cast<double>(divisor));
-      }
-    },
-    1, most::rows);
-
-const Field required_window = {[](Config& config, const Key& key, Draft& draft) {
-                                 field::window.read(config, key, draft);
-                                 if (config.is_null(key.name())) {
-                                   config.wrong(key.name(), nullptr,
-                                                "a whole number: Gemma 2 has a window even where no layer uses it");
-                                 }
-                               },
-                               [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
-                                 field::window.write(config, key, draft);
-                                 if (config[key.name()].is_null()) {
-                                   config[key.name()] = draft.a.context;
-                                 }
-                               }};
 
 // An older name of it.
 const Field same_window = {[](Config& config, const Key& key, Draft& draft) {
@@ -45,21 +13,14 @@ const Field same_window = {[](Config& config, const Key& key, Draft& draft) {
   }
 }};
 
-void finish(Config& config, Draft& draft) {
-  if (draft.a.width % draft.block.attention.heads != 0) {
-    config.problem(fmt::format("num_attention_heads {} does not divide hidden_size {}, as Hugging Face asks of Gemma 2",
-                               draft.block.attention.heads, draft.a.width));
-  }
-}
-
 }  // namespace
 
 const Family& family_gemma2() {
   using namespace field;
-  static const Family family = make_family(llama_like({
+  static const Family family = make_family(gemma_like({
       .model_type = "gemma2",
       .classes = "Gemma2",
-      .model = llama_model({.norm = rms_norm(1), .output_norm = rms_norm(1)}),
+      .model = gemma_model(),
       .heads = decoder_heads({.tied = true, .answers = ""}),
       .keys =
           {
@@ -84,23 +45,7 @@ const Family& family_gemma2() {
               {"layer_types", layer_types([](int64_t layer) { return layer % 2 == 0; })},
               {"use_bidirectional_attention", only(false, "Hugging Face's own kernels do not agree about it")},
           },
-      .finish = finish,
-      .tensors =
-          {
-              {"embed_tokens", "embed.token"},
-              {"layers.{}.input_layernorm", "attention.norm"},
-              {"layers.{}.self_attn.q_proj", "attention.query"},
-              {"layers.{}.self_attn.k_proj", "attention.key"},
-              {"layers.{}.self_attn.v_proj", "attention.value"},
-              {"layers.{}.self_attn.o_proj", "attention.output"},
-              {"layers.{}.post_attention_layernorm", "attention.output_norm"},
-              {"layers.{}.pre_feedforward_layernorm", "mlp.norm"},
-              {"layers.{}.mlp.up_proj", "mlp.up"},
-              {"layers.{}.mlp.gate_proj", "mlp.gate"},
-              {"layers.{}.mlp.down_proj", "mlp.down"},
-              {"layers.{}.post_feedforward_layernorm", "mlp.output_norm"},
-              {"norm", "norm"},
-          },
+      .finish = divides_width,
   }));
   return family;
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "pare/checkpoint/known_keys.h"
@@ -219,7 +220,11 @@ Config Config::inner(std::string_view key) {
   if (!found.is_object() && !found.is_null()) {
     wrong(key, found, "an object");
   }
-  return Config(found.is_object() ? found : json::object(), fmt::format("{}{}.", prefix_, key), shared_);
+  return inner(key, found.is_object() ? found : json::object());
+}
+
+Config Config::inner(std::string_view key, json object) {
+  return Config(std::move(object), fmt::format("{}{}.", prefix_, key), shared_);
 }
 
 bool Config::stores(std::string_view ending, bool otherwise) const {
@@ -228,6 +233,11 @@ bool Config::stores(std::string_view ending, bool otherwise) const {
   }
   return std::any_of(tensors_->begin(), tensors_->end(),
                      [&](const std::string& name) { return name.ends_with(ending); });
+}
+
+static bool same_letters(std::string_view a, std::string_view b) {
+  const auto small = [](unsigned char letter) { return std::tolower(letter); };
+  return std::ranges::equal(a, b, {}, small, small);
 }
 
 ModelClass Config::model_class(const std::vector<ModelClass>& classes) {
@@ -242,7 +252,7 @@ ModelClass Config::model_class(const std::vector<ModelClass>& classes) {
   const std::string name = list[0].get<std::string>();
   std::vector<std::string_view> known;
   for (const ModelClass& one : classes) {
-    if (one.name == name) {
+    if (same_letters(one.name, name)) {  // MPT's first files have MPTForCausalLM
       return one;
     }
     known.push_back(one.name);

@@ -58,10 +58,12 @@ class Config {
   int64_t label_count();                                                   // of a classifier: id2label, or num_labels
 
   const std::string& subject() const { return subject_; }
-  bool has(std::string_view key) const;                        // there, and not null
-  bool is_null(std::string_view key) const;                    // there, and null, where that is not the default
-  const nlohmann::json& raw(std::string_view key);             // null where absent
+  bool has(std::string_view key) const;             // there, and not null
+  bool is_null(std::string_view key) const;         // there, and null, where that is not the default
+  const nlohmann::json& raw(std::string_view key);  // null where absent
+  const nlohmann::json& everything() const { return json_; }
   Config inner(std::string_view key);                          // an object within; problems go to this one
+  Config inner(std::string_view key, nlohmann::json object);   // the same, with this in its place
   bool stores(std::string_view ending, bool otherwise) const;  // a tensor so named is beside it
 
   // The one that "architectures" names. Where that names none, the last whose tensors are all there, else the bare
@@ -110,11 +112,23 @@ struct RopeSettings {
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";
 };
 
+// The same where layers with a window turn in their own way.
+struct RopeKinds {
+  RopeSettings full, sliding;  // of `sliding` the theta_key may be empty: older files have no such key
+  bool both_scaled = false;    // the rope_scaling of older files is for both, else only for layers without a window
+};
+struct RopePair {
+  Rope full, sliding;
+};
+
 // Both spellings: rope_theta + rope_scaling, and rope_parameters of newer files. Computed settings are resolved here.
 Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width, int64_t context);
 // Writes both spellings. The part that turns is left out where it is all of a head, unless the family means less by
 // that.
 void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width);
+// The same for two kinds of layers: a theta of older files for each, or rope_parameters with an object for each kind.
+RopePair read_ropes(Config& config, const RopeKinds& kinds, int64_t head_width, int64_t context);
+void write_ropes(nlohmann::ordered_json& config, const RopeKinds& kinds, const RopePair& ropes, int64_t head_width);
 
 std::string_view hugging_face_activation(Activation activation);
 void write_labels(nlohmann::ordered_json& config, int64_t classes);

@@ -45,11 +45,16 @@ void each_norm(Draft& draft, const std::function<void(Norm&)>& change) {
 
 namespace {
 
+// None also where there is no default.
+std::optional<double> number_or_none(Config& config, const Key& key) {
+  const bool has_default = !key.fallback.is_null();
+  const double value = config.number(key.names, has_default ? key.fallback.get<double>() : 1, above_zero, most::number);
+  const bool none = config.is_null(key.name()) || (!has_default && !config.has(key.name()));
+  return none ? std::nullopt : std::optional(value);
+}
+
 Field number_or_null(std::optional<double>& (*of)(Draft&)) {
-  return {[=](Config& config, const Key& key, Draft& draft) {
-            const double value = key.number(config, above_zero);
-            of(draft) = config.is_null(key.name()) ? std::nullopt : std::optional(value);
-          },
+  return {[=](Config& config, const Key& key, Draft& draft) { of(draft) = number_or_none(config, key); },
           [=](ordered_json& config, const Key& key, Draft& draft) {
             config[key.name()] = of(draft) ? ordered_json(*of(draft)) : nullptr;
           }};
@@ -163,8 +168,8 @@ const Field qk_norm =
 
 const Field softcap = number_or_null([](Draft& d) -> std::optional<double>& { return d.block.attention.softcap; });
 const Field head_softcap = {[](Config& config, const Key& key, Draft& draft) {
-                              const double value = key.number(config, above_zero);
-                              if (draft.a.task == Task::causal_lm && !config.is_null(key.name())) {
+                              const std::optional<double> value = number_or_none(config, key);
+                              if (draft.a.task == Task::causal_lm) {
                                 draft.a.head.softcap = value;
                               }
                             },
@@ -183,6 +188,27 @@ Field rope(const RopeSettings& settings) {
               rope = *first->attention.rope;
             }
             write_rope(config, settings, rope, head_width);
+          }};
+}
+
+Field rope_by_type(const RopeKinds& kinds) {
+  return {[=](Config& config, const Key&, Draft& draft) {
+            const RopePair ropes = read_ropes(config, kinds, draft.block.attention.head_width, draft.a.context);
+            draft.by_layer.emplace_back([=](int64_t, Block& block) {
+              block.attention.rope = block.attention.window ? ropes.sliding : ropes.full;
+            });
+          },
+          [=](ordered_json& config, const Key&, Draft& draft) {
+            const int64_t head_width = draft.block.attention.head_width;
+            const auto rope_of = [&](bool sliding, double theta) {  // of the first such layer
+              const auto fits = [&](const Block& b) {
+                return b.attention.window.has_value() == sliding && b.attention.rope.has_value();
+              };
+              const auto first = std::ranges::find_if(draft.a.blocks, fits);
+              return first == draft.a.blocks.end() ? Rope{.theta = theta, .width = head_width} : *first->attention.rope;
+            };
+            const RopePair ropes = {rope_of(false, kinds.full.theta), rope_of(true, kinds.sliding.theta)};
+            write_ropes(config, kinds, ropes, head_width);
           }};
 }
 
@@ -305,7 +331,7 @@ const Field window = {[](Config& config, const Key& key, Draft& draft) {
                         }
                       }};
 
-Field layer_types(bool (*slides)(int64_t)) {
+Field layer_types(const std::function<bool(int64_t)>& slides) {
   return {[=](Config& config, const Key& key, Draft& draft) { read_types(config, key.name(), draft, slides); },
           write_types};
 }

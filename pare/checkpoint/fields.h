@@ -24,6 +24,8 @@ extern const Field attention_bias, qkv_bias, output_bias;
 extern const Field qk_norm;                     // true or false: queries and keys have the norm that attention has
 extern const Field softcap;                     // null: none
 Field rope(const RopeSettings& settings = {});  // of all layers that turn
+// Of layers with a window, and of those without: after layer_types.
+Field rope_by_type(const RopeKinds& kinds);
 
 // The MLP.
 extern const Field mlp_width;  // no default: four times the width
@@ -33,7 +35,7 @@ extern const Field biases;  // of attention and MLP
 // Windows.
 extern const Field window;  // of all layers, or of those that layer_types names; null, or no default: none
 // Gives that window to the layers that the list names, or, where there is no list, to those that slide.
-Field layer_types(bool (*slides)(int64_t layer));
+Field layer_types(const std::function<bool(int64_t layer)>& slides);
 // Qwen's: the same, with use_sliding_window and max_window_layers.
 extern const Field late_windows;
 

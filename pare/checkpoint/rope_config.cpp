@@ -19,16 +19,24 @@ double yarn_scale(double stretch, double weight) {
   return stretch <= 1 ? 1 : 0.1 * weight * std::log(stretch) + 1;
 }
 
-double original_context(Config& config, Config& within, int64_t context) {
-  // A value beside rope_scaling wins over one inside it, as in Hugging Face.
-  const int64_t inside = within.integer({"original_max_position_embeddings"}, context, 2, most::rows);
-  return static_cast<double>(config.integer({"original_max_position_embeddings"}, inside, 2, most::rows));
+// The context, and whether the one before it was stretched may stand beside the scaling.
+struct Context {
+  int64_t now = 0;
+  bool beside = true;
+};
+
+double original_context(Config& config, Config& within, const Context& context) {
+  int64_t original = within.integer({"original_max_position_embeddings"}, context.now, 2, most::rows);
+  if (context.beside) {  // where it wins over one inside, as in Hugging Face
+    original = config.integer({"original_max_position_embeddings"}, original, 2, most::rows);
+  }
+  return static_cast<double>(original);
 }
 
-void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
+void read_yarn(Config& config, Config& within, const Context& context, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
   scaling.factor =
-      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
+      within.number({"factor"}, static_cast<double>(context.now) / scaling.original_context, above_zero, most::number);
   const double mscale = within.number({"mscale"}, 0, 0, most::number);
   const double mscale_all = within.number({"mscale_all_dim"}, 0, 0, most::number);
   const double implied = mscale != 0 && mscale_all != 0
@@ -43,17 +51,17 @@ void read_yarn(Config& config, Config& within, int64_t context, RopeScaling& sca
   scaling.truncate = within.flag("truncate", true);
 }
 
-void read_longrope(Config& config, Config& within, int64_t context, int64_t width, RopeScaling& scaling) {
+void read_longrope(Config& config, Config& within, const Context& context, int64_t width, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
   const double stretch =
-      within.number({"factor"}, static_cast<double>(context) / scaling.original_context, above_zero, most::number);
+      within.number({"factor"}, static_cast<double>(context.now) / scaling.original_context, above_zero, most::number);
   const double implied = stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(scaling.original_context));
   scaling.attention_factor = within.number({"attention_factor"}, implied, 0, most::number);
   scaling.short_factor = within.numbers("short_factor", static_cast<size_t>(width / 2), above_zero, most::number);
   scaling.long_factor = within.numbers("long_factor", static_cast<size_t>(width / 2), above_zero, most::number);
 }
 
-void read_llama3(Config& config, Config& within, int64_t context, RopeScaling& scaling) {
+void read_llama3(Config& config, Config& within, const Context& context, RopeScaling& scaling) {
   scaling.original_context = original_context(config, within, context);
   for (std::string_view key : {"factor", "low_freq_factor", "high_freq_factor"}) {
     if (!within.has(key)) {
@@ -65,7 +73,7 @@ void read_llama3(Config& config, Config& within, int64_t context, RopeScaling& s
   scaling.high_frequency = within.number({"high_freq_factor"}, 4, above_zero, most::number);
 }
 
-std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t context, const Rope& rope) {
+std::optional<RopeScaling> read_scaling(Config& config, Config& within, const Context& context, const Rope& rope) {
   const std::string older_name = within.text("type", "default");
   const std::string type = within.text("rope_type", older_name);
   if (type == "default") {
@@ -79,7 +87,7 @@ std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t 
     }
     scaling.factor = within.number({"factor"}, 1, above_zero, most::number);
     if (type == "dynamic") {
-      scaling.original_context = static_cast<double>(context);
+      scaling.original_context = static_cast<double>(context.now);
       within.neutral({"original_max_position_embeddings"});
     }
   } else if (type == "yarn") {
@@ -102,6 +110,25 @@ std::optional<RopeScaling> read_scaling(Config& config, Config& within, int64_t 
 
 }  // namespace
 
+// What is turned, from the object `within`; where that says nothing, what older files say beside it, and the family.
+static Rope read_turn(Config& config, Config& within, const RopeSettings& settings, int64_t head_width) {
+  Rope rope;
+  rope.layout = settings.layout;
+  const double theta = settings.theta_key.empty()
+                           ? settings.theta
+                           : config.number({settings.theta_key}, settings.theta, above_zero, most::number);
+  rope.theta = within.number({"rope_theta"}, theta, above_zero, most::number);
+  const double part = settings.partial.value_or(1);
+  const double least = settings.partial ? 1e-6 : 1;
+  const double partial =
+      within.number({"partial_rotary_factor"}, config.number({settings.partial_key}, part, least, 1), least, 1);
+  if (settings.partial_key != "partial_rotary_factor") {
+    config.only("partial_rotary_factor", partial, fmt::format("this family reads {}", settings.partial_key));
+  }
+  rope.width = static_cast<int64_t>(static_cast<double>(head_width) * partial);
+  return rope;
+}
+
 Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width, int64_t context) {
   for (const char* kind : {"full_attention", "sliding_attention"}) {
     const nlohmann::json& parameters = config.raw("rope_parameters");
@@ -115,25 +142,41 @@ Rope read_rope(Config& config, const RopeSettings& settings, int64_t head_width,
   Config within = config.inner(older || !config.has("rope_parameters") ? "rope_scaling" : "rope_parameters");
   config.neutral({"rope_parameters", "rope_scaling"});
 
-  Rope rope;
-  rope.layout = settings.layout;
-  const double theta = config.number({settings.theta_key}, settings.theta, above_zero, most::number);
-  rope.theta = within.number({"rope_theta"}, theta, above_zero, most::number);
-  const double part = settings.partial.value_or(1);
-  const double least = settings.partial ? 1e-6 : 1;
-  const double partial =
-      within.number({"partial_rotary_factor"}, config.number({settings.partial_key}, part, least, 1), least, 1);
+  Rope rope = read_turn(config, within, settings, head_width);
   // Where the family has names of its own, Hugging Face reads no others: those may repeat, and not contradict.
   if (settings.theta_key != "rope_theta") {
     config.only("rope_theta", rope.theta, fmt::format("this family reads {}", settings.theta_key));
   }
-  if (settings.partial_key != "partial_rotary_factor") {
-    config.only("partial_rotary_factor", partial, fmt::format("this family reads {}", settings.partial_key));
-  }
-  rope.width = static_cast<int64_t>(static_cast<double>(head_width) * partial);
-  rope.scaling = read_scaling(config, within, context, rope);
+  rope.scaling = read_scaling(config, within, {context}, rope);
   within.finish();
   return rope;
+}
+
+RopePair read_ropes(Config& config, const RopeKinds& kinds, int64_t head_width, int64_t context) {
+  const nlohmann::json older = config.inner("rope_scaling").everything();
+  Config parameters = config.inner("rope_parameters");
+  const auto read = [&](std::string_view kind, const RopeSettings& settings, bool scaled) {
+    nlohmann::json object = parameters.inner(kind).everything();
+    if (scaled && !older.empty()) {
+      // Hugging Face puts it over settings that are already there, or over those of plain RoPE.
+      if (object.empty() && older.contains("type") && !older.contains("rope_type") && older["type"] != "default") {
+        config.problem("rope_scaling has a type, but no rope_type, which is what Hugging Face reads in this family");
+      }
+      object.update(older);
+    }
+    Config within = parameters.inner(kind, object);
+    Rope rope = read_turn(config, within, settings, head_width);
+    rope.scaling = read_scaling(config, within, {.now = context, .beside = false}, rope);
+    if (rope.scaling && !rope.scaling->truncate) {  // it looks for the key outside of this object
+      rope.scaling->truncate = true;
+    }
+    within.finish();
+    return rope;
+  };
+  const RopePair ropes = {read("full_attention", kinds.full, true),
+                          read("sliding_attention", kinds.sliding, kinds.both_scaled)};
+  parameters.finish();
+  return ropes;
 }
 
 // What is written of a scaling, beside its kind.
@@ -161,33 +204,64 @@ static std::vector<std::pair<const char*, nlohmann::ordered_json>> keys_of(const
   PARE_UNREACHABLE("a kind of scaling without keys");
 }
 
-void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width) {
-  nlohmann::ordered_json parameters;
+// As rope_parameters has it.
+static nlohmann::ordered_json parameters_of(const Rope& rope, std::optional<double> part) {
+  nlohmann::ordered_json parameters = {{"rope_type", "default"}};
   if (rope.scaling) {
     parameters["rope_type"] = word_of(rope.scaling->kind);
     for (const auto& [key, value] : keys_of(*rope.scaling)) {
       parameters[key] = value;
     }
   }
-  config["rope_theta"] = rope.theta;
-  config["rope_scaling"] = parameters;
-  if (!rope.scaling) {
-    parameters = {{"rope_type", "default"}};
-  }
   parameters["rope_theta"] = rope.theta;
-  if (rope.width != head_width || settings.partial) {
-    // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
-    double part = static_cast<double>(rope.width) / static_cast<double>(head_width);
-    if (static_cast<int64_t>(static_cast<double>(head_width) * part) < rope.width) {
-      part = std::nextafter(part, 1.0);
-    }
-    config["partial_rotary_factor"] = part;
-    parameters["partial_rotary_factor"] = part;
+  if (part) {
+    parameters["partial_rotary_factor"] = *part;
   }
-  config["rope_parameters"] = parameters;
+  return parameters;
+}
+
+// As rope_scaling has it: null where there is none.
+static nlohmann::ordered_json scaling_of(const Rope& rope) {
+  nlohmann::ordered_json scaling;
+  if (rope.scaling) {
+    scaling = parameters_of(rope, std::nullopt);
+    scaling.erase("rope_theta");
+  }
+  return scaling;
+}
+
+// The part that turns, where it is written.
+static std::optional<double> part_of(const RopeSettings& settings, const Rope& rope, int64_t head_width) {
+  if (rope.width == head_width && !settings.partial) {
+    return std::nullopt;
+  }
+  // Readers multiply and cut: the quotient must not fall short of the width by a rounding.
+  const double part = static_cast<double>(rope.width) / static_cast<double>(head_width);
+  return static_cast<int64_t>(static_cast<double>(head_width) * part) < rope.width ? std::nextafter(part, 1.0) : part;
+}
+
+void write_rope(nlohmann::ordered_json& config, const RopeSettings& settings, const Rope& rope, int64_t head_width) {
+  const std::optional<double> part = part_of(settings, rope, head_width);
+  config["rope_theta"] = rope.theta;
+  config["rope_scaling"] = scaling_of(rope);
+  if (part) {
+    config["partial_rotary_factor"] = *part;
+  }
+  config["rope_parameters"] = parameters_of(rope, part);
   config[settings.theta_key] = rope.theta;
-  if (parameters.contains("partial_rotary_factor")) {
-    config[settings.partial_key] = parameters["partial_rotary_factor"];
+  if (part) {
+    config[settings.partial_key] = *part;
+  }
+}
+
+void write_ropes(nlohmann::ordered_json& config, const RopeKinds& kinds, const RopePair& ropes, int64_t head_width) {
+  config["rope_scaling"] = kinds.both_scaled ? nullptr : scaling_of(ropes.full);
+  for (const auto& [kind, settings, rope] : {std::tuple{"full_attention", &kinds.full, &ropes.full},
+                                             {"sliding_attention", &kinds.sliding, &ropes.sliding}}) {
+    if (!settings->theta_key.empty()) {
+      config[settings->theta_key] = rope->theta;
+    }
+    config["rope_parameters"][kind] = parameters_of(*rope, part_of(*settings, *rope, head_width));
   }
 }
 

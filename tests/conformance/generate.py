@@ -18,9 +18,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from report import PARE, SHARED, Report, expect, pare  # noqa: E402  (the folders above are not a package)
 
-DECODERS = ["arcee", "biogpt", "ernie4_5", "exaone4", "falcon", "gemma", "gemma2", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "helium", "llama",
-            "ministral", "mistral", "nemotron", "olmo", "openai_gpt", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2"]
-NOT_DECODERS = ["albert", "bert", "camembert", "distilbert", "electra", "eurobert", "roberta", "roberta_prelayernorm", "vit", "xlm_roberta"]
+DECODERS = ["arcee", "biogpt", "bloom", "ernie4_5", "exaone4", "falcon", "gemma", "gemma2", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "helium", "llama",
+            "ministral", "mistral", "modernbert_decoder", "mpt", "nemotron", "olmo", "openai_gpt", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2", "xglm"]
+NOT_DECODERS = ["albert", "bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta", "roberta_prelayernorm", "vit", "xlm_roberta"]
 
 
 def written(folder, prompts, work, *flags):

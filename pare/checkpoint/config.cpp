@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "pare/checkpoint/known_keys.h"
@@ -257,6 +258,11 @@ bool Config::stores(std::string_view ending, bool otherwise) const {
                      [&](const std::string& name) { return name.ends_with(ending); });
 }
 
+static bool same_letters(std::string_view a, std::string_view b) {
+  const auto small = [](unsigned char letter) { return std::tolower(letter); };
+  return std::ranges::equal(a, b, {}, small, small);
+}
+
 ModelClass Config::model_class(const std::vector<ModelClass>& classes) {
   const json& list = raw("architectures");
   if (list.is_null() || (list.is_array() && list.empty())) {
@@ -269,7 +275,7 @@ ModelClass Config::model_class(const std::vector<ModelClass>& classes) {
   const std::string name = list[0].get<std::string>();
   std::vector<std::string_view> known;
   for (const ModelClass& one : classes) {
-    if (one.name == name) {
+    if (same_letters(one.name, name)) {  // MPT's first files have MPTForCausalLM
       return one;
     }
     known.push_back(one.name);

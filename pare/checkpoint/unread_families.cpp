@@ -19,7 +19,6 @@ constexpr std::string_view experts = "has experts: a router chooses among MLPs f
 constexpr UnreadFamily unread[] = {
     {"bamba", no_attention},
     {"bart", two_stacks},
-    {"bloom", "has an activation whose constant is cut to eight digits"},
     {"clip", two_towers},
     {"dbrx", experts},
     {"deberta", relative},
@@ -44,10 +43,7 @@ constexpr UnreadFamily unread[] = {
     {"mbart", two_stacks},
     {"minicpm", multipliers},
     {"mixtral", experts},
-    {"modernbert", two_ropes},
-    {"modernbert-decoder", two_ropes},
     {"mpnet", "adds what depends on the distance between two tokens to its scores"},
-    {"mpt", "adds to its scores what depends on the distance between two tokens (ALiBi), in a form of its own"},
     {"mt5", two_stacks},
     {"olmoe", experts},
     {"pegasus", two_stacks},
@@ -61,7 +57,6 @@ constexpr UnreadFamily unread[] = {
     {"t5", two_stacks},
     {"umt5", two_stacks},
     {"whisper", two_stacks},
-    {"xglm", "computes its positions anew, and does not store them"},
     {"xlnet", relative},
     {"zamba", no_attention},
 };

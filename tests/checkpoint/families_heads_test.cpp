@@ -24,22 +24,25 @@ json small(const HeadSample& sample, const std::string& kind) {
   json config = {{"model_type", sample.type}, {"hidden_size", 16}, {"num_attention_heads", 2},
                  {"num_hidden_layers", 1},    {"num_labels", 3},   {"architectures", {kind}}};
   if (sample.type != "vit") {
-    config.update({{"max_position_embeddings", 8}, {"vocab_size", 11}});
+    const std::string context = sample.type == "bloom" ? "seq_length"
+                                : sample.type == "mpt" ? "max_seq_len"
+                                                       : "max_position_embeddings";
+    config.update({{context, 8}, {"vocab_size", 11}});
   }
-  const std::string mlp = sample.type == "opt"                 ? "ffn_dim"
+  const auto is = [&](std::initializer_list<const char*> types) {
+    return std::ranges::find(types, sample.type) != types.end();
+  };
+  const std::string mlp = is({"opt", "xglm"})                  ? "ffn_dim"
                           : sample.type == "falcon"            ? "ffn_hidden_size"
                           : sample.type.starts_with("gpt_neo") ? "intermediate_size"
                           : sample.type.starts_with("gpt")     ? "n_inner"
                                                                : "intermediate_size";
-  if (sample.type != "openai-gpt") {  // which has no key for it
+  if (!is({"bloom", "mpt", "openai-gpt"})) {  // which have no key for it
     config[mlp] = 20;
   }
   if (sample.type == "gptj") {
     config["rotary_dim"] = 4;
   }
-  const auto is = [&](std::initializer_list<const char*> types) {
-    return std::ranges::find(types, sample.type) != types.end();
-  };
   if (is({"gemma", "gemma2", "gemma3_text", "glm", "glm4", "helium", "qwen3", "seed_oss"})) {
     config["head_dim"] = 8;
   }
@@ -95,6 +98,8 @@ std::vector<HeadSample> samples() {
         Decoder{"opt", "OPT", "", true, ""},
         Decoder{"starcoder2", "Starcoder2", "score", false, ""},
         Decoder{"biogpt", "BioGpt", "classifier", false, ""},
+        Decoder{"bloom", "Bloom", "classifier", true, ""},
+        Decoder{"mpt", "Mpt", "classifier", true, ""},
         Decoder{"gpt_neo", "GPTNeo", "classifier", true, ""},
         Decoder{"openai-gpt", "OpenAIGPT", "", false, ""},
         Decoder{"arcee", "Arcee", "score", true, "transformer."},
@@ -199,6 +204,20 @@ std::vector<HeadSample> samples() {
        Task::token_classifier, classifier},
       {"roberta-prelayernorm", "RobertaPreLayerNormModel", "RobertaPreLayerNormForQuestionAnswering",
        Task::question_answering, answer},
+      {"modernbert", "ModernBertModel", "ModernBertForMaskedLM", Task::masked_lm,
+       "decoder.bias 11\nhead.dense.weight 16,16\nhead.norm.weight 16"},
+      {"modernbert", "ModernBertModel", "ModernBertForSequenceClassification", Task::classifier,
+       classifier + "head.dense.weight 16,16\nhead.norm.weight 16"},
+      {"modernbert-decoder", "ModernBertDecoderModel", "ModernBertDecoderForCausalLM", Task::causal_lm,
+       "decoder.bias 11\nlm_head.dense.weight 16,16\nlm_head.norm.weight 16"},
+      {"modernbert-decoder", "ModernBertDecoderModel", "ModernBertDecoderForSequenceClassification", Task::classifier,
+       "classifier.weight 3,16\nhead.dense.weight 16,16\nhead.norm.weight 16"},
+      {"xglm",
+       "XGLMModel",
+       "XGLMForCausalLM",
+       Task::causal_lm,
+       "lm_head.weight 11,16",
+       {{"tie_word_embeddings", false}}},
       {"vit",
        "ViTModel",
        "ViTForImageClassification",

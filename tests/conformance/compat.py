@@ -39,7 +39,7 @@ def key_bias(family, config):
     return {
         "albert": APPLIES, "bert": APPLIES, "camembert": APPLIES, "distilbert": APPLIES, "electra": APPLIES, "roberta": APPLIES,
         "roberta_prelayernorm": APPLIES, "xlm_roberta": APPLIES,
-        "biogpt": APPLIES, "gpt2": APPLIES, "gpt_bigcode": APPLIES, "openai_gpt": APPLIES,
+        "biogpt": APPLIES, "bloom": APPLIES, "mpt": NOTHING, "xglm": APPLIES, "gpt2": APPLIES, "gpt_bigcode": APPLIES, "openai_gpt": APPLIES,
         "ernie4_5": when(getattr(config, "use_bias", False), REFUSED), "exaone4": NOTHING, "ministral": NOTHING, "phi3": NOTHING,
         "stablelm": when(getattr(config, "use_qkv_bias", False), REFUSED),
         "opt": when(getattr(config, "enable_bias", False), APPLIES),
@@ -74,6 +74,9 @@ def norm_gain(family, config, model_class):
         return REFUSED
     if family in ("nanochat", "olmo"):  # its norms have no gains
         return NOTHING
+    if family.startswith("modernbert"):
+        before_head = config.classifier_bias and not is_bare(model_class)
+        return APPLIES if not config.norm_bias or config.attention_bias or config.mlp_bias or before_head else REFUSED
     biased = biased_head(model_class, config)
     if family == "opt":
         last = biased and not config._remove_final_layer_norm and config.word_embed_proj_dim == config.hidden_size
@@ -97,7 +100,7 @@ def norm_gain(family, config, model_class):
 def neuron_heads(family, config):
     """An ungated SiLU, or GELU by a sigmoid, or a gate that is a sigmoid: heads of width one, which no family has."""
     names = ("hidden_activation", "hidden_act", "activation_function", "activation", "afn")
-    activation = next(value for name in names if isinstance(value := getattr(config, name, None), str))
+    activation = next((value for name in names if isinstance(value := getattr(config, name, None), str)), "gelu")
     return CANNOT if activation in (["sigmoid"] if family in GATED else ["silu", "swish", "quick_gelu"]) else REFUSED
 
 
@@ -108,14 +111,14 @@ GATED = ("cohere", "cohere2", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma
 
 def first_layer(family, config):
     """No positions in the embedding, and a serial first block; no family has the table."""
-    if family == "eurobert":
+    if family in ("eurobert", "modernbert"):
         return CANNOT
     parallel = {
         "codegen": True, "cohere": True, "cohere2": True, "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
         "stablelm": getattr(config, "use_parallel_residual", False),
         "falcon": getattr(config, "parallel_attn", False) or getattr(config, "new_decoder_architecture", False),
     }
-    return REFUSED if family in (*ENCODERS, "biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt") or parallel.get(family) else CANNOT
+    return REFUSED if family in (*ENCODERS, "biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt", "xglm") or parallel.get(family) else CANNOT
 
 
 ENCODERS = ("albert", "bert", "camembert", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "distilbert",

@@ -130,3 +130,34 @@ def bert_like(rng, index):
         tie_word_embeddings=index % 8 < 4,
         num_labels=rng.randint(2, 5),
     )
+
+
+def modernbert_like(rng, index):
+    """What ModernBERT and its decoder have in common."""
+    heads, width = heads_and_width(rng)
+    context, layers = rng.choice([16, 20]), rng.randint(2, 4)
+    kinds = {"layer_types": layer_types(rng, layers)} if index % 4 == 1 else {"global_attn_every_n_layers": rng.choice([1, 2, 3])}
+    return kinds | dict(
+        vocab_size=rng.randint(20, 60),
+        hidden_size=width,
+        intermediate_size=rng.choice([28, 40]),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_activation=activation(rng),
+        max_position_embeddings=context,
+        norm_eps=epsilon(rng),
+        norm_bias=index % 3 == 1,
+        attention_bias=index % 2 == 1,
+        mlp_bias=index % 4 >= 2,
+        local_attention=rng.choice([0, 1, 2, 3, 4, 7, 10, 16, 100]),
+        rope_parameters=rope_by_type(rng, index, width // heads, context),
+        decoder_bias=index % 4 != 3,
+        classifier_bias=index % 3 == 0,
+        classifier_activation=activation(rng),
+        tie_word_embeddings=index % 4 != 2,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=0,
+        cls_token_id=0,
+        sep_token_id=0,
+    )

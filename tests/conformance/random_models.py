@@ -74,15 +74,21 @@ def leaves_padding_out(model):
     return hasattr(getattr(model.base_model, "embeddings", None), "create_position_ids_from_input_ids")
 
 
+def context_of(config):
+    """How far a model can count, or was trained to, under the name that its family has for it."""
+    return next(getattr(config, key) for key in ("max_position_embeddings", "max_seq_len", "seq_length") if hasattr(config, key))
+
+
 def reads_last_token(model):
     """A decoder's classifier of sequences, which finds that token by what is no padding."""
-    return type(model).__name__.endswith("ForSequenceClassification") and hasattr(model, "score")
+    name = type(model).__name__
+    return name.endswith("ForSequenceClassification") and (hasattr(model, "score") or name.startswith("ModernBertDecoder"))
 
 
 def draw_tokens(model, rng, generator):
     """A padded batch: every row on its own side, with anything at all in the masked places."""
+    context = context_of(config) - (config.pad_token_id + 1 if padded else 0)
     config, padded = model.config.get_text_config(), leaves_padding_out(model)
-    context = config.max_position_embeddings - (config.pad_token_id + 1 if padded else 0)
     # Learned positions end; rotary ones go on, and some kinds change where the context ends.
     most = context * 3 // 2 if getattr(config, "rope_parameters", None) else context
     lengths = [rng.randint(1, most) for _ in range(4)] + [most]

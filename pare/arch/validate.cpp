@@ -187,7 +187,7 @@ class Validator {
                    "last is for what answers for a whole sequence: a classifier, a pooler, a second head");
     rules_.require(h.pool != Pool::mean || answers_sequences(a_) || has_pooler(a_) || h.sequence, "head.pool",
                    "mean is for what answers for a whole sequence");
-    rules_.require((h.pool == Pool::token) == h.pool_token.has_value(), "head.pool_token",
+    rules_.require(h.pool == Pool::token || !h.pool_token, "head.pool_token",
                    "is the id of pool = token, and of nothing else");
     if (h.pool_token) {
       rules_.in_range("head.pool_token", *h.pool_token, 0, std::max<int64_t>(a_.vocab - 1, 0));

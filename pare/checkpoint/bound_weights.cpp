@@ -445,11 +445,21 @@ std::vector<std::string> untie_if_different(const Family& family, const Architec
   return differences;
 }
 
+// Whether a file holds nothing but the base model, whose prefix transformers then leaves out.
+static bool is_only_base(const Family& family, const Architecture& architecture) {
+  const std::vector<Binding> bindings =
+      architecture.task == Task::encoder ? family.bindings(architecture) : std::vector<Binding>();
+  return !bindings.empty() && std::ranges::all_of(bindings, [&](const Binding& binding) {
+    return binding.stored.starts_with(family.base_prefix);
+  });
+}
+
+static std::string without_prefix(const Family& family, std::string name) {
+  return name.starts_with(family.base_prefix) ? name.substr(family.base_prefix.size()) : name;
+}
+
 std::string written_name(const Family& family, const Architecture& architecture, std::string name) {
-  if (architecture.task == Task::encoder && name.starts_with(family.base_prefix)) {
-    name.erase(0, family.base_prefix.size());
-  }
-  return name;
+  return is_only_base(family, architecture) ? without_prefix(family, std::move(name)) : name;
 }
 
 Weights family_weights(const Family& family, const Architecture& architecture, const Weights& canonical,
@@ -457,6 +467,7 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
   const TensorTable table = tensor_table(architecture);
   const std::vector<Binding> bindings = bindings_found(family, architecture, named_like);
   check_complete(family, bindings, table);
+  const bool only_base = is_only_base(family, architecture);
   Weights stored;
   for (const Binding& binding : bindings) {
     std::vector<Weight> pieces;
@@ -471,14 +482,14 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
     if (is_row_by_row(binding)) {
       const std::vector<std::string> names = stored_names(binding, table);
       for (size_t row = 0; row < names.size(); ++row) {
-        const std::string name = written_name(family, architecture, names[row]);
+        const std::string name = only_base ? without_prefix(family, names[row]) : names[row];
         stored[name] =
             Weight::made(name, pieces.front().dtype(), stored_shape(binding, table), pieces,
                          [row](std::vector<at::Tensor>& in) { return in[0][static_cast<int64_t>(row)].contiguous(); });
       }
       continue;
     }
-    const std::string name = written_name(family, architecture, binding.stored);
+    const std::string name = only_base ? without_prefix(family, binding.stored) : binding.stored;
     stored[name] = Weight::made(
         name, pieces.front().dtype(), stored_shape(binding, table), pieces,
         [layout = binding.layout](std::vector<at::Tensor>& in) { return layout.join(in).contiguous(); },

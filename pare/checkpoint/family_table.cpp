@@ -28,14 +28,27 @@ std::string bare_class(const FamilyTable& table) {
   return name;
 }
 
+// A row of a class may be one tensor of a module whose others are elsewhere.
+bool is_one_tensor(std::string_view ours) {
+  return ours.ends_with(".weight") || ours.ends_with(".bias");
+}
+
+bool is_matrix(std::string_view ours) {
+  return ours == "head" || ours == "head.weight";
+}
+
+std::string behind_prefix(const FamilyTable& table, const std::string& theirs) {
+  return theirs.starts_with(table.base_prefix) ? theirs.substr(table.base_prefix.size()) : theirs;
+}
+
 // What tells a file of the class from those of others.
 std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow& row, bool tied) {
   std::vector<std::string> needed;
   for (const TensorRow& tensor : row.tensors) {
     const std::string_view ours = tensor.ours.all.front();
-    const bool matrix = ours == "head", in_base = tensor.theirs.starts_with(table.base_prefix);
+    const bool matrix = is_matrix(ours), in_base = tensor.theirs.starts_with(table.base_prefix);
     const bool masked = row.task == Task::masked_lm, told_by_layer = masked && row.head.transform.has_value();
-    if (row.task == Task::encoder || (matrix && told_by_layer) || ours == "head.transform.norm") {
+    if ((row.task == Task::encoder && in_base) || (matrix && told_by_layer) || ours == "head.transform.norm") {
       continue;
     }
     if (matrix && tied && (masked || row.task == Task::causal_lm)) {
@@ -43,7 +56,11 @@ std::vector<std::string> needed_tensors(const FamilyTable& table, const ClassRow
       needed.push_back(fmt::format("{}*", table.base_prefix));
       continue;
     }
-    const std::string module = in_base ? "*" + tensor.theirs.substr(table.base_prefix.size()) : tensor.theirs;
+    const std::string module = (in_base ? "*" : "") + behind_prefix(table, tensor.theirs);
+    if (is_one_tensor(ours)) {
+      needed.push_back(module);
+      continue;
+    }
     const auto is_same_without = [&](const ClassRow& other) {
       return !other.tensors.empty() && other.tensors.front().theirs == tensor.theirs && !other.head.bias;
     };
@@ -67,8 +84,10 @@ void read_class(const FamilyTable& table, Config& config, Architecture& a) {
       *std::ranges::find_if(table.heads.classes, [&](const ClassRow& one) { return class_name(table, one) == name; });
   a.task = row.task;
   a.head = row.head;
+  // Of a bare model's pooler, that is; what stands outside of the bare model has to be there.
   for (const TensorRow& tensor : row.tensors) {
-    if (a.task == Task::encoder && !config.stores(tensor.theirs.substr(table.base_prefix.size()) + ".weight", true)) {
+    if (a.task == Task::encoder && tensor.theirs.starts_with(table.base_prefix) &&
+        !config.stores(behind_prefix(table, tensor.theirs) + ".weight", true)) {
       a.head.transform.reset();
     }
   }
@@ -79,8 +98,12 @@ const ClassRow* class_of(const FamilyTable& table, const Architecture& a) {
   const auto fits = [&](const ClassRow& row) {
     return row.task == a.task && row.head.sequence.has_value() == a.head.sequence.has_value();
   };
+  const auto fits_exactly = [&](const ClassRow& row) {  // a bare model may lack the pooler that others have
+    return fits(row) && row.head.transform.has_value() == a.head.transform.has_value();
+  };
   const std::vector<ClassRow>& classes = table.heads.classes;
-  const auto found = std::ranges::find_if(classes, fits);
+  const auto exact = std::ranges::find_if(classes, fits_exactly);
+  const auto found = exact == classes.end() ? std::ranges::find_if(classes, fits) : exact;
   return found == classes.end() ? nullptr : &*found;
 }
 
@@ -88,15 +111,17 @@ void bind_class(const FamilyTable& table, Binder& binder, const Architecture& a)
   const ClassRow* row = class_of(table, a);
   for (const TensorRow& tensor : row ? row->tensors : std::vector<TensorRow>{}) {
     const std::string ours(tensor.ours.all.front());
-    const bool tied = ours == "head" && a.head.tied;
-    if (tied && !table.heads.tied_bias.empty()) {
+    const bool tied = is_matrix(ours) && a.head.tied;
+    if (is_one_tensor(ours)) {
+      binder.tensor(tensor.theirs, ours);
+    } else if (tied && !table.heads.tied_bias.empty()) {
       binder.tensor(std::string(table.heads.tied_bias), "head.bias");
       binder.copy(tensor.theirs + ".bias", "head.bias");
     } else {
       binder.module(tensor.theirs, {ours});
     }
     if (tied) {  // may be in the file a second time
-      binder.copy(tensor.theirs + ".weight", "embed.token.weight");
+      binder.copy(tensor.theirs + (is_one_tensor(ours) ? "" : ".weight"), "embed.token.weight");
     }
   }
 }

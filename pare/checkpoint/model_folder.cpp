@@ -15,6 +15,7 @@
 #include "pare/checkpoint/not_a_model.h"
 #include "pare/checkpoint/pytorch_file.h"
 #include "pare/checkpoint/replaceable.h"
+#include "pare/checkpoint/stored_frequencies.h"
 #include "pare/support/error.h"
 #include "pare/support/files.h"
 #include "pare/support/json.h"
@@ -128,6 +129,7 @@ void open_into(ModelFolder& opened, const std::string& file, UnknownKeys unknown
   std::string subject;
   Weights stored = open_files(opened, file, subject);
   ParsedConfig config = parse(opened.config, subject);
+  add_stored_frequencies(config.json, stored, subject);
   std::set<std::string> names;
   for (const auto& [name, weight] : stored) {
     names.insert(name);

@@ -24,7 +24,10 @@ at::Tensor patches_of(const EmbeddingLayer& layer, const Architecture& a, const 
 
 // Where a token is masked it counts for nothing, and the others for more: as in training, whatever this text has.
 at::Tensor without_masked(const MaskedTokens& masked, const at::Tensor& x, const Inputs& inputs) {
-  const at::Tensor hidden = inputs.ids == masked.id;
+  at::Tensor hidden = inputs.ids == masked.id;
+  if (inputs.mask.defined()) {
+    hidden = hidden.logical_and(inputs.mask);
+  }
   const at::Tensor tokens = inputs.mask.defined() ? inputs.mask.sum(1) : at::full({1}, x.size(1), x.options());
   const at::Tensor share = hidden.sum(1).to(x.scalar_type()) / tokens.to(x.scalar_type());
   const at::Tensor kept = x.masked_fill(hidden.unsqueeze(-1), 0);
@@ -95,8 +98,9 @@ at::Tensor pooled_of(const HeadLayer& layer, const Head& head, const at::Tensor&
   if (head.pool == Pool::mean) {
     return mean_of_tokens(x, inputs.mask);
   }
-  if (head.pool == Pool::token) {  // where there is none, the first
-    const at::Tensor place = (inputs.ids == *head.pool_token).to(at::kInt).argmax(1);
+  if (head.pool == Pool::token) {  // where there is none, the first; without an id, the token of the highest
+    const at::Tensor place =
+        head.pool_token ? (inputs.ids == *head.pool_token).to(at::kInt).argmax(1) : inputs.ids.argmax(1);
     return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
   }
   return pooled_token(x, inputs.mask, head.pool);

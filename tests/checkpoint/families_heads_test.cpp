@@ -23,7 +23,7 @@ struct HeadSample {
 json small(const HeadSample& sample, const std::string& kind) {
   json config = {{"model_type", sample.type}, {"hidden_size", 16}, {"num_attention_heads", 2},
                  {"num_hidden_layers", 1},    {"num_labels", 3},   {"architectures", {kind}}};
-  if (sample.type != "vit") {
+  if (!sample.more.contains("image_size")) {
     const std::string context = sample.type == "bloom" ? "seq_length"
                                 : sample.type == "mpt" ? "max_seq_len"
                                                        : "max_position_embeddings";
@@ -165,6 +165,9 @@ std::vector<HeadSample> samples() {
       {"apertus", "ApertusModel", "ApertusForTokenClassification", Task::token_classifier,
        "score.bias 3\nscore.weight 3,16"},
       {"gemma3_text", "Gemma3TextModel", "Gemma3TextForSequenceClassification", Task::classifier, "score.weight 3,16"},
+  };
+  const json esm_pad = {{"pad_token_id", 1}};
+  const std::vector<HeadSample> encoders = {
       {"bert", "BertModel", "BertForMaskedLM", Task::masked_lm, predictions},
       {"bert", "BertModel", "BertForPreTraining", Task::masked_lm, predictions + bert_pooler + next},
       {"bert", "BertModel", "BertForNextSentencePrediction", Task::next_sentence, bert_pooler + next},
@@ -224,6 +227,46 @@ std::vector<HeadSample> samples() {
        Task::classifier,
        classifier,
        {{"image_size", 8}, {"patch_size", 4}}},
+      {"deit",
+       "DeiTModel",
+       "DeiTForImageClassification",
+       Task::classifier,
+       classifier,
+       {{"image_size", 8}, {"patch_size", 4}}},
+      {"esm", "EsmModel", "EsmForMaskedLM", Task::masked_lm,
+       "lm_head.bias 11\nlm_head.dense.bias 16\nlm_head.dense.weight 16,16\nlm_head.layer_norm.bias 16\n"
+       "lm_head.layer_norm.weight 16",
+       esm_pad},
+      {"esm", "EsmModel", "EsmForSequenceClassification", Task::classifier,
+       "classifier.dense.bias 16\nclassifier.dense.weight 16,16\nclassifier.out_proj.bias 3\n"
+       "classifier.out_proj.weight 3,16",
+       esm_pad},
+      {"esm", "EsmModel", "EsmForTokenClassification", Task::token_classifier, classifier, esm_pad},
+      {"nomic_bert", "NomicBertModel", "NomicBertForMaskedLM", Task::masked_lm,
+       "cls.predictions.bias 11\ncls.predictions.transform.dense.bias 16\n"
+       "cls.predictions.transform.dense.weight 16,16\ncls.predictions.transform.layer_norm.bias 16\n"
+       "cls.predictions.transform.layer_norm.weight 16"},
+      {"nomic_bert", "NomicBertModel", "NomicBertForSequenceClassification", Task::classifier,
+       "nomic_bert.pooler.dense.bias 16\nnomic_bert.pooler.dense.weight 16,16\n" + classifier},
+      {"nomic_bert", "NomicBertModel", "NomicBertForTokenClassification", Task::token_classifier, classifier},
+      {"gte", "GteModel", "GteForMaskedLM", Task::masked_lm,
+       "lm_head.decoder.bias 11\nlm_head.dense.bias 16\nlm_head.dense.weight 16,16\nlm_head.norm.bias 16\n"
+       "lm_head.norm.weight 16"},
+      {"gte", "GteModel", "GteForSequenceClassification", Task::classifier,
+       "gte.pooler.dense.bias 16\ngte.pooler.dense.weight 16,16\n" + classifier},
+      {"gte", "GteModel", "GteForTokenClassification", Task::token_classifier, classifier},
+      {"clip_text_model",
+       "CLIPTextModel",
+       "CLIPTextModelWithProjection",
+       Task::encoder,
+       "text_projection.weight 6,16",
+       {{"projection_dim", 6}, {"eos_token_id", 2}}},
+      {"clip_vision_model",
+       "CLIPVisionModel",
+       "CLIPVisionModelWithProjection",
+       Task::encoder,
+       "visual_projection.weight 6,16",
+       {{"projection_dim", 6}, {"image_size", 8}, {"patch_size", 4}}},
   };
   all.insert(all.end(), others.begin(), others.end());
   return all;
@@ -354,6 +397,10 @@ TEST_CASE("classes that are not supported are refused with those that are") {
   CHECK(contains(refused("opt", "OPTForTokenClassification"), "'OPTForTokenClassification', which is not supported"));
   CHECK(contains(refused("gemma", "GemmaForQuestionAnswering"), "which is not supported"));
   CHECK(contains(refused("vit", "ViTForMaskedImageModeling"), "which is not supported"));
+  CHECK(contains(refused("deit", "DeiTForImageClassificationWithTeacher"), "averages what two heads say"));
+  CHECK(contains(refused("dinov2", "Dinov2ForImageClassification"), "reads two vectors at once"));
+  CHECK(contains(refused("dinov2_with_registers", "Dinov2WithRegistersForImageClassification"),
+                 "let architectures name Dinov2WithRegistersModel"));
 }
 
 TEST_CASE("a family without such a head says so") {

@@ -40,10 +40,12 @@ def key_bias(family, config):
         "albert": APPLIES, "bert": APPLIES, "camembert": APPLIES, "distilbert": APPLIES, "electra": APPLIES, "roberta": APPLIES,
         "roberta_prelayernorm": APPLIES, "xlm_roberta": APPLIES,
         "biogpt": APPLIES, "bloom": APPLIES, "mpt": NOTHING, "xglm": APPLIES, "gpt2": APPLIES, "gpt_bigcode": APPLIES, "openai_gpt": APPLIES,
+        "clip_text_model": APPLIES, "clip_vision_model": APPLIES, "siglip_text_model": APPLIES, "siglip_vision_model": APPLIES,
+        "esm": REFUSED if getattr(config, "position_embedding_type", "") == "rotary" else APPLIES, "gte": REFUSED, "nomic_bert": NOTHING,
         "ernie4_5": when(getattr(config, "use_bias", False), REFUSED), "exaone4": NOTHING, "ministral": NOTHING, "phi3": NOTHING,
         "stablelm": when(getattr(config, "use_qkv_bias", False), REFUSED),
         "opt": when(getattr(config, "enable_bias", False), APPLIES),
-        "vit": when(getattr(config, "qkv_bias", False), APPLIES),
+        **dict.fromkeys(("deit", "dinov2", "dinov2_with_registers", "vit"), when(getattr(config, "qkv_bias", False), APPLIES)),
         "falcon": when(getattr(config, "bias", False), APPLIES if getattr(config, "alibi", False) else REFUSED),
         "codegen": NOTHING, "gpt_neo": NOTHING, "gptj": NOTHING, "mistral": NOTHING, "phi": REFUSED, "qwen2": REFUSED,
         "starcoder2": when(getattr(config, "use_bias", False), REFUSED),
@@ -66,7 +68,7 @@ def biased_head(model_class, config):
 
 def norm_gain(family, config, model_class):
     """Pre-norms whose readers have biases to take the norm's own; a post-norm only where matrices read the last."""
-    if family in ("bert", "camembert", "distilbert", "roberta", "xlm_roberta"):
+    if family in ("bert", "camembert", "distilbert", "gte", "nomic_bert", "roberta", "xlm_roberta"):
         return REFUSED if is_bare(model_class) else APPLIES
     if family == "electra":  # where its embedding is narrow, the projection takes the gains of the norm before it
         return REFUSED if is_bare(model_class) and config.embedding_size == config.hidden_size else APPLIES
@@ -101,6 +103,8 @@ def neuron_heads(family, config):
     """An ungated SiLU, or GELU by a sigmoid, or a gate that is a sigmoid: heads of width one, which no family has."""
     names = ("hidden_activation", "hidden_act", "activation_function", "activation", "afn")
     activation = next((value for name in names if isinstance(value := getattr(config, name, None), str)), "gelu")
+    if getattr(config, "use_swiglu_ffn", False):
+        return REFUSED
     return CANNOT if activation in (["sigmoid"] if family in GATED else ["silu", "swish", "quick_gelu"]) else REFUSED
 
 
@@ -111,14 +115,17 @@ GATED = ("cohere", "cohere2", "ernie4_5", "eurobert", "exaone4", "gemma", "gemma
 
 def first_layer(family, config):
     """No positions in the embedding, and a serial first block; no family has the table."""
-    if family in ("eurobert", "modernbert"):
+    if family in ("eurobert", "modernbert") or (family == "gte" and config.type_vocab_size == 0):
         return CANNOT
+    if family == "esm" and config.position_embedding_type == "rotary":  # where masked tokens change all others, nothing is looked up
+        return REFUSED if config.token_dropout else CANNOT
     parallel = {
         "codegen": True, "cohere": True, "cohere2": True, "gptj": True, "phi": True, "gpt_neox": getattr(config, "use_parallel_residual", False),
         "stablelm": getattr(config, "use_parallel_residual", False),
         "falcon": getattr(config, "parallel_attn", False) or getattr(config, "new_decoder_architecture", False),
     }
-    return REFUSED if family in (*ENCODERS, "biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt", "xglm") or parallel.get(family) else CANNOT
+    learned = (*ENCODERS, "biogpt", "clip_text_model", "gpt2", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt", "xglm")
+    return REFUSED if family in learned or parallel.get(family) else CANNOT
 
 
 ENCODERS = ("albert", "bert", "camembert", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "distilbert",
@@ -257,7 +264,9 @@ def tensors_of(folder):
         with safe_open(path, "pt") as file:
             assert file.metadata() == {"format": "pt"}, f"{path.name}: metadata {file.metadata()}"
             tensors |= {name: file.get_tensor(name) for name in file.keys()}
-    return tensors
+    # ESM is saved with names from before 2019, and read by either.
+    return {re.sub("LayerNorm.(gamma|beta)$", lambda old: "LayerNorm." + {"gamma": "weight", "beta": "bias"}[old[1]], name): tensor
+            for name, tensor in tensors.items()}
 
 
 def resting(tensors):

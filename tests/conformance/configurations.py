@@ -54,6 +54,8 @@ PUBLISHED = {
               "num_attention_heads": 8, "offset_alibi": 100, "seq_length": 2048, "skip_bias_add": True, "skip_bias_add_qkv": False,
               "unk_token_id": 0},
     "camembert": {"position_embedding_type": "absolute"},
+    "clip_text_model": {"dropout": 0.0, "projection_dim": 512},
+    "clip_vision_model": {"dropout": 0.0, "projection_dim": 512},
     "codegen": {"n_ctx": 2048, "rotary": True, "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.1,
                 "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True},
     "cohere": {"position_embedding_type": "rope_gptj", "pretraining_tp": 1, "rope_scaling": None, "rope_theta": 8000000.0, "rotary_pct": 1.0,
@@ -62,9 +64,15 @@ PUBLISHED = {
     "cohere2": {"cache_implementation": "hybrid", "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first",
                 "position_embedding_type": "rope_gptj", "rope_scaling": None, "rope_theta": 50000, "rotary_pct": 1.0, "sliding_window_pattern": 4,
                 "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": False},
+    "deit": {},
+    "dinov2": {"drop_path_rate": 0.0, "out_features": ["stage12"], "out_indices": [12], "stage_names": ["stem", "stage1"]},
+    "dinov2_with_registers": {"drop_path_rate": 0.0, "interpolate_antialias": True, "interpolate_offset": 0.0, "out_features": ["stage12"],
+                              "out_indices": [12], "stage_names": ["stem", "stage1"], "use_mask_token": True},
     "distilbert": {"sinusoidal_pos_embds": False, "tie_weights_": True},
     "electra": {"position_embedding_type": "absolute"},
     "ernie4_5": {"rope_scaling": None, "rope_theta": 500000.0},
+    "esm": {"classifier_dropout": None, "hidden_act": "gelu", "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary",
+            "token_dropout": True, "vocab_size": 33},
     "eurobert": {"auto_map": {"AutoConfig": "configuration_eurobert.EuroBertConfig", "AutoModel": "modeling_eurobert.EuroBertModel"},
                  "clf_pooling": "late", "hidden_dropout": 0.0, "mask_token": "<|mask|>", "rope_scaling": None, "rope_theta": 250000},
     "exaone4": {"rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": None, "sliding_window_pattern": "LLLG"},
@@ -94,6 +102,7 @@ PUBLISHED = {
              "summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index",
              "summary_use_proj": True},
     "granite": {"rope_scaling": None, "rope_theta": 10000000.0},
+    "gte": {},
     "helium": {"rope_theta": 100000.0},
     "hunyuan_v1_dense": {
         "add_classification_head": False, "attention_head_dim": 128, "cla_share_factor": 2, "class_num": 0, "dense_list": [4096, 0],
@@ -120,6 +129,16 @@ PUBLISHED = {
             "tokenizer_name": "EleutherAI/gpt-neox-20b", "verbose": 0},
     "nanochat": {"rope_scaling": None, "rope_theta": 10000.0},
     "nemotron": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
+    "nomic_bert": {"activation_function": "swiglu", "attn_pdrop": 0.0, "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
+                   "causal": False, "dense_seq_output": True, "embd_pdrop": 0.0, "fused_bias_fc": True, "fused_dropout_add_ln": True,
+                   "layer_norm_epsilon": 1e-12, "max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_embd": 768,
+                   "n_head": 12, "n_inner": 3072, "n_layer": 12, "n_positions": 2048, "pad_vocab_size_multiple": 64, "parallel_block": False,
+                   "parallel_block_tied_norm": False, "prenorm": False, "qkv_proj_bias": False, "reorder_and_upcast_attn": False,
+                   "resid_pdrop": 0.0, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+                   "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "scale_attn_by_inverse_layer_idx": False,
+                   "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True,
+                   "summary_type": "cls_index", "summary_use_proj": True, "use_flash_attn": True, "use_rms_norm": False,
+                   "use_xentropy": True},
     "olmo": {"rope_scaling": None, "rope_theta": 10000.0},
     "olmo2": {"rope_scaling": None, "rope_theta": 500000},
     "olmo3": {"rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0,
@@ -135,6 +154,8 @@ PUBLISHED = {
     "roberta": {"position_embedding_type": "absolute"},
     "roberta_prelayernorm": {"position_embedding_type": "absolute"},
     "seed_oss": {"rope_theta": 10000000.0},
+    "siglip_text_model": {},
+    "siglip_vision_model": {"vision_use_head": False},
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2, "rope_scaling": None, "rope_theta": 2000000.0},
     "stablelm": {"norm_eps": 1e-5, "partial_rotary_factor": 0.25, "rope_scaling": None, "rope_theta": 10000},
     "starcoder2": {"activation_function": "gelu", "attention_softmax_in_fp32": True, "layer_norm_epsilon": 1e-5,
@@ -167,8 +188,9 @@ def cases():
         drawn = [family.draw(random.Random(index), index)[:2] for index in range(8)]
         classes = {model_class.__name__ for _, model_class in drawn} | {head.__name__ for head in family.HEADS}
         config_class = type(drawn[0][0])
-        written = json.loads(config_class().to_json_string(use_diff=False))
-        shorter = json.loads(config_class().to_json_string())
+        default = config_class(**getattr(family, "NEEDED", {}))  # what its class has no default for that works
+        written = json.loads(default.to_json_string(use_diff=False))
+        shorter = json.loads(default.to_json_string())
         for name in sorted(classes):
             yield f"{name}, every key", written | {"architectures": [name]}
             yield f"{name}, as saved", shorter | {"architectures": [name]}

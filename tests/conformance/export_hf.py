@@ -481,7 +481,7 @@ def check_passes(work):
 
 def check_back(case, name, unasked, kept, theirs, told, work):
     """Our own code as a model of transformers again; `kept`: what the one it was computes."""
-    last_token, implementation = random_models.reads_last_token(theirs), theirs.config._attn_implementation
+    place, implementation = random_models.place_of_sequence(theirs), theirs.config._attn_implementation
     for asked in [[]] if unasked == name else [[], ["--family", name]]:
         said = name if asked else unasked
         if not exported(f"{case}, and back {asked}", work / "own", work / "back", *asked):
@@ -490,7 +490,7 @@ def check_back(case, name, unasked, kept, theirs, told, work):
         REPORT.check(f"{case}, and back", expect([config["model_type"], (work / "back" / CODE).exists()], [said, said == "pare"]))
         if said != "pare":
             again = reference.load(getattr(transformers, config["architectures"][0]), work / "back", implementation)
-            found = random_models.without_padding(reference.run(again, told), told.get("attention_mask"), last_token)
+            found = random_models.without_padding(reference.run(again, told), told.get("attention_mask"), place)
             REPORT.check(f"{case}, and back as {said}", compare(kept, found, f"{case}, and back as {said}"))
 
 
@@ -511,7 +511,7 @@ def check_family(name, opened, work):
         inputs = random_models.draw_tokens(theirs, rng, draw)
     mask = inputs.get("attention_mask")
     told = inputs if mask is None or random_models.leaves_padding_out(theirs) else inputs | {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-    wanted = random_models.without_padding(reference.run(theirs, told), mask, random_models.reads_last_token(theirs))
+    wanted = random_models.without_padding(reference.run(theirs, told), mask, random_models.place_of_sequence(theirs))
     behind = f"residual.{config.get_text_config().num_hidden_layers}."  # which own code does not keep
     kept = {key: tensor for key, tensor in wanted.items() if not key.startswith(behind)}
     ours = load(work / "own", config_of(work / "own")["architectures"][0], opened)

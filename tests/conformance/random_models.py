@@ -71,6 +71,8 @@ def spell_rope_as_before(path, older_keys):
 
 def leaves_padding_out(model):
     """RoBERTa's positions: counted by the model itself over all tokens but its padding, from the row after that."""
+    if model.config.model_type == "esm":
+        return model.config.position_embedding_type == "absolute"
     return hasattr(getattr(model.base_model, "embeddings", None), "create_position_ids_from_input_ids")
 
 
@@ -83,6 +85,21 @@ def reads_last_token(model):
     """A decoder's classifier of sequences, which finds that token by what is no padding."""
     name = type(model).__name__
     return name.endswith("ForSequenceClassification") and (hasattr(model, "score") or name.startswith("ModernBertDecoder"))
+
+
+def place_of_sequence(model):
+    """Where transformers finds the token that stands for a sequence, whatever is padding; None: it looks for it."""
+    if reads_last_token(model) or model.config.model_type == "clip_text_model":
+        return None
+    return -1 if model.config.model_type == "siglip_text_model" else 0
+
+
+def end_with_last_token(config, ids, mask):
+    """Every text of CLIP ends in the token that stands for it, or, where that is 2, in the highest id."""
+    ids[mask == 0] = 0
+    last = config.vocab_size - 1 if config.eos_token_id == 2 else config.eos_token_id
+    for row, places in enumerate(mask):
+        ids[row, places.nonzero().max()] = last
 
 
 def draw_tokens(model, rng, generator):
@@ -100,15 +117,18 @@ def draw_tokens(model, rng, generator):
         mask[row, :length] = mask[row, :length] if left else 1
     if reads_last_token(model):
         ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
-    if padded or reads_last_token(model):
+    # With token dropout transformers counts masked tokens in the padding too, of which no tokenizer puts any there.
+    if padded or reads_last_token(model) or getattr(config, "token_dropout", False):
         ids[mask == 0] = config.pad_token_id
+    if config.model_type == "clip_text_model":
+        end_with_last_token(config, ids, mask)
     inputs = {"input_ids": ids, "attention_mask": mask}
     if getattr(config, "type_vocab_size", 0):
         inputs["token_type_ids"] = torch.randint(config.type_vocab_size, ids.shape, generator=generator)
     return inputs
 
 
-def without_padding(results, mask, last_token):
+def without_padding(results, mask, place):
     """For every sequence, under pare's name: the places where there are tokens.
 
     Where the first token stands for a sequence, transformers reads place 0: of no use where that is padding.
@@ -121,7 +141,7 @@ def without_padding(results, mask, last_token):
                 tensor = tensor[:, places][:, :, places]
             elif mask is not None and batch.dim() == 3:
                 tensor = tensor[places]
-            elif mask is not None and not places[0] and not last_token:
+            elif mask is not None and place is not None and not places[place]:
                 continue
             separate[f"{name}.{row}"] = tensor
     return separate
@@ -148,7 +168,7 @@ def check_batch(case, model, folder, inputs, work):
         theirs_inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     theirs = reference.run(model, theirs_inputs, with_attentions=explicit)
     taps = [name for name in theirs if name.split(".")[0] in ("residual", "final", "blocks")]
-    wanted = without_padding(theirs, mask, reads_last_token(model))
+    wanted = without_padding(theirs, mask, place_of_sequence(model))
     return compare(wanted, run_pare(folder, "--inputs", path, taps, work), case)
 
 
@@ -199,7 +219,7 @@ def check(report, case, family, rng, index, folder, head=None):
     if "input_ids" in inputs:
         model = reference.load(model_class, folder, implementation, **options)
         report.check(f"{about}, one by one", check_lists(about, model, folder, inputs))
-    if head or model is model.base_model:
+    if head or model is model.base_model or model_class.__name__.endswith("WithProjection"):
         without_class(folder)
         report.check(f"{about}, no class named", check_batch(about, model, folder, inputs, folder))
     if index == 0:

@@ -60,7 +60,13 @@ def run(model, inputs, with_attentions=False):
 
 
 def logits_of(outputs):
-    """Question answering has one logit for each end of the answer, pre-training a second head for the sequence."""
+    """Question answering has one logit for each end of the answer, pre-training a second head for the sequence.
+
+    What CLIP projects is no logits, but what stands for the sequence.
+    """
+    for embeds in ("text_embeds", "image_embeds"):
+        if embeds in outputs:
+            return {"hidden": outputs.last_hidden_state, "pooled": outputs[embeds]}
     if "start_logits" in outputs:
         return {"logits": torch.stack([outputs.start_logits, outputs.end_logits], -1)}
     if "prediction_logits" in outputs:

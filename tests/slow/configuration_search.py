@@ -191,7 +191,7 @@ class Subject:
             results = {"hidden": outputs.last_hidden_state, "pooled": getattr(outputs, "pooler_output", None)}
             results = {name: tensor for name, tensor in results.items() if tensor is not None}
         mask = inputs.get("attention_mask")
-        return random_models.without_padding(results, mask, random_models.reads_last_token(model))
+        return random_models.without_padding(results, mask, random_models.place_of_sequence(model))
 
 
 class Pare:

@@ -39,7 +39,7 @@ void Binder::row(const std::string& stored, const std::vector<std::string>& cano
   const int64_t groups = how == Stored::by_key_heads ? attention.kv_heads : how == Stored::in_four_parts ? 4 : 1;
   std::vector<int64_t> rows;
   for (const std::string& name : canonical) {
-    const TensorSpec* spec = known_.find(name + ".weight");
+    const TensorSpec* spec = known_.find(known_.contains(name) ? name : name + ".weight");
     rows.push_back(spec ? spec->shape.front() / groups : 0);
   }
   Layout layout = canonical.size() > 1 ? stacked(rows, groups) : plain();
@@ -53,7 +53,7 @@ void Binder::row(const std::string& stored, const std::vector<std::string>& cano
     layout = exchanged_halves(rows.front() / attention.head_width);
   }
   if (known_.contains(canonical.front())) {
-    tensor(stored, canonical.front(), layout);
+    bindings_.push_back({stored, canonical, layout});
   } else {
     module(stored, canonical, layout);
   }

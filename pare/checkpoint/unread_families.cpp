@@ -12,7 +12,6 @@ constexpr std::string_view experts = "has experts: a router chooses among MLPs f
                            two_stacks = "is an encoder with a decoder, which attends to it",
                            no_attention = "has layers without attention, whose state goes from token to token",
                            two_towers = "is two towers, for text and for images; each is read where it is saved alone",
-                           two_ropes = "rotates otherwise in layers with a window than in the others",
                            multipliers = "multiplies embeddings, residuals, scores or logits by numbers of its own",
                            relative = "adds what depends on two tokens and the distance between them to its scores";
 

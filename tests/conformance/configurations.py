@@ -155,7 +155,7 @@ PUBLISHED = {
     "roberta_prelayernorm": {"position_embedding_type": "absolute"},
     "seed_oss": {"rope_theta": 10000000.0},
     "siglip_text_model": {},
-    "siglip_vision_model": {"vision_use_head": False},
+    "siglip_vision_model": {},
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2, "rope_scaling": None, "rope_theta": 2000000.0},
     "stablelm": {"norm_eps": 1e-5, "partial_rotary_factor": 0.25, "rope_scaling": None, "rope_theta": 10000},
     "starcoder2": {"activation_function": "gelu", "attention_softmax_in_fp32": True, "layer_norm_epsilon": 1e-5,

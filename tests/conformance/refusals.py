@@ -71,8 +71,6 @@ from transformers import (
     RobertaPreLayerNormModel,
     SiglipTextConfig,
     SiglipTextModel,
-    SiglipVisionConfig,
-    SiglipVisionModel,
     StableLmConfig,
     StableLmForCausalLM,
     ViTConfig,
@@ -120,7 +118,6 @@ MODELS = {
     "gte": (GteModel, GteConfig(**SMALL, vocab_size=20, max_position_embeddings=16)),
     "clip_text_model": (CLIPTextModel, CLIPTextConfig(**SMALL, vocab_size=20, max_position_embeddings=16, eos_token_id=3)),
     "siglip_text_model": (SiglipTextModel, SiglipTextConfig(**SMALL, vocab_size=20, max_position_embeddings=16)),
-    "siglip_vision_model": (SiglipVisionModel, SiglipVisionConfig(**SMALL, image_size=8, patch_size=4)),
 }
 CASES = [  # the model, what changes in its configuration, words of the message
     ("llama", {"model_type": "mixtral"}, ["mixtral", "llama"]),
@@ -169,7 +166,6 @@ CASES = [  # the model, what changes in its configuration, words of the message
     ("clip_text_model", {"eos_token_id": [3, 4]}, ["eos_token_id", "one token"]),
     ("clip_text_model", {"is_causal": False}, ["is_causal"]),
     ("siglip_text_model", {"is_causal": True}, ["is_causal"]),
-    ("siglip_vision_model", {}, ["vision_use_head", "a query of its own attends"]),
     ("electra", {"architectures": ["ElectraForPreTraining"]}, ["ElectraForPreTraining", "ElectraModel"]),
     ("electra", {"is_decoder": True}, ["is_decoder"]),
     ("electra", {"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),

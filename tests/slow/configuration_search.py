@@ -30,7 +30,8 @@ import report  # noqa: E402  (the folders above are not a package)
 
 # Which of a family's drawn models: those whose features differ most. Then one of each class in its HEADS.
 MODELS = {"falcon": [0, 2, 3], "gemma2": [0, 3], "bert": [1, 2, 4], "albert": [1, 2, 4], "roberta": [1, 2, 4],
-          "vit": [0, 1], "llama": [0, 2, 3, 4, 7], "qwen2": [1, 2], "opt": [0, 1], "phi": [0, 3]}
+          "vit": [0, 1], "llama": [0, 2, 3, 4, 7], "qwen2": [1, 2], "opt": [0, 1], "phi": [0, 3], "cohere": [0, 1],
+          "cohere2": [1, 2], "olmo3": [1, 2], "stablelm": [1, 2]}
 READERS = ["masking_utils", "modeling_layers", "modeling_rope_utils", "cache_utils", "utils/generic",
            "utils/output_capturing", "configuration_utils", "integrations/sdpa_attention", "modeling_utils"]
 ROPE_KEYS = {"attention_factor", "beta_fast", "beta_slow", "factor", "finetuned", "full_attention", "high_freq_factor",

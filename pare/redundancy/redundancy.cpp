@@ -59,6 +59,11 @@ const char* words_of(Symmetry symmetry) {
 
 // What sees so little that parameters are left which no symmetry explains.
 void refuse_blindness(Tally& tally, const Architecture& a) {
+  const Embedding& e = a.embedding;
+  if (e.masked && e.norm && e.position == Position::none && e.types == 0) {
+    // Each row of the table has to keep its length, and whatever does that to all of them is free.
+    tally.cannot("a norm of a table alone, whose rows are multiplied by how many tokens are masked");
+  }
   if (!a.embedding.patch && a.vocab < a.width) {
     tally.cannot(fmt::format("a vocabulary of {}, smaller than the width {}", a.vocab, a.width));
   }
@@ -115,11 +120,6 @@ Redundancy Tally::result() const {
 // A scale is in the matrices beside it as well, x diag(g) W = x (diag(g) W): whatever it is, they make up for it. So
 // its gain is redundant, and its bias unless it is the only one there. One that no matrix takes stays.
 Architecture without_scales(Tally& tally, Architecture a) {
-  const auto biases = [](const Architecture& of) {
-    const Counts counted = count(of);
-    const auto found = counted.parts.find(Part::bias);
-    return found == counted.parts.end() ? 0 : found->second;
-  };
   const auto take = [&] {
     const Streams streams = find_streams(a);
     for (const NormBetween& norm : norms_between(a, streams)) {
@@ -129,11 +129,12 @@ Architecture without_scales(Tally& tally, Architecture a) {
       }
       Architecture bare = a;
       take_out(bare, streams, norm, exit);
-      const int64_t own = norm.norm.bias ? streams.all[norm.writes].width : 0;
-      if (exit.way == AffineExit::Way::readers && biases(bare) > biases(a) - own) {
+      const int64_t width = streams.all[norm.writes].width, less = count(a).total - count(bare).total;
+      const int64_t own = (norm.norm.gain ? width : 0) + (norm.norm.bias ? width : 0);
+      if (exit.way == AffineExit::Way::readers && less < own) {
         continue;  // what readers without biases get of a constant is not anything that biases could be
       }
-      tally.add(Symmetry::scale, count(a).total - count(bare).total);
+      tally.add(Symmetry::scale, less);
       a = std::move(bare);
       return true;
     }

@@ -111,8 +111,8 @@ void count_under_norm(Tally& tally, const Architecture& a, int64_t n) {
   if (layer && !behind) {
     const int64_t queries = (together ? 1 : t.heads) * (a.width + (t.bias.query ? 1 : 0));
     const bool computed = is<FromValue>(t.key);
-    const int64_t keys = (together ? 1 : t.kv_heads) *
-                         ((computed ? t.kv_heads * t.head_width : a.width) + (t.bias.key ? 1 : 0));
+    const int64_t keys =
+        (together ? 1 : t.kv_heads) * ((computed ? t.kv_heads * t.head_width : a.width) + (t.bias.key ? 1 : 0));
     tally.add(Symmetry::query_key, queries + keys, t.heads + t.kv_heads);
     if (is<FromKey>(t.value)) {
       tally.cannot("values computed from keys whose mean a norm takes away");

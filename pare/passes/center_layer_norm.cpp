@@ -93,10 +93,10 @@ std::vector<Precondition> obstacles_of_mean(const Model& model, const Streams& s
                                   scale ? "fold_constant_norm, which takes it away" : "none: it depends on the mean"));
     }
     if (norm.writes == index) {
-      failed.push_back(in_the_way(norm.module, "only matrices, tables and biases to write the stream",
-                                  scale ? "a scale writes it" : "a norm writes it",
-                                  scale ? "fold_constant_norm, which takes it away"
-                                        : "none: no weight can subtract its mean"));
+      failed.push_back(
+          in_the_way(norm.module, "only matrices, tables and biases to write the stream",
+                     scale ? "a scale writes it" : "a norm writes it",
+                     scale ? "fold_constant_norm, which takes it away" : "none: no weight can subtract its mean"));
     }
   }
   for (const Touch& touch : streams.all[index].touches) {

@@ -160,8 +160,7 @@ void fold_into_heads(Model& model, const ModuleId& matrix, const ModuleId& norm,
     return;
   }
   const Weight constant = model.weights.at(name_of(bias_of(norm)));
-  const Formula all =
-      of_each_head ? Formula::enclosed("flat(", constant.formula(), ")") : repeated(constant.formula());
+  const Formula all = of_each_head ? Formula::enclosed("flat(", constant.formula(), ")") : repeated(constant.formula());
   add_constant(model, bias_of(matrix),
                computed({parts * width}, all, {constant}, [=](const std::vector<at::Tensor>& in) {
                  return of_each_head ? in[0].flatten() : in[0].repeat({parts});
@@ -335,10 +334,10 @@ class Folding {
       return in_the_way(module, dwarfing_epsilon, "it does, unless the weights say otherwise", "");
     }
     const EpsilonShare& share = shares_.at(module);
-    Precondition held = in_the_way(module, dwarfing_epsilon,
-                                   fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}",
-                                               share.most, source_of(share)),
-                                   "");
+    Precondition held = in_the_way(
+        module, dwarfing_epsilon,
+        fmt::format("the variance moves what it writes by {:.2g} of itself at most, {}", share.most, source_of(share)),
+        "");
     held.measured = share.most;
     held.limit = limit_;
     return held;

@@ -238,16 +238,27 @@ std::map<ModuleId, double> norms_of_its_own(const Model& model, const Model& oth
   return epsilons;
 }
 
+// Whether the matrices that a scale can go into are the same in both. Who took a factor in and off again rounded twice.
+bool same_beside(const Model& model, const Model& other, const Streams& streams, const ModuleId& module) {
+  const std::optional<NormBetween> at = norm_between(model.architecture, streams, module);
+  const AffineExit exit = at ? exit_of(model.architecture, streams, *at) : AffineExit{};
+  return exit.way == AffineExit::Way::none ||
+         std::ranges::all_of(streams.all[exit.way == AffineExit::Way::readers ? at->writes : at->reads].ports,
+                             [&](const Port& port) { return holds_same(model, other, port.tensor); });
+}
+
 // The same of scales, of which a factor is a number too.
 std::set<ModuleId> scales_of_its_own(const Model& model, const Model& other) {
   Architecture copy = model.architecture, others = other.architecture;
+  const Streams streams = find_streams(copy);
   std::set<ModuleId> found;
   for (const PlacedNorm& placed : norms_of(copy)) {
     if (placed.norm->kind != NormKind::scale) {
       continue;
     }
     const bool same = !is_its_own(model, other, placed.module) && *norm_place(others, placed.module) == *placed.norm;
-    if (!same) {
+    const bool factor_alone = !placed.norm->gain && placed.norm->factor != 1;
+    if (!same || (factor_alone && !same_beside(model, other, streams, placed.module))) {
       found.insert(placed.module);
     }
   }

@@ -137,8 +137,8 @@ bool can_be_tabled(const Architecture& a, int64_t block) {
   const Block& first = a.blocks[block];
   const Attention& t = first.attention;
   return a.embedding.position == Position::none && a.embedding.types == 0 && !a.embedding.patch &&
-         !a.embedding.masked &&
-         runs_of(a, block) == 1 && first.wiring == Wiring::serial && !t.gate && has_plain_keys_and_values(t);
+         !a.embedding.masked && runs_of(a, block) == 1 && first.wiring == Wiring::serial && !t.gate &&
+         has_plain_keys_and_values(t);
 }
 
 }  // namespace

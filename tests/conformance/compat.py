@@ -193,9 +193,15 @@ def turns_when_folded(family, config, model_class):
     return family in RMS_NORMS and family not in NORMS_BEHIND and not is_bare(model_class) and not is_tied(config, model_class)
 
 
+def scales(config):
+    """LayerScale, or a factor of what sublayers add: the matrices beside it take it in, and compat gives it back."""
+    scaled = getattr(config, "residual_multiplier", 1) != 1 or hasattr(config, "layerscale_value")
+    return APPLIES if scaled else NOTHING
+
+
 def expected(family, config, model_class):
     return {  # a norm's bias first, while all its readers still have biases to take it
-        "fold_constant_norm": NOTHING,  # no family draws an epsilon above 1; published_files.py has such models
+        "fold_constant_norm": scales(config),  # no family draws an epsilon above 1; published_files.py has such models
         "fold_norm_gain": norm_gain(family, config, model_class),
         "center_layer_norm": centring(family, config, model_class),
         "drop_key_bias": key_bias(family, config),

@@ -143,7 +143,7 @@ def check_answers(case, model, wanted, inputs):
         taps = {name: tensor for name, tensor in wanted.items() if name.startswith(("residual.", "final."))}
         base = sys.modules[type(model).__module__].PareModel(model.config)
         sizes = {name: p.std().item() * p[0].numel() ** 0.5 for name, p in base.named_parameters() if name.endswith("weight") and p.dim() in (2, 4) and p.numel() > 50}
-        gains = {float(gain) for norm in base.modules() if getattr(norm, "kind", None) if norm.weight is not None for gain in norm.weight.detach() + norm.spec.offset}
+        gains = {float(gain) for norm in base.modules() if getattr(norm, "kind", None) if norm.weight is not None for gain in norm.weight.detach().flatten() + norm.spec.offset}
         REPORT.check(f"{case}: before training", expect([name for name, size in sizes.items() if not 0.7 < size < 1.4], []) or expect(gains <= {1.0}, True))
         base.load_state_dict(model.state_dict())
         check_same(f"{case}: PareModel", taps, base.to(torch.float64), inputs)

@@ -464,7 +464,7 @@ STRICT_CASES = [  # what no layout of another form has
     ("fold_norm_gain{bias=keep}", architecture((True, True), norm=LAYER, tied=False), "norm.bias · diag(norm.weight)⁻¹"),
     ("fold_constant_norm", with_attention(output_norm=SCALE | {"bias": True}), "0.5 · diag("),
     ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="each_head", norm=CONSTANT_RMS), "flat("),
-    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="layer"), "centring(16)"),
+    ("fold_constant_norm", with_attention(qk_norm=CONSTANT, qk_norm_over="layer"), "centring(32)"),
     ("gauge_heads", with_attention(qk_norm={"kind": "rms"}, qk_norm_over="each_head"), "group_order("),
     ("eliminate_projection", architecture(position="sinusoidal_halves"), "sinusoidal_halves(12, 16)"),
     ("fold_constant_norm", with_attention(output_norm=SCALE | {"gain": False}), "repeated(16, 0.5)"),

@@ -208,7 +208,7 @@ CASES = [  # the model, what changes in its configuration, words of the message
     ("mpt", {"attn_config": {"qk_ln": True}}, ["attn_config.qk_ln", "leaves these norms out"]),
     ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, ["attn_config.attn_type"]),
     ("mpt", {"attn_config": {"attn_uses_sequence_id": True}}, ["attn_config.attn_uses_sequence_id"]),
-    ("mpt", {"attn_config": {"alibi_bias_max": 0}}, ["alibi_bias_max is 0"]),
+    ("mpt", {"attn_config": {"alibi_bias_max": 16}}, ["attn_config.alibi_bias_max is 16", "slopes of 8"]),
     ("mpt", {"attn_config": {"rope": True}}, ["attn_config.rope"]),
     ("mpt", {"expansion_ratio": 2}, ["expansion_ratio is 2"]),
     ("mpt", {"no_bias": False}, ["no_bias"]),

@@ -23,12 +23,12 @@ const Field attention_object = {
     [](Config& config, const Key& key, Draft& draft) {
       Attention& attention = draft.block.attention;
       Config within = config.inner(key.name());
-      attention.alibi->steepest = static_cast<double>(within.integer("alibi_bias_max", 8, 1, most::rows));
       const double usual = scale_of(attention);
       const double scale = within.number("softmax_scale", usual, above_zero, most::number);
       attention.scale = scale == usual ? std::nullopt : std::optional(scale);
       within.only("clip_qkv", nullptr, "queries, keys and values that are clipped are not supported");
       within.only("alibi", true, "transformers adds ALiBi all the same");
+      within.only("alibi_bias_max", 8, "transformers leaves it unread, and has the slopes of 8");
       within.only("prefix_lm", false, "transformers looks back only all the same");
       within.only("qk_ln", false, "transformers leaves these norms out");
       within.only("attn_type", "multihead_attention", "transformers has no other");
@@ -45,8 +45,7 @@ const Field attention_object = {
     [](nlohmann::ordered_json& config, const Key& key, Draft& draft) {
       const Attention& attention = draft.block.attention;
       nlohmann::ordered_json& within = config[key.name()];
-      // It takes whole numbers only.
-      within["alibi_bias_max"] = attention.alibi ? static_cast<int64_t>(attention.alibi->steepest) : 8;
+      within["alibi_bias_max"] = 8;
       if (attention.scale) {
         within["softmax_scale"] = *attention.scale;
       } else {

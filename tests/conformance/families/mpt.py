@@ -20,7 +20,7 @@ def draw(rng, index):
         n_heads=heads,
         max_seq_len=rng.randint(40, 50),
         layer_norm_epsilon=epsilon(rng),
-        attn_config={"alibi_bias_max": rng.choice([1, 8, 16]), "softmax_scale": rng.choice([None, 0.1, 0.6])},
+        attn_config={"softmax_scale": rng.choice([None, 0.1, 0.6])},
         tie_word_embeddings=index % 3 != 1,
         bos_token_id=0,
         eos_token_id=0,

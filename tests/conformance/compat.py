@@ -179,6 +179,8 @@ def centring(family, config, model_class):
     """No family of LayerNorms can say RMSNorm. A tied table keeps its means where the norm before the head has a bias."""
     if family in RMS_NORMS:
         return NOTHING
+    if family in ("dinov2", "dinov2_with_registers"):  # a scale writes the stream
+        return REFUSED
     if family == "opt":
         if not config.do_layer_norm_before:  # norms after the sums write the stream
             return REFUSED

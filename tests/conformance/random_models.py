@@ -104,8 +104,8 @@ def end_with_last_token(config, ids, mask):
 
 def draw_tokens(model, rng, generator):
     """A padded batch: every row on its own side, with anything at all in the masked places."""
-    context = context_of(config) - (config.pad_token_id + 1 if padded else 0)
     config, padded = model.config.get_text_config(), leaves_padding_out(model)
+    context = context_of(config) - (config.pad_token_id + 1 if padded else 0)
     # Learned positions end; rotary ones go on, and some kinds change where the context ends.
     most = context * 3 // 2 if getattr(config, "rope_parameters", None) else context
     lengths = [rng.randint(1, most) for _ in range(4)] + [most]

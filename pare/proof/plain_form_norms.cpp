@@ -250,10 +250,11 @@ bool same_beside(const Model& model, const Model& other, const Streams& streams,
 // The same of scales, of which a factor is a number too.
 std::set<ModuleId> scales_of_its_own(const Model& model, const Model& other) {
   Architecture copy = model.architecture, others = other.architecture;
-  const Streams streams = find_streams(copy);
+  const Streams streams = find_streams(copy), of_other = find_streams(others);
   std::set<ModuleId> found;
   for (const PlacedNorm& placed : norms_of(copy)) {
-    if (placed.norm->kind != NormKind::scale) {
+    const bool in_table = has_norm(others, placed.module) && !norm_between(others, of_other, placed.module);
+    if (placed.norm->kind != NormKind::scale || in_table) {  // a table is made of all that stands before it
       continue;
     }
     const bool same = !is_its_own(model, other, placed.module) && *norm_place(others, placed.module) == *placed.norm;

@@ -236,8 +236,7 @@ class PortList {
       return;
     }
     const TensorId id = weight_of(position_table);
-    const int64_t rows = position_rows(architecture);
-    const int64_t width = embedding_width(architecture);
+    const int64_t rows = position_rows(architecture), width = embedding_width(architecture);
     ports_.push_back({.name = name_of(id),
                       .parts = {id},
                       .stream = embedded(),

@@ -243,15 +243,10 @@ class BasisCount {
         }
       }
       for (const NormEdge& edge : edges_) {
-        if (edge.norm.kind == NormKind::scale) {  // no matrix takes it: see redundancy()
-          const bool news = fix(edge.input);
-          changed = fix(edge.output) || news || changed;
-          continue;
-        }
-        if (edge.norm.kind == NormKind::dyt) {
-          if (!edge.norm.gain) {
-            changed = fix(edge.output) || changed;
-          }
+        const bool scale = edge.norm.kind == NormKind::scale;  // that no matrix takes: see redundancy()
+        if (scale || edge.norm.kind == NormKind::dyt) {
+          changed = (scale && fix(edge.input)) || changed;
+          changed = ((scale || !edge.norm.gain) && fix(edge.output)) || changed;
           continue;
         }
         const bool carries = edge.norm.gain ? takes_gain(edge.output) && into(edge.output).size() == 1 : true;

@@ -116,7 +116,7 @@ EXECUTED = {
         {"attention": attention(alibi={"steepest": 5}, heads=6, head_width=4), "mlp": mlp(activation="xielu")},
         {"attention": attention(alibi={"steepest": 16}), "mlp": mlp(activation="gelu_bloom")}]),
     "XGLM's positions": model([{}], embedding={"position": "sinusoidal_halves", "position_offset": 2, "scale": 4.9}),
-    "ESM's form": bert(task="masked_lm", embedding={"position": "learned", "masked": {"id": 3}}),
+    "ESM's form": bert(task="masked_lm", embedding={"position": "learned", "masked": {"id": 41}}),  # which the token without others is not
     "registers": model([{"mask": "full", "bias": ALL}], task="encoder", vocab=0, context=12, embedding=WITH_REGISTERS, final_norm=None,
                        head={"pool_norm": LAYER}),
     "DeiT's tokens": model([{"mask": "full"}], task="classifier", vocab=0, context=12, embedding=WITH_REGISTERS | {"registers_placed": True},

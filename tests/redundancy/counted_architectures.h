@@ -281,6 +281,34 @@ inline std::vector<CountedArchitecture> further_architectures() {
        R"(":{"heads":2,"head_width":3,"norm":{"kind":"rms"},"mask":"full"},"mlp":{"width":9,"activation":"gelu")"
        R"(,"norm":{"kind":"rms"}}}],"final_norm":{"kind":"rms"},"task":"encoder","head":{"pool":"token","pool_t)"
        R"(oken":3}})"},
+      {"registers, RMSNorm", 735, 153,
+       R"({"width":6,"vocab":0,"context":7,"embedding":{"position":"learned","class_token":true,"registers":2,")"
+       R"(registers_placed":false,"patch":{"size":2,"channels":2,"image":4,"bias":true}},"blocks":[{"repeat":2,)"
+       R"("attention":{"heads":2,"head_width":3,"norm":{"kind":"rms"},"mask":"full","bias":{"query":true,"key":)"
+       R"(true,"value":true,"output":true}},"mlp":{"width":9,"activation":"gelu","norm":{"kind":"rms"},"bias":{)"
+       R"("up":true,"down":true}}}],"final_norm":{"kind":"rms"},"task":"classifier","head":{"classes":3,"bias":)"
+       R"(true,"pool":"first","pool_norm":null}})"},
+      {"mean of all tokens", 753, 282,
+       R"({"width":6,"vocab":0,"context":5,"embedding":{"position":"learned","class_token":true,"registers":0,")"
+       R"(registers_placed":false,"patch":{"size":2,"channels":2,"image":4,"bias":true}},"blocks":[{"repeat":2,)"
+       R"("attention":{"heads":2,"head_width":3,"norm":{"kind":"layer","bias":true},"mask":"full","bias":{"quer)"
+       R"(y":true,"key":true,"value":true,"output":true}},"mlp":{"width":9,"activation":"gelu","norm":{"kind":")"
+       R"(layer","bias":true},"bias":{"up":true,"down":true}}}],"final_norm":{"kind":"layer","bias":true},"task)"
+       R"(":"classifier","head":{"classes":3,"bias":true,"pool":"mean","pool_norm":null}})"},
+      {"norm of the mean", 753, 282,
+       R"({"width":6,"vocab":0,"context":5,"embedding":{"position":"learned","class_token":true,"registers":0,")"
+       R"(registers_placed":false,"patch":{"size":2,"channels":2,"image":4,"bias":true}},"blocks":[{"repeat":2,)"
+       R"("attention":{"heads":2,"head_width":3,"norm":{"kind":"layer","bias":true},"mask":"full","bias":{"quer)"
+       R"(y":true,"key":true,"value":true,"output":true}},"mlp":{"width":9,"activation":"gelu","norm":{"kind":")"
+       R"(layer","bias":true},"bias":{"up":true,"down":true}}}],"final_norm":null,"task":"classifier","head":{")"
+       R"(classes":3,"bias":true,"pool":"mean","pool_norm":{"kind":"layer","bias":true}}})"},
+      {"norm of the class token alone, encoder", 732, 214,
+       R"({"width":6,"vocab":0,"context":5,"embedding":{"position":"learned","class_token":true,"registers":0,")"
+       R"(registers_placed":false,"patch":{"size":2,"channels":2,"image":4,"bias":true}},"blocks":[{"repeat":2,)"
+       R"("attention":{"heads":2,"head_width":3,"norm":{"kind":"layer","bias":true},"mask":"full","bias":{"quer)"
+       R"(y":true,"key":true,"value":true,"output":true}},"mlp":{"width":9,"activation":"gelu","norm":{"kind":")"
+       R"(layer","bias":true},"bias":{"up":true,"down":true}}}],"final_norm":null,"task":"encoder","head":{"poo)"
+       R"(l":"first","pool_norm":{"kind":"layer","bias":true}}})"},
   };
 }
 

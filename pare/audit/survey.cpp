@@ -10,6 +10,7 @@
 #include "pare/algebra/morph_plan.h"
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
+#include "pare/audit/trained_away.h"
 #include "pare/redundancy/redundancy.h"
 #include "pare/rewrite/pipeline.h"
 #include "pare/support/mapped.h"
@@ -21,7 +22,7 @@ namespace pare {
 namespace {
 
 void take_norms(Architecture& a) {
-  a = without_norms(a);
+  a = with_scales_folded(without_norms(a));
 }
 
 // Those of serial blocks: in a parallel one both sublayers have one skip.
@@ -33,10 +34,10 @@ void take_mlp_skips(Architecture& a) {
   }
 }
 
-void take_skips(Architecture& a) {
+void take_attention_skips(Architecture& a) {
   for (Block& block : a.blocks) {
     block.attention.skip = false;
-    if (block.mlp) {
+    if (block.mlp && block.wiring == Wiring::parallel) {
       block.mlp->skip = false;
     }
   }
@@ -56,12 +57,42 @@ struct Step {
 constexpr Step steps[] = {
     {"norms", "norms", take_norms},
     {"MLP skips", "MLP", take_mlp_skips},
-    {"all skips", "skips", take_skips},
+    {"attention skips", "skips", take_attention_skips},
     {"RoPE", "RoPE", take_rope},
 };
 
 int64_t removable_from(const Architecture& a, int64_t parameters) {
   return parameters - count(choose_passes({a, {}}).after.architecture).total;
+}
+
+// With all others gone, each that is put back and takes more of it than anybody would see. A question of yes or no
+// needs few layers: as many as any pattern of kinds is long.
+std::vector<std::string_view> find_in_the_way(Architecture a) {
+  constexpr size_t enough = 12;
+  constexpr double seen = 1e-4;
+  if (!a.layers && a.blocks.size() > enough) {
+    a.blocks.resize(enough);
+  }
+  const int64_t parameters = count(a).total;
+  const auto removable_with = [&](const Step* kept) {
+    Architecture left = a;
+    for (const Step& step : steps) {
+      if (&step != kept) {
+        step.take(left);
+      }
+    }
+    return removable_from(left, parameters);
+  };
+  const int64_t most = removable_with(nullptr);
+  std::vector<std::string_view> found;
+  for (const Step& step : steps) {
+    Architecture without = a;
+    step.take(without);
+    if (without != a && static_cast<double>(most - removable_with(&step)) > seen * static_cast<double>(parameters)) {
+      found.emplace_back(step.what);
+    }
+  }
+  return found;
 }
 
 double percent(int64_t part, int64_t whole) {
@@ -122,7 +153,7 @@ std::string legend(const std::vector<SurveyRow>& rows) {
   line("MLP",
        "without the skips around MLPs too; 'pare audit MODEL' has the commands that train both away, and what "
        "that cost;");
-  line("skips", "without all skips too, which only training from nothing has done;");
+  line("skips", "without those around attention too; models without any have only been trained from nothing;");
   line("RoPE", "without rotary positions too; -: there are none");
   return text;
 }
@@ -141,6 +172,9 @@ std::string details(const SurveyRow& row) {
   for (const Obstacle& obstacle : row.obstacles) {
     line(fmt::format("{} {}", &obstacle == row.obstacles.data() ? "without" : "  and without", obstacle.what),
          obstacle.removable);
+  }
+  if (!row.in_the_way.empty()) {
+    text += wrapped(fmt::format("in the way: {}", fmt::join(row.in_the_way, ", ")), 4, "  ");
   }
   if (row.cache > 0) {
     text += fmt::format("  {:<34}{:>16}\n", "cache, numbers for each token",
@@ -176,6 +210,7 @@ SurveyRow survey(const std::string& name, const Architecture& architecture) {
       row.obstacles.push_back({step.what, removable_from(left, row.parameters)});
     }
   }
+  row.in_the_way = find_in_the_way(architecture);
   return row;
 }
 
@@ -193,18 +228,6 @@ int64_t removable_without(const SurveyRow& row, std::string_view what) {
     }
   }
   return removable;
-}
-
-std::vector<std::string_view> in_the_way(const SurveyRow& row) {
-  std::vector<std::string_view> found;
-  int64_t before = row.removable;
-  for (const Obstacle& obstacle : row.obstacles) {
-    if (obstacle.removable > before) {
-      found.push_back(obstacle.what);
-      before = obstacle.removable;
-    }
-  }
-  return found;
 }
 
 std::string norms_in_words(const Architecture& architecture) {
@@ -253,7 +276,7 @@ nlohmann::ordered_json to_json(const std::vector<SurveyRow>& rows) {
     }
     json["cache_elements_per_token"] = row.cache;
     json["cache_elements_left"] = row.cache_left;
-    json["in_the_way"] = in_the_way(row);
+    json["in_the_way"] = row.in_the_way;
     json["removable_without"] = nlohmann::ordered_json::array();
     for (const Obstacle& obstacle : row.obstacles) {
       json["removable_without"].push_back({{"what", obstacle.what}, {"removable", obstacle.removable}});

@@ -27,6 +27,7 @@ struct SurveyRow {
   std::vector<std::pair<std::string_view, int64_t>> taken;  // by which passes: what each of them takes, in order
   int64_t cache = 0, cache_left = 0;                        // numbers that a token adds, now and with cache_keys_only
   std::vector<Obstacle> obstacles;                          // those that are there
+  std::vector<std::string_view> in_the_way;                 // those that alone would keep what the others free
 };
 
 SurveyRow survey(const std::string& name, const Architecture& architecture);
@@ -35,8 +36,6 @@ SurveyRow survey(const std::string& name, const Architecture& architecture);
 std::vector<std::string_view> obstacle_names();
 // What can be removed without this one and all before it; nothing less than what can be now.
 int64_t removable_without(const SurveyRow& row, std::string_view what);
-// Those without which more can go than with them.
-std::vector<std::string_view> in_the_way(const SurveyRow& row);
 // "RMSNorm before each sublayer": what models with the same freedom have in common.
 std::string norms_in_words(const Architecture& architecture);
 

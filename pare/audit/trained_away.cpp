@@ -91,7 +91,8 @@ std::vector<std::string> obstacles_of(const Architecture& architecture, const Ar
 }
 
 // What would go in another Architecture.
-TrainedAway gained(const PassAudit& audit, const Architecture& bare) {
+TrainedAway gained(const PassAudit& audit, const Architecture& target) {
+  const Architecture bare = with_scales_folded(target);
   TrainedAway away;
   for (const PassStep& step : audit.alone) {
     if (!step.proposal.applies && run_passes({bare, {}}, {step.call}).steps.front().saved_parameters > 0) {
@@ -151,6 +152,13 @@ std::vector<std::string> commands_for(const std::string& model, TrainedOff what,
 }
 
 }  // namespace
+
+// It saves nothing itself where a scale is one number, so that nobody chooses it for what it frees without weights.
+Architecture with_scales_folded(const Architecture& architecture) {
+  return run_passes({architecture, {}}, {call_of(find_pass("fold_constant_norm"))})
+      .steps.front()
+      .proposal.after.architecture;
+}
 
 std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
                                        const std::string& model) {

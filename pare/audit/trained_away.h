@@ -59,6 +59,9 @@ struct TrainedAway {
 std::optional<TrainedAway> audit_norms(const PassAudit& audit, const Architecture& architecture,
                                        const std::string& model);
 
+// The same function without scales, which fold_constant_norm takes exactly: they are in the way of others.
+Architecture with_scales_folded(const Architecture& architecture);
+
 std::string why_no_command(const TrainedAway& away);  // a sentence, where it has none
 std::string text_of(const TrainedAway& away, const PassAudit& audit);
 nlohmann::ordered_json to_json(const TrainedAway& away);

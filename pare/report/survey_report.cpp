@@ -125,28 +125,32 @@ std::string cache_cell(const SurveyRow& row) {
                                        : fmt::format("{:.0f} %", percent(row.cache - row.cache_left, row.cache));
 }
 
-ReportTable table_of(const std::vector<SurveyRow>& rows) {
-  ReportTable table{
-      "", {"model", "parameters", "redundant", "share", "a file can lose", "now", "by", "cache", "in the way"}, {}};
+ReportTable shares_table(const std::vector<SurveyRow>& rows) {
+  ReportTable table{"", {"model", "parameters", "redundant", "a file can lose", "the cache"}, {}};
   for (const std::string_view name : obstacle_names()) {
-    table.columns.push_back(fmt::format("{}{}", table.columns.size() == 9 ? "without " : "+ ", name));
+    table.columns.push_back(fmt::format("{} {}", table.columns.size() == 5 ? "without" : "+", name));
   }
   for (const SurveyRow& row : rows) {
-    const std::vector<std::string_view> passes = mapped(row.taken, [](const auto& entry) { return entry.first; });
-    std::vector<std::string> cells = {row.name,
-                                      with_commas(row.parameters),
-                                      (row.at_least ? "≥ " : "") + with_commas(row.redundant),
-                                      share_text(row.redundant, row.parameters),
-                                      with_commas(row.removable),
-                                      share_text(row.removable, row.parameters),
-                                      fmt::format("{}", fmt::join(passes, ", ")),
-                                      cache_cell(row),
-                                      fmt::format("{}", fmt::join(in_the_way(row), ", "))};
+    std::vector<std::string> cells = {row.name, with_commas(row.parameters),
+                                      (row.at_least ? "≥ " : "") + share_text(row.redundant, row.parameters),
+                                      share_text(row.removable, row.parameters), cache_cell(row)};
     for (const std::string_view name : obstacle_names()) {
       const auto found = std::ranges::find(row.obstacles, name, &Obstacle::what);
       cells.push_back(found == row.obstacles.end() ? "–" : share_text(found->removable, row.parameters));
     }
     table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+ReportTable passes_table(const std::vector<SurveyRow>& rows) {
+  ReportTable table{"", {"model", "redundant", "a file can lose", "by", "in the way of more", "norms"}, {}};
+  for (const SurveyRow& row : rows) {
+    const std::vector<std::string> passes = mapped(
+        row.taken, [](const auto& entry) { return fmt::format("{} {}", entry.first, with_commas(entry.second)); });
+    table.rows.push_back({row.name, (row.at_least ? "≥ " : "") + with_commas(row.redundant), with_commas(row.removable),
+                          fmt::format("{}", fmt::join(passes, "\n")),
+                          fmt::format("{}", fmt::join(row.in_the_way, ", ")), norms_in_words(row.architecture)});
   }
   return table;
 }
@@ -162,13 +166,22 @@ Report survey_report(const std::vector<SurveyRow>& rows, const ReportOrigin& ori
                 .verdicts = verdicts_of(rows)};
   report.measured.push_back({"models", fmt::format("{} architectures without weights", rows.size())});
   report.sections = {
-      {.title = "At a glance", .words = "", .figures = {obstacles_figure(rows), shares_figure(rows)}, .tables = {}},
-      {.title = "Every model",
-       .words = "Click a heading to sort by it. The function stays the same for every input under “now” and “cache”. "
-                "The last columns are what a file could lose if more and more were gone: norms and the skips around "
-                "MLPs have been trained away, at a cost; models without skips have only been trained from nothing.",
+      {.title = "At a glance", .words = "", .figures = {obstacles_figure(rows)}, .tables = {}},
+      {.title = "Every model, in shares of its parameters",
+       .words =
+           "Click a heading to sort by it. Redundant, what a file can lose and what the cache can lose hold now: the "
+           "function stays the same for every input. The last columns are what a file could lose if more and more "
+           "were gone: norms and the skips around MLPs have been trained away, at a cost; models without skips have "
+           "only been trained from nothing.",
        .figures = {},
-       .tables = {table_of(rows)}}};
+       .tables = {shares_table(rows)}},
+      {.title = "Redundant is not removable", .words = "", .figures = {shares_figure(rows)}, .tables = {}},
+      {.title = "By which passes, and what stands in the way",
+       .words =
+           "Each pass is an exact rewrite, and takes so many parameters behind those before it. In the way is what "
+           "alone would keep a file from losing what it could lose without all of these.",
+       .figures = {},
+       .tables = {passes_table(rows)}}};
   return report;
 }
 

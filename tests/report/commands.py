@@ -111,7 +111,7 @@ def check_presets(report, work):
     shares = {name: values for name, values in zip(figures["What stands in the way"]["y"]["names"], figures["What stands in the way"]["panels"][0]["values"])}
     for row in rows:
         without = {found["what"]: found["removable"] for found in row["removable_without"]}
-        amounts = [row["removable"], *(without.get(what) for what in ("norms", "MLP skips", "all skips", "RoPE"))]
+        amounts = [row["removable"], *(without.get(what) for what in ("norms", "MLP skips", "attention skips", "RoPE"))]
         expected = [None if amount is None else 100 * amount / row["parameters"] for amount in amounts]
         report.check(f"presets: {row['name']} is drawn", expect([v is None if e is None else math.isclose(v, e) for v, e in zip(shares[row["name"]], expected)], [True] * 5))
     points = {name: y for series in figures["Redundant against removable"]["series"] for name, y in zip(series["labels"], series["y"])}
@@ -123,14 +123,14 @@ def check_presets(report, work):
 
 def check_sorting(report, work, browser):
     page = browser.open(work / "t.html")
-    first = "[...document.querySelectorAll('table.sortable tbody tr')].map(r => r.cells[0].textContent)"
+    first = "[...document.querySelector('table.sortable').tBodies[0].rows].map(r => r.cells[0].textContent)"
     click = "[...document.querySelectorAll('table.sortable th button')].find(b => b.textContent === '%s').click()"
     sizes = {row["name"]: row["parameters"] for row in json.loads(pare("presets", *MANY, "--json", "--quiet").stdout)["presets"]}
     report.check("as printed", expect(page.evaluate(first), list(MANY)))
     for heading, expected in [("parameters", sorted(MANY, key=sizes.get, reverse=True)), ("parameters", sorted(MANY, key=sizes.get)), ("model", sorted(MANY))]:
         page.evaluate(click % heading)
         report.check(f"sorted by {heading}", expect(page.evaluate(first), expected))
-    page.evaluate(click % "cache")
+    page.evaluate(click % "the cache")
     report.check("what has no cache is last", expect(set(page.evaluate(first)[-3:]), {"albert-base", "bert-base", "vit-b-16"}))
     report.check("no complaint", "; ".join(page.problems()))
     page.close()

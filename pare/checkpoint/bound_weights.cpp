@@ -480,12 +480,11 @@ Weights family_weights(const Family& family, const Architecture& architecture, c
       }
     }
     if (is_row_by_row(binding)) {
-      const std::vector<std::string> names = stored_names(binding, table);
-      for (size_t row = 0; row < names.size(); ++row) {
-        const std::string name = only_base ? without_prefix(family, names[row]) : names[row];
-        stored[name] =
-            Weight::made(name, pieces.front().dtype(), stored_shape(binding, table), pieces,
-                         [row](std::vector<at::Tensor>& in) { return in[0][static_cast<int64_t>(row)].contiguous(); });
+      for (int64_t row = 0; const std::string& full : stored_names(binding, table)) {
+        const std::string name = only_base ? without_prefix(family, full) : full;
+        stored[name] = Weight::made(name, pieces.front().dtype(), stored_shape(binding, table), pieces,
+                                    [row](std::vector<at::Tensor>& in) { return in[0][row].contiguous(); });
+        ++row;
       }
       continue;
     }

@@ -55,7 +55,7 @@ struct Key {
 struct TensorRow {
   // {} is the number of a block, and * of a row, where each row of ours is a tensor of theirs.
   std::string theirs;
-  NameList ours;       // a module or a tensor: "mlp.up" of that block, or "embed.token"
+  NameList ours;  // a module or a tensor: "mlp.up" of that block, or "embed.token"
   Stored stored = Stored::plain;
   bool (*where)(const Architecture& architecture) = nullptr;  // only in files of such models
 };

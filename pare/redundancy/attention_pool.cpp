@@ -7,7 +7,6 @@
 // four biases one. Behind a LayerNorm with gain g, 1/g is a direction that only adds constants: softmax drops them, and
 // the bias takes them.
 
-#include "pare/arch/head.h"
 #include "pare/redundancy/tally.h"
 
 namespace pare {

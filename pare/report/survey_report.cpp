@@ -1,3 +1,5 @@
+#include "pare/report/pages.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,7 +8,6 @@
 #include <map>
 
 #include "pare/audit/survey.h"
-#include "pare/report/pages.h"
 #include "pare/support/mapped.h"
 #include "pare/support/numbers.h"
 

@@ -81,10 +81,10 @@ TEST_CASE("layers with a window turn in their own way") {
   CHECK(full.theta == 5000);
   CHECK(full.scaling->factor == 8);
   CHECK(sliding == Rope{.theta = 700, .width = 8});
-  CHECK(ropes_of(newer) == ropes_of(older));
+  CHECK((ropes_of(newer) == ropes_of(older)));
   json both = newer;
   both.update(older);
-  CHECK(ropes_of(both) == ropes_of(older));
+  CHECK((ropes_of(both) == ropes_of(older)));
   for (const json& config : {plain, older, newer, both}) {
     CHECK(survives(config));
   }

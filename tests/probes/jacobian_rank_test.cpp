@@ -6,7 +6,7 @@
 
 #include "pare/arch/norms.h"
 #include "tests/model/helpers.h"
-#include "tests/redundancy/counted_architectures.h"
+#include "tests/redundancy/counted_forms.h"
 
 namespace pare::test {
 
@@ -30,7 +30,7 @@ void set_epsilons(Architecture& a, double epsilon) {
 TEST_CASE("the measured redundancy of known architectures") {
   std::vector<CountedArchitecture> all = counted_architectures();
   if (std::getenv("PARE_CAMPAIGN")) {
-    const std::vector<CountedArchitecture> further = further_architectures();
+    const std::vector<CountedArchitecture> further = measured_architectures();
     all.insert(all.end(), further.begin(), further.end());
   }
   for (const CountedArchitecture& known : all) {

@@ -9,13 +9,13 @@
 #include "pare/arch/architecture_json.h"
 #include "pare/arch/count.h"
 #include "pare/arch/presets.h"
-#include "tests/redundancy/counted_architectures.h"
+#include "tests/redundancy/counted_forms.h"
 
 namespace pare::test {
 
 TEST_CASE("the counted redundancy of known architectures") {
   std::vector<CountedArchitecture> all = counted_architectures();
-  const std::vector<CountedArchitecture> further = further_architectures();
+  const std::vector<CountedArchitecture> further = measured_architectures();
   all.insert(all.end(), further.begin(), further.end());
   for (const CountedArchitecture& known : all) {
     CAPTURE(known.name);

@@ -587,7 +587,12 @@ class Head(Tensors):
             counted = torch.ones_like(x[..., :1]) if real is None else real.to(x)[..., None]
             return (x * counted).sum(1) / counted.sum(1)
         if self.spec.pool == "token":  # where there is none, the first
-            place = (ids == self.spec.pool_token).int().argmax(1).to(x.device)
+            known = ids == self.spec.pool_token
+            known = known if real is None else known & real.to(ids.device).bool()
+            place = known.int().argmax(1)
+            if real is not None:
+                place = torch.where(known.any(1), place, real.to(ids.device).int().argmax(1))
+            place = place.to(x.device)
             return x[torch.arange(len(x), device=x.device), place]
         first = self.spec.pool == "first"
         if real is None:

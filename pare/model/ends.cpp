@@ -63,9 +63,11 @@ at::Tensor pooled_of(const Head& head, const at::Tensor& x, const Inputs& inputs
   if (head.pool == Pool::mean) {
     return mean_of_tokens(x, inputs.mask);
   }
-  if (head.pool == Pool::token) {  // where there is none, the first
-    const at::Tensor place = (inputs.ids == *head.pool_token).to(at::kInt).argmax(1);
-    return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
+  if (head.pool == Pool::token) {  // where there is none, the first; padding is no token
+    const at::Tensor known = inputs.ids == *head.pool_token;
+    const at::Tensor real = inputs.mask.defined() ? known.logical_and(inputs.mask.to(at::kBool)) : known;
+    const at::Tensor place = real.to(at::kInt).argmax(1).view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)});
+    return at::where(real.any(1, true), x.gather(1, place).squeeze(1), pooled_token(x, inputs.mask, Pool::first));
   }
   return pooled_token(x, inputs.mask, head.pool);
 }

@@ -98,10 +98,13 @@ at::Tensor pooled_of(const HeadLayer& layer, const Head& head, const at::Tensor&
   if (head.pool == Pool::mean) {
     return mean_of_tokens(x, inputs.mask);
   }
-  if (head.pool == Pool::token) {  // where there is none, the first; without an id, the token of the highest
-    const at::Tensor place =
-        head.pool_token ? (inputs.ids == *head.pool_token).to(at::kInt).argmax(1) : inputs.ids.argmax(1);
-    return x.gather(1, place.view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)})).squeeze(1);
+  if (head.pool == Pool::token) {  // where there is none, the first; without an id, that of the highest
+    const at::Tensor real = inputs.mask.defined() ? inputs.mask.to(at::kBool) : at::ones_like(inputs.ids, at::kBool);
+    const at::Tensor ids = inputs.ids.masked_fill(real.logical_not(), -1);  // padding is no token
+    const at::Tensor wanted = head.pool_token ? (ids == *head.pool_token).to(at::kInt) : ids;
+    const at::Tensor found = head.pool_token ? wanted.any(1, true) : real.any(1, true);
+    const at::Tensor place = wanted.argmax(1).view({-1, 1, 1}).expand({x.size(0), 1, x.size(2)});
+    return at::where(found, x.gather(1, place).squeeze(1), pooled_token(x, inputs.mask, Pool::first));
   }
   return pooled_token(x, inputs.mask, head.pool);
 }

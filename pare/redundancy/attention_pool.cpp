@@ -20,6 +20,7 @@ static void count_norm_before_mlp(Tally& tally, const AttentionPool& pool, int64
   tally.add(Symmetry::norm_gain, (norm.gain ? width : 0) + (norm.bias ? width : 0));
   if (norm.kind == NormKind::layer) {
     tally.add(Symmetry::layer_norm_ones, pool.mlp_width);
+    tally.add(Symmetry::layer_norm_means, 1);  // the MLP does not see the mean, and its last bias takes it back
   }
 }
 
@@ -34,9 +35,12 @@ static void count_pool(Tally& tally, const AttentionPool& pool, const std::optio
   }
   if (pool.norm) {
     count_norm_before_mlp(tally, pool, width);
+  } else {
+    tally.add(Symmetry::stream_shift, width);  // of what the MLP reads and adds to, by the biases on both sides
   }
   if (pool.activation == Activation::relu || pool.activation == Activation::relu_squared) {
     tally.add(Symmetry::mlp_scaling, pool.mlp_width);
+    tally.cannot("a ReLU behind attention that pools: of few images some neurons see one side alone");
   } else if (pool.activation == Activation::identity) {
     tally.cannot("a pool whose MLP is linear");
   }

@@ -23,8 +23,9 @@ DECODERS = ["apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2
             "helium", "hunyuan_v1_dense", "llama", "ministral", "mistral", "modernbert_decoder", "mpt", "nanochat", "nemotron",
             "olmo", "olmo2", "olmo3", "openai_gpt", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm",
             "starcoder2", "xglm"]
-NOT_DECODERS = ["albert", "bert", "camembert", "distilbert", "electra", "eurobert", "modernbert", "roberta",
-                "roberta_prelayernorm", "vit", "xlm_roberta"]
+NOT_DECODERS = ["albert", "bert", "camembert", "clip_text_model", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers",
+                "distilbert", "electra", "esm", "eurobert", "gte", "modernbert", "nomic_bert", "roberta", "roberta_prelayernorm",
+                "siglip_text_model", "siglip_vision_model", "vit", "xlm_roberta"]
 
 
 def written(folder, prompts, work, *flags):
@@ -95,7 +96,7 @@ def check_family(report, name, number, work):
     folder = work / f"{name}-{number}"
     random_models.store(config, model_class, options, rng, 2 * number, folder, getattr(family, "OLDER_ROPE_KEYS", {}))
     about, config = f"{name} {index} ({model_class.__name__})", config.get_text_config()
-    context = config.max_position_embeddings if hasattr(config, "max_position_embeddings") else 20
+    context = random_models.context_of(config)
     prompts = [[rng.randrange(1, config.vocab_size) for _ in range(length)] for length in (1, 4, context - 1)]
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = {one.get("rope_type", "default") for one in (rope.values() if "full_attention" in rope else [rope])}

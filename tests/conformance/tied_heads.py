@@ -20,6 +20,7 @@ from report import Report, pare  # noqa: E402  (the folders above are not a pack
 
 TOLERANCE = 1e-12
 MOST_DRAWS = 24
+HEADS = ("decoder", "embed_out", "generator_lm_head", "lm_head", "output_projection", "vocab_projector")
 
 
 def tied_model(name):
@@ -86,15 +87,16 @@ def check_family(report, name, model, work):
     tokens = work / "tokens.json"
     tokens.write_text(json.dumps([ids.tolist()]))
 
-    second = [n for n in other_names(model, head.weight) if n.rsplit(".", 2)[-2] in ("lm_head", "embed_out", "decoder", "vocab_projector")]
+    second = [n for n in other_names(model, head.weight) if n.rsplit(".", 2)[-2] in HEADS]
     if not second:
         report.check(f"{name}: the head's name", f"none of {other_names(model, head.weight)} is a head's")
         return
     other = torch.randn(head.weight.shape, generator=generator, dtype=torch.float64)
     cases = {"another head": {second[0]: other}}
     if head.bias is not None:
-        own = next((n for n in other_names(model, head.bias) if n.endswith("decoder.bias")), None)
-        if own:  # BERT and its kin tie the bias too, pair by pair
+        names = other_names(model, head.bias)
+        own = next((n for n in names if n.endswith("decoder.bias")), None)
+        if own and len(names) > 1:  # BERT and its kin tie the bias too, pair by pair
             bias = torch.randn(head.bias.shape, generator=generator, dtype=torch.float64)
             cases["another head and bias"] = {second[0]: other, own: bias}
             cases["another bias"] = {own: bias}

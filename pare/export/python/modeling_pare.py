@@ -586,9 +586,9 @@ class Head(Tensors):
         if self.spec.pool == "mean":
             counted = torch.ones_like(x[..., :1]) if real is None else real.to(x)[..., None]
             return (x * counted).sum(1) / counted.sum(1)
-        if self.spec.pool == "token":  # where there is none, the first
-            known = ids == self.spec.pool_token
-            known = known if real is None else known & real.to(ids.device).bool()
+        if self.spec.pool == "token":  # where there is none, the first; without an id, that of the highest
+            seen = ids if real is None else ids.masked_fill(~real.to(ids.device).bool(), -1)
+            known = seen == (seen.amax(1, keepdim=True) if self.spec.pool_token is None else self.spec.pool_token)
             place = known.int().argmax(1)
             if real is not None:
                 place = torch.where(known.any(1), place, real.to(ids.device).int().argmax(1))

@@ -148,7 +148,7 @@ ReportTable passes_table(const std::vector<SurveyRow>& rows) {
   ReportTable table{"", {"model", "redundant", "a file can lose", "by", "in the way of more", "norms"}, {}};
   for (const SurveyRow& row : rows) {
     const std::vector<std::string> passes = mapped(
-        row.taken, [](const auto& entry) { return fmt::format("{} {}", entry.first, with_commas(entry.second)); });
+        row.taken, [](const auto& entry) { return fmt::format("{}\u00a0{}", entry.first, with_commas(entry.second)); });
     table.rows.push_back({row.name, (row.at_least ? "≥ " : "") + with_commas(row.redundant), with_commas(row.removable),
                           fmt::format("{}", fmt::join(passes, "\n")),
                           fmt::format("{}", fmt::join(row.in_the_way, ", ")), norms_in_words(row.architecture)});

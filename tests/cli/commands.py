@@ -18,7 +18,7 @@ COMMANDS = ["audit", "rewrite", "init", "run", "verify", "train", "compare", "pa
 PARTS = {"embedding", "query", "key", "value", "output", "mlp", "norm", "bias", "head", "gate", "shape", "query_key", "value_output"}
 # The skip of a parallel block goes around both sublayers; heads that are not as wide as the model have no matrix to eliminate.
 IN_THE_WAY = {
-    "gpt2": ["norms", "MLP skips", "attention skips"], "falcon-7b": ["norms", "attention skips"], "gemma-3-1b": ["RoPE"],
+    "gpt2": ["norms", "MLP skips", "attention skips"], "falcon-7b": ["norms", "attention skips"], "gemma-3-1b": ["norms", "RoPE"],
     "skipless-mistral-7b": [], "olmo-2-7b": ["norms", "MLP skips", "attention skips", "RoPE"],
 }
 ARCHITECTURE = {

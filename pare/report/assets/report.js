@@ -294,7 +294,7 @@
       layout.height = Math.max(150, 74 + rows);
       layout.bargap = 0.28;
     } else {
-      layout.xaxis = axisLayout(data.x, look, data.x.log ? logPlaces(data.series.flatMap((s) => s.x)) : wholeTicks(data));
+      layout.xaxis = axisLayout(data.x, look, !data.x.log ? wholeTicks(data) : data.kind === "scatter" ? { type: "log" } : logPlaces(data.series.flatMap((s) => s.x)));
       layout.yaxis = axisLayout(data.y, look, data.y.log ? logAxis(heights(data)) : { rangemode: fromZero(data) ? "tozero" : "normal" });
       if (!data.y.log) layout.yaxis.autorangeoptions = { include: shownMarks(data).map((mark) => mark.value * 1.1) };
       if (isUnified(data)) {

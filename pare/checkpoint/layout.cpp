@@ -57,7 +57,8 @@ Layout number() {
 
 Layout exchanged_halves(int64_t heads) {
   const auto exchange = [heads](const at::Tensor& rows) {
-    return rows.unflatten(0, {heads, 2, -1}).flip(1).flatten(0, 2);
+    const at::Tensor halves = rows.unflatten(0, {heads, 2, -1});
+    return at::stack({halves.select(1, 1), halves.select(1, 0)}, 1).flatten(0, 2);
   };
   return {[=](const at::Tensor& stored) { return std::vector{exchange(stored)}; },
           [=](const std::vector<at::Tensor>& canonical) { return exchange(canonical.at(0)); }};

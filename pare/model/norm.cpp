@@ -44,7 +44,7 @@ at::Tensor NormLayer::operator()(const at::Tensor& x) const {
   }
   switch (spec.kind) {
     case NormKind::layer:
-      if (gain.defined() && gain.tensor().dim() > 1) {  // gains of each head
+      if ((gain.defined() && gain.tensor().dim() > 1) || (bias.defined() && bias.dim() > 1)) {  // of each head
         return scaled_and_shifted(at::layer_norm(x, {x.size(-1)}, {}, {}, spec.epsilon), gain, bias);
       }
       return at::layer_norm(x, {x.size(-1)}, gain.tensor(), bias, spec.epsilon);

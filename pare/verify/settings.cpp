@@ -30,7 +30,8 @@ std::string text_of(bool value) {
   return value ? "true" : "false";
 }
 std::string text_of(const Alibi& alibi) {
-  return fmt::format("{}, slopes to 2^-{:g}", alibi.scaled ? "scaled" : "not scaled", alibi.steepest);
+  const char* text = alibi.scaled ? "scaled" : "not scaled";
+  return alibi.steepest == Alibi{}.steepest ? text : fmt::format("{}, slopes to 2^-{:g}", text, alibi.steepest);
 }
 std::string text_of(Rope rope) {
   JsonWriter writer;

@@ -54,8 +54,13 @@ FamilyTable fused_table() {
 TEST_CASE("what every family says by itself it reads again") {
   for (const Family* family : families()) {
     CAPTURE(family->model_type);
-    CHECK(survives({{"model_type", family->model_type}}));
-    CHECK(survives({{"model_type", family->model_type}, {"architectures", {family->bare_class}}}));
+    json config = {{"model_type", family->model_type}};
+    if (family->model_type == "esm") {
+      config["pad_token_id"] = 1;  // its class has no default that works
+    }
+    CHECK(survives(config));
+    config["architectures"] = {family->bare_class};
+    CHECK(survives(config));
   }
 }
 

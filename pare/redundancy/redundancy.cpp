@@ -140,6 +140,10 @@ Architecture without_scales(Tally& tally, Architecture a) {
     }
     return false;
   };
+  const std::optional<Norm>& pooled = a.head.pool_norm;
+  if (a.task == Task::encoder && pooled && pooled->kind == NormKind::scale && !pooled->gain && !pooled->bias) {
+    a.head.pool_norm.reset();  // it says a multiple of a state that is an answer itself
+  }
   while (take()) {
   }
   for (const PlacedNorm& placed : norms_of(a)) {

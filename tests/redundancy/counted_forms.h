@@ -139,6 +139,21 @@ inline std::vector<CountedArchitecture> counted_forms() {
        R"(y":true,"key":true,"value":true,"output":true}},"mlp":{"width":9,"activation":"gelu","norm":{"kind":")"
        R"(layer","bias":true},"bias":{"up":true,"down":true}}}],"final_norm":null,"task":"encoder","head":{"poo)"
        R"(l":"first","pool_norm":{"kind":"layer","bias":true}}})"},
+      {"attention that pools", 714, 266,
+       R"({"width":6,"context":4,"task":"encoder","embedding":{"position":"learned","patch":{"size":2,"channel)"
+       R"(s":2,"image":4}},"blocks":[{"attention":{"heads":2,"head_width":3,"mask":"full","norm":{"kind":"laye)"
+       R"(r","bias":true,"epsilon":0.1},"bias":{"query":true,"key":true,"value":true,"output":true}},"mlp":{"w)"
+       R"(idth":9,"activation":"gelu","norm":{"kind":"layer","bias":true,"epsilon":0.1},"bias":{"up":true,"dow)"
+       R"(n":true}}}],"final_norm":{"kind":"layer","bias":true,"epsilon":0.1},"head":{"pool":"attention","atte)"
+       R"(ntion_pool":{"heads":2,"mlp_width":9,"activation":"gelu","norm":{"kind":"layer","bias":true,"epsilon)"
+       R"(":0.1}}}})"},
+      {"attention that pools, without a norm before its MLP", 702, 250,
+       R"({"width":6,"context":4,"task":"encoder","embedding":{"position":"learned","patch":{"size":2,"channel)"
+       R"(s":2,"image":4}},"blocks":[{"attention":{"heads":2,"head_width":3,"mask":"full","norm":{"kind":"laye)"
+       R"(r","bias":true,"epsilon":0.1},"bias":{"query":true,"key":true,"value":true,"output":true}},"mlp":{"w)"
+       R"(idth":9,"activation":"gelu","norm":{"kind":"layer","bias":true,"epsilon":0.1},"bias":{"up":true,"dow)"
+       R"(n":true}}}],"final_norm":{"kind":"layer","bias":true,"epsilon":0.1},"head":{"pool":"attention","atte)"
+       R"(ntion_pool":{"heads":2,"mlp_width":9,"activation":"gelu","norm":null}}})"},
   };
 }
 

@@ -1,0 +1,153 @@
+#pragma once
+// Threads of a block of a GPU as fibers: each goes on until it waits for others, in an order that is drawn anew.
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace pare::test {
+
+// The threads of one block.
+class FiberBlock {
+ public:
+  // `shown` is told which thread goes on.
+  explicit FiberBlock(void (*shown)(int thread)) : shown_(shown) {}
+  void* shared() { return memory_.data(); }
+
+  void run(int threads, int shared_bytes, std::mt19937& random, const std::function<void()>& work) {
+    memory_.assign(static_cast<size_t>(shared_bytes + 15) / 16, Line{});
+    for (Line& line : memory_) {  // what nobody wrote is no number
+      std::fill(std::begin(line.numbers), std::end(line.numbers), std::nanf(""));
+    }
+    while (std::ssize(fibers_) < threads) {
+      fibers_.push_back(std::make_unique<Fiber>());
+    }
+    work_ = &work;
+    threads_ = threads;
+    std::vector<int> order(static_cast<size_t>(threads));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (int n = 0; n < threads; ++n) {
+      Fiber& fiber = *fibers_[n];
+      getcontext(&fiber.start);
+      fiber.start.uc_stack.ss_sp = fiber.stack.data();
+      fiber.start.uc_stack.ss_size = fiber.stack.size();
+      fiber.start.uc_link = nullptr;
+      makecontext(&fiber.start, reinterpret_cast<void (*)()>(&FiberBlock::begin), 0);
+      fiber.state = State::fresh;
+      fiber.shuffles = 0;
+    }
+    running_ = this;
+    for (;;) {
+      for (const int n : order) {
+        go_on(n);
+      }
+      if (!let_go()) {
+        return;
+      }
+    }
+  }
+
+  void wait_for_block() { wait(State::at_block); }
+  void wait_for_warp() { wait(State::at_warp); }
+  uint32_t exchange(uint32_t bits, int distance) {
+    Fiber& mine = *fibers_[now_];
+    const int turn = mine.shuffles++ % 2, from = now_ ^ distance;
+    mine.given[turn] = bits;
+    wait_for_warp();
+    return fibers_[from]->given[turn];
+  }
+
+ private:
+  enum class State { fresh, ready, at_block, at_warp, done };
+  struct alignas(16) Line {
+    float numbers[4];
+  };
+  struct Fiber {
+    std::vector<char> stack = std::vector<char>(1 << 16);
+    ucontext_t start;
+    jmp_buf place;
+    State state = State::fresh;
+    uint32_t given[2] = {};
+    int shuffles = 0;
+  };
+
+  static void begin() {
+    FiberBlock& block = *running_;
+    (*block.work_)();
+    block.fibers_[block.now_]->state = State::done;
+    _longjmp(block.home_, 1);
+  }
+
+  void go_on(int n) {
+    Fiber& fiber = *fibers_[n];
+    if (fiber.state != State::fresh && fiber.state != State::ready) {
+      return;
+    }
+    now_ = n;
+    shown_(n);
+    if (_setjmp(home_) == 0) {
+      if (fiber.state == State::fresh) {
+        setcontext(&fiber.start);
+      }
+      _longjmp(fiber.place, 1);
+    }
+  }
+
+  void wait(State how) {
+    Fiber& fiber = *fibers_[now_];
+    fiber.state = how;
+    if (_setjmp(fiber.place) == 0) {
+      _longjmp(home_, 1);
+    }
+  }
+
+  // Whether anybody has anything left to do. All that stand wait for others.
+  bool let_go() {
+    const auto all = [this](int first, int last, State state) {
+      return std::all_of(fibers_.begin() + first, fibers_.begin() + last,
+                         [state](const auto& one) { return one->state == state; });
+    };
+    if (all(0, threads_, State::done)) {
+      return false;
+    }
+    bool moved = false;
+    const auto free = [&](int first, int last) {
+      for (int n = first; n < last; ++n) {
+        fibers_[n]->state = State::ready;
+      }
+      moved = true;
+    };
+    if (all(0, threads_, State::at_block)) {
+      free(0, threads_);
+    }
+    for (int first = 0; first < threads_; first += 32) {
+      if (all(first, first + 32, State::at_warp)) {
+        free(first, first + 32);
+      }
+    }
+    if (!moved) {
+      throw std::logic_error("threads of a block wait for one another forever");
+    }
+    return true;
+  }
+
+  inline static FiberBlock* running_ = nullptr;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Line> memory_;
+  const std::function<void()>* work_ = nullptr;
+  void (*shown_)(int);
+  jmp_buf home_;
+  int threads_ = 0, now_ = 0;
+};
+
+}  // namespace pare::test

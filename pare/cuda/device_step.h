@@ -2,7 +2,9 @@
 // One step of decoding on a GPU as a list of pieces of work: plain values and addresses on the device, for kernels that
 // know neither libtorch nor an Architecture. pare/decode/device_engine.h makes the list, pare/cuda/step.cu runs it.
 //
-// Vectors, sums and the stream are float32; matrices, the token table and the cache are of one type.
+// Vectors, sums and the stream are float32; matrices, the token table and the cache are of one type. A vector of
+// float32 is read four numbers at a time: it begins at a multiple of 16 bytes, and has as many more as make a multiple
+// of four.
 
 namespace pare::device_step {
 

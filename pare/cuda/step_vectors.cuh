@@ -109,30 +109,14 @@ __device__ inline int place(int i, int half) {
 struct Quad {
   float v[4];
 };
-__device__ inline Quad fetch_quad(const float* from, int i, int n) {
-  Quad q = {{0, 0, 0, 0}};
-  if (i + 4 <= n) {
-    const float4 f = __ldcg(reinterpret_cast<const float4*>(from + i));
-    q.v[0] = f.x, q.v[1] = f.y, q.v[2] = f.z, q.v[3] = f.w;
-  } else {
-    for (int j = 0; j < 4; ++j) {
-      q.v[j] = i + j < n ? __ldcg(from + i + j) : 0;
-    }
-  }
-  return q;
+__device__ inline Quad fetch_quad(const float* from, int i) {
+  const float4 f = __ldcg(reinterpret_cast<const float4*>(from + i));
+  return {{f.x, f.y, f.z, f.w}};
 }
 // What nobody writes: it may be read ahead.
-__device__ inline Quad constant_quad(const float* from, int i, int n) {
-  Quad q;
-  if (i + 4 <= n) {
-    const float4 f = __ldg(reinterpret_cast<const float4*>(from + i));
-    q.v[0] = f.x, q.v[1] = f.y, q.v[2] = f.z, q.v[3] = f.w;
-  } else {
-    for (int j = 0; j < 4; ++j) {
-      q.v[j] = i + j < n ? from[i + j] : 0;
-    }
-  }
-  return q;
+__device__ inline Quad constant_quad(const float* from, int i) {
+  const float4 f = __ldg(reinterpret_cast<const float4*>(from + i));
+  return {{f.x, f.y, f.z, f.w}};
 }
 __device__ inline void store_quad(float* to, const Quad& q) {
   *reinterpret_cast<float4*>(to) = float4{q.v[0], q.v[1], q.v[2], q.v[3]};
@@ -181,10 +165,10 @@ __device__ __noinline__ void normalise(const StepNorm& norm, float* x, int n, in
   each_quad<true>(x, n, half, [&](int i, Quad& q) {
     Quad gain = {{1, 1, 1, 1}}, bias = {{0, 0, 0, 0}};
     if (norm.gain) {
-      gain = constant_quad(norm.gain, i, n);
+      gain = constant_quad(norm.gain, i);
     }
     if (norm.bias) {
-      bias = constant_quad(norm.bias, i, n);
+      bias = constant_quad(norm.bias, i);
     }
     for (int j = 0; j < 4; ++j) {
       q.v[j] = (dyt ? tanhf(norm.alpha * q.v[j]) : (q.v[j] - mean) * root) * gain.v[j] + bias.v[j];
@@ -204,9 +188,9 @@ __device__ inline void load_stream(const Input& in, float* x, int half) {
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       const int i = begin + k * 4 * product_threads;
-      q[k] = i < n ? fetch_quad(in.stream, i, n) : Quad{};
+      q[k] = i < n ? fetch_quad(in.stream, i) : Quad{};
       if (both) {
-        y[k] = i < n ? fetch_quad(added.y, i, n) : Quad{};
+        y[k] = i < n ? fetch_quad(added.y, i) : Quad{};
       }
     }
 #pragma unroll
@@ -252,13 +236,13 @@ __device__ inline void make_input(const Input& in, const State* state, float* x,
     if (a > 0 || !both) {
       const bool normed = added.before.kind != StepNormKind::none;
       if (normed) {
-        each_quad<true>(aside, n, 0, [&](int i, Quad& q) { q = fetch_quad(added.y, i, n); });
+        each_quad<true>(aside, n, 0, [&](int i, Quad& q) { q = fetch_quad(added.y, i); });
         normalise(added.before, aside, n, 0, sums);
       }
       each_quad<true>(x, n, half, [&](int i, Quad& q) {
         Quad y;
         if (!normed) {
-          y = fetch_quad(added.y, i, n);
+          y = fetch_quad(added.y, i);
         }
         for (int j = 0; j < 4; ++j) {
           const float one = normed ? aside[i + j] : y.v[j];

@@ -87,6 +87,10 @@ device_step::StepCurve curve_of(Activation activation) {
   PARE_UNREACHABLE("an activation that the engine lacks");
 }
 
+int64_t whole_quads(int64_t count) {
+  return (count + 3) / 4 * 4;
+}
+
 // The plan, and the tensors that it points to.
 class Planner {
  public:
@@ -102,11 +106,15 @@ class Planner {
   }
 
  private:
-  float* floats(int64_t count) { return kept(at::zeros({count}, options_)).mutable_data_ptr<float>(); }
+  float* floats(int64_t count) { return kept(at::zeros({whole_quads(count)}, options_)).mutable_data_ptr<float>(); }
   int* integers(int64_t count) { return kept(at::zeros({count}, options_.dtype(at::kInt))).mutable_data_ptr<int>(); }
   const at::Tensor& kept(at::Tensor tensor) { return kept_.emplace_back(std::move(tensor)); }
   const float* vector(const at::Tensor& tensor) {
-    return tensor.defined() ? kept(tensor.to(at::kFloat).contiguous()).const_data_ptr<float>() : nullptr;
+    if (!tensor.defined()) {
+      return nullptr;
+    }
+    const at::Tensor flat = tensor.to(at::kFloat).flatten();
+    return kept(at::constant_pad_nd(flat, {0, whole_quads(flat.numel()) - flat.numel()})).const_data_ptr<float>();
   }
   const void* matrix(const at::Tensor& tensor) {
     PARE_CHECK(tensor.scalar_type() == type_, "all tensors of one type");

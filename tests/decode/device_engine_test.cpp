@@ -323,6 +323,7 @@ void check_attention(at::Device device, StepRunner& runner) {
       a.vectored = c.width % (16 / static_cast<int64_t>(at::elementSize(type))) == 0;
       a.splits = static_cast<int>(c.splits);
       a.parts = memory.floats(at::full({c.splits * c.heads * c.width}, NAN));
+      const at::Tensor parts = memory.kept.back();
       a.shares = memory.floats(at::full({c.splits * c.heads * 2}, NAN));
       a.tickets = memory.integers(c.heads);
       step::State* state = state_in(memory);
@@ -351,6 +352,7 @@ void check_attention(at::Device device, StepRunner& runner) {
                    .state = state});
       for (int again = 0; again < 2; ++again) {
         mixed.fill_(NAN);
+        parts.fill_(NAN);
         runner.run(0, c.length, false);
         CHECK((wide(mixed) - expected).abs().max().item<double>() < (type == at::kFloat ? 3e-5 : 1e-4));
       }

@@ -58,12 +58,14 @@ class FiberBlock {
       fiber.shuffles = 0;
     }
     running_ = this;
-    for (;;) {
+    for (int warp = some_warp(random); warp >= 0; warp = some_warp(random)) {
       for (const int n : order) {
-        go_on(n);
+        if (n / 32 == warp) {
+          go_on(n);
+        }
       }
-      if (!let_go()) {
-        return;
+      if (all(32 * warp, 32 * warp + 32, State::at_warp)) {
+        let_go(32 * warp, 32 * warp + 32);
       }
     }
   }
@@ -122,34 +124,35 @@ class FiberBlock {
     }
   }
 
-  // Whether anybody has anything left to do. All that stand wait for others.
-  bool let_go() {
-    const auto all = [this](int first, int last, State state) {
-      return std::all_of(fibers_.begin() + first, fibers_.begin() + last,
-                         [state](const auto& one) { return one->state == state; });
-    };
-    if (all(0, threads_, State::done)) {
-      return false;
+  bool all(int first, int last, State state) const {
+    return std::all_of(fibers_.begin() + first, fibers_.begin() + last,
+                       [state](const auto& one) { return one->state == state; });
+  }
+  void let_go(int first, int last) {
+    for (int n = first; n < last; ++n) {
+      fibers_[n]->state = State::ready;
     }
-    bool moved = false;
-    const auto free = [&](int first, int last) {
-      for (int n = first; n < last; ++n) {
-        fibers_[n]->state = State::ready;
-      }
-      moved = true;
-    };
+  }
+
+  // One of those that can go on, which may so get far ahead of the others; -1: all are done.
+  int some_warp(std::mt19937& random) {
     if (all(0, threads_, State::at_block)) {
-      free(0, threads_);
+      let_go(0, threads_);
     }
-    for (int first = 0; first < threads_; first += 32) {
-      if (all(first, first + 32, State::at_warp)) {
-        free(first, first + 32);
+    std::vector<int> able;
+    for (int n = 0; n < threads_; ++n) {
+      const bool goes_on = fibers_[n]->state == State::fresh || fibers_[n]->state == State::ready;
+      if (goes_on && (able.empty() || able.back() != n / 32)) {
+        able.push_back(n / 32);
       }
     }
-    if (!moved) {
+    if (!able.empty()) {
+      return able[random() % able.size()];
+    }
+    if (!all(0, threads_, State::done)) {
       throw std::logic_error("threads of a block wait for one another forever");
     }
-    return true;
+    return -1;
   }
 
   inline static FiberBlock* running_ = nullptr;

@@ -138,7 +138,7 @@ __device__ inline void each_quad(float* x, int n, int half, const F& f) {
   }
 }
 
-__device__ __noinline__ void normalise(const StepNorm& norm, float* x, int n, int half, BlockSums& sums) {
+static __device__ __noinline__ void normalise(const StepNorm& norm, float* x, int n, int half, BlockSums& sums) {
   if (norm.kind == StepNormKind::none) {
     return;
   }

@@ -195,13 +195,14 @@ class Runner {
     }
     const int64_t* ids = inputs_.ids.const_data_ptr<int64_t>();
     decoder_->reset();
-    std::span<const float> logits = decoder_->prefill({ids, static_cast<size_t>(options_.prompt)});
+    const std::span<const float> logits = decoder_->prefill({ids, static_cast<size_t>(options_.prompt)});
     std::vector<BenchTurn> turns = {{.what = Timed::prefill, .work = positions, .seconds = watch.seconds()}};
     if (options_.tokens > 0) {
       const Stopwatch steps(options_.device);
+      int64_t id = std::ranges::max_element(logits) - logits.begin();
       for (int64_t n = 0; n < options_.tokens; ++n) {
         check_interrupt();
-        logits = decoder_->step(std::ranges::max_element(logits) - logits.begin());
+        id = decoder_->likeliest(id);
       }
       turns.push_back(
           {.what = Timed::decode, .work = static_cast<double>(options_.tokens), .seconds = steps.seconds()});

@@ -1,6 +1,7 @@
 #include "pare/decode/decoder.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -8,46 +9,33 @@
 #include <optional>
 
 #include "pare/arch/architecture_json.h"
+#include "pare/decode/device_engine.h"
 #include "pare/decode/engine.h"
 #include "pare/decode/repeated_step.h"
+#include "pare/decode/sampler.h"
 #include "pare/model/cache.h"
 #include "pare/model/executor.h"
-#include "pare/model/forward.h"
 #include "pare/support/error.h"
-#include "pare/support/memory.h"
 
 namespace pare {
 
 namespace {
 
-// What the engine runs, with the forward pass that fills its cache.
+// What an engine runs, with what its forward pass needs.
 struct Fast {
   LoadedModel model;
   Tables tables;
-  Engine engine;
+  std::unique_ptr<Engine> engine;        // on a CPU
+  std::unique_ptr<DeviceEngine> device;  // or on a GPU
 
   Fast(const Model& from, at::ScalarType matrices)
-      : model(loaded(from, matrices)), tables({.dtype = at::kFloat}), engine(model, at::get_num_threads()) {}
-
-  static LoadedModel loaded(const Model& from, at::ScalarType matrices) {
-    const PromptlyFreed promptly;
-    Loader loader(from.architecture, from.weights, {.dtype = at::kFloat, .matrices = matrices}, false);
-    LoadedModel model{.architecture = from.architecture, .embedding = load_embedding(loader, from.architecture)};
-    for (int64_t n = 0; n < std::ssize(from.architecture.blocks); ++n) {
-      model.blocks.push_back(load_block(loader, from.architecture, n));
-    }
-    model.head = load_head(loader, from.architecture, model.embedding);
-    return model;
-  }
-
-  at::Tensor forward(const Inputs& inputs, Cache& cache) const {
-    Forward run(model.architecture, tables, {&inputs, 1}, &cache);
-    run.embed(model.embedding);
-    while (run.done() < run.layers()) {
-      run.run_layer([this](int64_t n) -> const BlockLayer& { return model.blocks[n]; });
-    }
-    return logits(model.head.head, model.architecture, run.finish(model.head, Logits::last).front().x);
-  }
+      : model(load_whole(from, {.dtype = at::kFloat, .matrices = matrices})),
+        tables({.dtype = at::kFloat}),
+        engine(std::make_unique<Engine>(model, at::get_num_threads())) {}
+  Fast(const Model& from, const Arithmetic& arithmetic, std::unique_ptr<StepRunner> runner)
+      : model(load_whole(from, arithmetic)),
+        tables(arithmetic),
+        device(std::make_unique<DeviceEngine>(model, std::move(runner))) {}
 };
 
 // So many tokens at once: the numbers between layers stay small, and a matrix is read often enough to be fast.
@@ -59,7 +47,7 @@ struct Decoder::State {
   Architecture architecture;
   at::Device device;
   at::ScalarType dtype;
-  std::unique_ptr<Fast> fast;  // on a CPU, if the engine lacks nothing
+  std::unique_ptr<Fast> fast;  // where an engine lacks nothing
   std::optional<Executor> executor;
   std::unique_ptr<RepeatedStep> repeated;  // of the Executor, on a GPU, if all steps are alike
   Cache cache;
@@ -97,12 +85,18 @@ Decoder::Decoder(const Model& model, const Arithmetic& arithmetic)
   const bool narrow = arithmetic.dtype == at::kBFloat16 || arithmetic.dtype == at::kHalf;
   if (arithmetic.device.is_cpu() && (narrow || arithmetic.dtype == at::kFloat) && !engine_lacks(model.architecture)) {
     state_->fast = std::make_unique<Fast>(model, arithmetic.dtype);
-  } else {
-    state_->dtype = arithmetic.device.is_cpu() && narrow ? at::kFloat : arithmetic.dtype;
-    state_->executor.emplace(model, state_->dtype, arithmetic.device);
-    if (!arithmetic.device.is_cpu() && steps_are_alike(model.architecture)) {
-      state_->repeated = std::make_unique<RepeatedStep>(*state_->executor, arithmetic.device);
+    return;
+  }
+  if (!arithmetic.device.is_cpu() && !device_engine_lacks(model.architecture, arithmetic.dtype)) {
+    if (std::unique_ptr<StepRunner> runner = device_runner(arithmetic.device)) {
+      state_->fast = std::make_unique<Fast>(model, arithmetic, std::move(runner));
+      return;
     }
+  }
+  state_->dtype = arithmetic.device.is_cpu() && narrow ? at::kFloat : arithmetic.dtype;
+  state_->executor.emplace(model, state_->dtype, arithmetic.device);
+  if (!arithmetic.device.is_cpu() && steps_are_alike(model.architecture)) {
+    state_->repeated = std::make_unique<RepeatedStep>(*state_->executor, arithmetic.device);
   }
 }
 
@@ -117,12 +111,14 @@ std::span<const float> Decoder::prefill(std::span<const int64_t> ids) {
   const c10::InferenceMode inference;
   State& s = *state_;
   if (s.fast && ids.size() == 1 && s.cache.length > 0) {
-    return s.fast->engine.step(ids.front(), s.cache);
+    return s.fast->engine
+               ? s.fast->engine->step(ids.front(), s.cache)
+               : std::span(s.fast->device->step(ids.front(), s.cache, true).logits, static_cast<size_t>(vocab()));
   }
   for (size_t done = 0; done < ids.size(); done += tokens_at_once) {
     const std::span<const int64_t> now = ids.subspan(done, std::min(tokens_at_once, ids.size() - done));
     const Inputs inputs{.ids = at::tensor(at::ArrayRef<int64_t>(now.data(), now.size())).unsqueeze(0).to(s.device)};
-    s.logits = s.fast       ? s.fast->forward(inputs, s.cache)
+    s.logits = s.fast       ? forward(s.fast->model, s.fast->tables, inputs, s.cache)
                : s.repeated ? s.repeated->read(inputs.ids)
                             : s.executor->forward(inputs, &s.cache, nullptr, Logits::last).logits;
   }
@@ -131,8 +127,24 @@ std::span<const float> Decoder::prefill(std::span<const int64_t> ids) {
   return {s.logits.const_data_ptr<float>(), static_cast<size_t>(s.logits.numel())};
 }
 
+int64_t Decoder::likeliest(int64_t id) {
+  const c10::InferenceMode inference;
+  State& s = *state_;
+  if (!s.fast || !s.fast->device || s.cache.length == 0) {
+    return candidates(step(id), {}, {}).front().id;
+  }
+  PARE_CHECK(id >= 0 && id < vocab() && length() < context(), "a token of the vocabulary, and room for it");
+  const StepRunner::Answer answer = s.fast->device->step(id, s.cache, false);
+  check_logit(answer.most);
+  return answer.likeliest;
+}
+
 void Decoder::reset() {
-  state_->cache = Cache();
+  if (state_->fast && state_->fast->device) {
+    state_->cache.length = 0;  // what was planned for this memory stays
+  } else {
+    state_->cache = Cache();
+  }
   state_->repeated ? state_->repeated->reset() : void();
 }
 
@@ -154,7 +166,7 @@ int64_t Decoder::vocab() const {
 
 std::vector<std::span<const std::byte>> Decoder::matrices() const {
   std::vector<std::span<const std::byte>> found;
-  if (!state_->fast) {
+  if (!state_->fast || !state_->fast->engine) {
     return found;
   }
   const auto add = [&found](const Linear& linear) {

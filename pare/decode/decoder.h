@@ -1,6 +1,6 @@
 #pragma once
-// One sequence, token by token: what comes next after those read so far. On a CPU the engine computes it; else, and
-// what the engine does not run, the Executor, whose steps are recorded on a GPU.
+// One sequence, token by token: what comes next after those read so far. Engines compute it, of a CPU or of a GPU; what
+// they do not run, the Executor, whose steps are recorded on a GPU.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +37,9 @@ class Decoder {
   // read fits the context.
   std::span<const float> prefill(std::span<const int64_t> ids);
   std::span<const float> step(int64_t id) { return prefill({&id, 1}); }
+  // Reads a token after others, and hands back the most likely one to follow it, the first of those: on a GPU without a
+  // word from the others. InputError where the logits are not numbers.
+  int64_t likeliest(int64_t id);
   // Forgets what was read: another sequence begins.
   void reset();
 

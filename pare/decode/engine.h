@@ -8,26 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "pare/model/block.h"
-#include "pare/model/cache.h"
-#include "pare/model/ends.h"
+#include "pare/decode/loaded_model.h"
 
 namespace pare {
-
-// The layers of a model: vectors in float32, matrices in float32, bfloat16 or float16.
-struct LoadedModel {
-  Architecture architecture;
-  EmbeddingLayer embedding;
-  std::vector<BlockLayer> blocks;
-  HeadLayer head;
-};
 
 // What the engine does not run, in words: who decodes such a model leaves it to the Executor.
 std::optional<std::string> engine_lacks(const Architecture& architecture);
 
 class Engine {
  public:
-  // Of an Architecture that lacks nothing, on that many threads. The model outlives it.
+  // Of an Architecture that lacks nothing, on that many threads: vectors in float32, matrices in float32, bfloat16 or
+  // float16. The model outlives it.
   Engine(const LoadedModel& model, int threads);
   ~Engine();
 

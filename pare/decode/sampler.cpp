@@ -109,13 +109,17 @@ void keep_min_p(Candidates& all, double share) {
 // The largest logit. A token may be excluded, by minus infinity; none may be certain.
 float checked(std::span<const float> logits) {
   const float most = largest(logits.data(), std::ssize(logits));
-  if (!std::isfinite(most)) {
-    throw InputError("the model's logits are not all finite numbers: damaged weights, or --dtype is too narrow for it");
-  }
+  check_logit(most);
   return most;
 }
 
 }  // namespace
+
+void check_logit(float largest) {
+  if (!std::isfinite(largest)) {
+    throw InputError("the model's logits are not all finite numbers: damaged weights, or --dtype is too narrow for it");
+  }
+}
 
 std::vector<Candidate> candidates(std::span<const float> logits, std::span<const int64_t> seen,
                                   const Sampling& sampling) {

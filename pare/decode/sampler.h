@@ -22,6 +22,9 @@ struct Candidate {
   double probability = 0;
 };
 
+// InputError unless the largest logit is a number.
+void check_logit(float largest);
+
 // The candidates, by id; at temperature 0 the most likely alone, the first of those. `seen`: all tokens before.
 // InputError where the logits are not numbers.
 std::vector<Candidate> candidates(std::span<const float> logits, std::span<const int64_t> seen,

@@ -84,7 +84,7 @@ struct Head {
   double scale = 1;  // of the logits, before they are capped
   std::optional<HeadTransform> transform;
   Pool pool = Pool::first;  // of a classifier, a pooler, a second head; none: an encoder's transform is for each token
-  std::optional<int64_t> pool_token;  // of Pool::token: its first in a sequence
+  std::optional<int64_t> pool_token;  // of Pool::token: its first in a sequence; absent: that of the highest id
   std::optional<AttentionPool> attention_pool;
   std::optional<Norm> pool_norm;  // of what stands for the sequence alone (CLIP's images)
   std::optional<SequenceHead> sequence;
